@@ -1,0 +1,1124 @@
+/*! control.ts 0.1.0 – MIT – a remote control for long-running programs: pause, resume, save, shut down over HTTP */
+// SPDX-License-Identifier: MIT
+//
+// Copy this file into a program that runs for days, and it can be controlled from outside, even while it computes
+// for minutes without yielding: the HTTP server has a thread of its own and talks to the program in shared memory.
+//
+//   import { SystemStatus, WebApiServer } from './control.ts';
+//
+//   let status = SystemStatus.ACTIVE;
+//   const server = new WebApiServer({ systemStatus: () => status });
+//   server.runInBackground();
+//   while (status !== SystemStatus.SHUTTING_DOWN) {
+//     while (server.hasCommands()) obey(server.receiveCommand()); // 'pause', 'resume', 'shutdown' or 'save-state'
+//     if (status === SystemStatus.ACTIVE) work();
+//   }
+//
+// or leave the loop, the states and the signals to launch({ step: work, saveState: save }).
+//
+//   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
+//   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
+//   POST /api/resume       likewise
+//   POST /api/shutdown     likewise
+//   POST /api/save-state   likewise
+//
+// The file reads in the order in which a command travels: the shared memory, the server thread, WebApiServer (the
+// host's side of both), WebApiClient (the far end), launch (a host loop). It imports node's built-ins alone and does
+// nothing when it is imported. Node 20.19 and newer.
+
+import { once } from 'node:events';
+import { Agent, request as httpRequest } from 'node:http';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import { Worker } from 'node:worker_threads';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { MessagePort } from 'node:worker_threads';
+
+export const VERSION: string = '0.1.0';
+
+/** Where the server listens and the client looks unless told otherwise. */
+export const DEFAULT_HOST: string = 'localhost';
+export const DEFAULT_PORT: number = 8391;
+
+/** How many commands may wait for the host unless told otherwise. */
+export const DEFAULT_MAX_QUEUE_SIZE: number = 16;
+
+const MAX_WARNINGS = 20; // different ones about one status provider
+const MAX_BODY_LENGTH = 65_536; // characters of an answer that the client reads
+const POLL_MS = 50; // from one request of waitFor() to the next
+const TURN_MS = 10; // for the steps of launch(), before timers and signals get their turn
+const MAX_TIMEOUT_MS = 2 ** 31 - 1; // what setTimeout() can take
+
+// ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
+
+/** What a system is doing. `statusName` is the lowercase form that `GET /api/status` sends. */
+export interface SystemStatus {
+  readonly statusName: 'active' | 'pausing' | 'paused' | 'resuming' | 'shutting down' | 'offline';
+}
+
+/** The statuses there are. `OFFLINE` is the client's word for a system that does not answer; no server sends it. */
+export const SystemStatus: {
+  readonly ACTIVE: SystemStatus;
+  readonly PAUSING: SystemStatus;
+  readonly PAUSED: SystemStatus;
+  readonly RESUMING: SystemStatus;
+  readonly SHUTTING_DOWN: SystemStatus;
+  readonly OFFLINE: SystemStatus;
+} = Object.freeze({
+  ACTIVE: Object.freeze({ statusName: 'active' }),
+  PAUSING: Object.freeze({ statusName: 'pausing' }),
+  PAUSED: Object.freeze({ statusName: 'paused' }),
+  RESUMING: Object.freeze({ statusName: 'resuming' }),
+  SHUTTING_DOWN: Object.freeze({ statusName: 'shutting down' }),
+  OFFLINE: Object.freeze({ statusName: 'offline' }),
+});
+
+/** What a host is asked to do. */
+export type ControlCommand = 'pause' | 'resume' | 'shutdown' | 'save-state';
+
+// In shared memory a status and a command are their places in these lists.
+const STATUSES: readonly SystemStatus[] = Object.values(SystemStatus).filter((one) => one !== SystemStatus.OFFLINE);
+const STATUS_NAMES: readonly string[] = STATUSES.map((one) => one.statusName);
+const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
+
+// ───── The shared memory ─────────────────────────────────────────────────────────────────────────────────────────
+//
+//  clients ──HTTP──▶ server thread ──▶ [ ring of commands ] ──▶ host: hasCommands(), receiveCommand()
+//                          ▲                                      │
+//                          └───────────── [ status ] ◀────────────┘ systemStatus()
+//
+// One Int32Array holds all that the two threads share. Each cell has one writer (WOKEN apart), and the cells of the
+// two writers lie in different cache lines.
+//
+// The ring: HEAD counts the commands put in, TAIL those taken out; command number n lies in slot n mod slots.
+//
+//           TAIL        HEAD                    HEAD        TAIL
+//    ┌────┬──▼─┬────┬────▼────┬────┐      ┌────┬──▼─┬────┬────▼────┬────┐
+//    │    │ c5 │ c6 │    │    │    │      │ c8 │    │    │    │ c6 │ c7 │
+//    └────┴────┴────┴────┴────┴────┘      └────┴────┴────┴────┴────┴────┘
+//
+// Empty is HEAD = TAIL, full is HEAD − TAIL = maxQueueSize. The counters only ever grow, and wrap around at 2³². The
+// number of slots is the power of two next to maxQueueSize, so it divides 2³² and a slot survives the wrap.
+//
+// The question: `GET /api/status` wants a status of now, and only the host can tell. CALLS counts whatever the thread
+// puts before the host: each command, each question. The host reads CALLS, then samples its status, then copies to
+// ANSWER the CALLS it had read: an answer is never older than the question, nor than a command before the question.
+
+const CELL = {
+  // Written by the server thread:
+  HEAD: 0,
+  CALLS: 1,
+  QUESTION: 2, // the value of CALLS when the latest question was asked
+  CLOCK: 3, // quarters of a second that the thread has counted
+  WOKEN: 4, // 1 while a message is under way to the host, which sets it back
+  // Written by the host, 64 bytes on:
+  TAIL: 16,
+  STATUS: 17, // place in STATUSES, or STATUSES.length while the provider fails
+  SAMPLED: 18, // CLOCK when the status was sampled
+  ANSWER: 19,
+  SLEEPING: 20, // 1 while the host waits in nextCommand() and wants a message for each command
+  RING: 32,
+} as const;
+
+/** Smallest power of two that is not smaller than `size`. */
+function slotsFor(size: number): number {
+  return 1 << (32 - Math.clz32(size - 1));
+}
+
+// ───── The server thread ─────────────────────────────────────────────────────────────────────────────────────────
+
+/** What the thread is given. It can reach nothing else of this file. */
+interface ThreadData {
+  memory: Int32Array;
+  cells: typeof CELL;
+  maxQueueSize: number;
+  slots: number;
+  host: string;
+  port: number;
+  statusNames: readonly string[];
+  commands: readonly ControlCommand[];
+}
+
+/** What the thread says to the host; `null` is the bare wake-up. */
+type ThreadMessage =
+  | null
+  | { listening: number }
+  | { failed: { message: string; code: string | undefined } }
+  | { closed: true };
+
+/** An answer that is ready to be written. */
+interface Answer {
+  statusCode: number;
+  headers: string[];
+  body: string;
+}
+
+/**
+ * All that runs in the server thread. It gets there as source text, not as a file: in a bundle this file is the whole
+ * program, and a thread that started that would run the host a second time. Hence three rules for what is in here:
+ * name nothing of the file outside; no named functions or classes (bundlers wrap those in helpers of theirs), so the
+ * functions are methods of an object; no syntax that an old compile target turns into helper calls (async functions,
+ * object spread, class fields).
+ */
+function serve(http: typeof import('node:http'), threads: typeof import('node:worker_threads')): void {
+  const { memory, cells, maxQueueSize, slots, host, port, statusNames, commands } = threads.workerData as ThreadData;
+  const parent = threads.parentPort as MessagePort;
+  const atomics = Atomics as typeof Atomics & {
+    // Declared here because it is newer (ES2024) than the `lib` that many programs compile with.
+    waitAsync(memory: Int32Array, cell: number, value: number, milliseconds: number): WaitResult;
+  };
+  type WaitResult = { async: false } | { async: true; value: Promise<string> };
+
+  const questionMs = 10; // so long a question is waited for
+  const freshMs = 1; // so long an answer serves later requests too
+  const graceMs = 1000; // so long close() waits for requests under way
+
+  const servers: Server[] = [];
+  const waiting: { response: ServerResponse; question: number; until: number }[] = [];
+  let watching = false; // a wait for ANSWER is under way
+  let calls = Atomics.load(memory, cells.CALLS); // this thread is the only writer of these two
+  let question = Atomics.load(memory, cells.QUESTION);
+  let askedAt = -Infinity;
+  let answeredAt = -Infinity;
+
+  const thread = {
+    // ── Answers ──
+
+    answer(statusCode: number, value: object, ...headers: string[]): Answer {
+      const body = JSON.stringify(value);
+      return {
+        statusCode,
+        body,
+        headers: [
+          'Content-Type', 'application/json',
+          'Content-Length', String(body.length), // all ASCII
+          'Cache-Control', 'no-store',
+          'X-Content-Type-Options', 'nosniff',
+          ...headers,
+        ],
+      };
+    },
+
+    /** Writes every answer to a request that node could parse. */
+    send(response: ServerResponse, answer: Answer): void {
+      response.writeHead(answer.statusCode, answer.headers);
+      response.end(answer.body);
+    },
+
+    /** Answers what node refuses to parse or has waited for too long, and ends the connection. */
+    refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
+      if (!socket.writable) {
+        socket.destroy();
+        return;
+      }
+      const codes: Record<string, number> = {
+        ERR_HTTP_REQUEST_TIMEOUT: 408,
+        HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
+        HPE_HEADER_OVERFLOW: 431,
+      };
+      const statusCode = codes[error.code ?? ''] ?? 400;
+      const reason = http.STATUS_CODES[statusCode];
+      const { headers, body } = thread.answer(statusCode, { error: reason }, 'Connection', 'close');
+      const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
+      socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
+    },
+
+    // ── The router: a command is added with a case here, a word in COMMANDS and a method of WebApiClient ──
+
+    route(request: IncomingMessage, response: ServerResponse): void {
+      if (request.headers.host === undefined && request.httpVersion === '1.1') {
+        return thread.send(response, missingHost); // RFC 9112 §3.2
+      }
+      let path = request.url as string;
+      if (path[0] !== '/') path = path.replace(/^https?:\/\/[^/?]*/i, ''); // absolute-form, RFC 9112 §3.2.2
+      const query = path.indexOf('?');
+      if (query !== -1) path = path.slice(0, query);
+
+      switch (path) {
+        case '/api/status': return thread.status(request, response);
+        case '/api/pause': return thread.command(request, response, 'pause');
+        case '/api/resume': return thread.command(request, response, 'resume');
+        case '/api/shutdown': return thread.command(request, response, 'shutdown');
+        case '/api/save-state': return thread.command(request, response, 'save-state');
+        default: return thread.send(response, invalidEndpoint);
+      }
+    },
+
+    // ── Commands ──
+
+    command(request: IncomingMessage, response: ServerResponse, command: ControlCommand): void {
+      if (request.method !== 'POST') return thread.send(response, postOnly);
+      const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
+      if (encoding === undefined && (length === undefined || length === '0')) {
+        return thread.send(response, thread.enqueue(command) ? ok : queueFull);
+      }
+      // A body means nothing, but one that is cut short or malformed means that nobody asked for this.
+      request.resume().on('end', () => {
+        if (request.complete) thread.send(response, thread.enqueue(command) ? ok : queueFull);
+      });
+    },
+
+    /** Puts a command on the ring, or returns false if that is full. */
+    enqueue(command: ControlCommand): boolean {
+      const head = Atomics.load(memory, cells.HEAD);
+      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
+      memory[cells.RING + (head & (slots - 1))] = commands.indexOf(command);
+      Atomics.store(memory, cells.HEAD, (head + 1) | 0);
+      calls = (calls + 1) | 0;
+      Atomics.store(memory, cells.CALLS, calls);
+      if (Atomics.load(memory, cells.SLEEPING) === 1) thread.wakeHost();
+      return true;
+    },
+
+    /** Sends the host a message unless one is still unread: a host that never reads any must not pile them up. */
+    wakeHost(): void {
+      if (Atomics.exchange(memory, cells.WOKEN, 1) === 0) parent.postMessage(null satisfies ThreadMessage);
+    },
+
+    // ── The status ──
+
+    status(request: IncomingMessage, response: ServerResponse): void {
+      if (request.method !== 'GET' && request.method !== 'HEAD') return thread.send(response, getOnly);
+      const now = performance.now();
+      const answered = thread.isAnswered(question);
+      const commandSince = calls !== question;
+      if (!commandSince) {
+        if (answered && now - answeredAt < freshMs) return thread.report(response);
+        if (!answered && now - askedAt >= questionMs) return thread.report(response);
+      }
+      if (commandSince || answered) thread.ask(now);
+      waiting.push({ response, question, until: askedAt + questionMs });
+      if (!watching) thread.settle();
+    },
+
+    ask(now: number): void {
+      calls = (calls + 1) | 0;
+      question = calls;
+      askedAt = now;
+      Atomics.store(memory, cells.QUESTION, question);
+      Atomics.store(memory, cells.CALLS, calls);
+      thread.wakeHost();
+    },
+
+    isAnswered(asked: number): boolean {
+      return ((Atomics.load(memory, cells.ANSWER) - asked) | 0) >= 0;
+    },
+
+    /** Reports to all whose question is answered or has been open for too long, and waits on for the others. */
+    settle(): void {
+      watching = false;
+      for (;;) {
+        const answer = Atomics.load(memory, cells.ANSWER);
+        const now = performance.now();
+        if (answer === question) answeredAt = now;
+        let next = waiting[0];
+        while (next !== undefined && (((answer - next.question) | 0) >= 0 || now >= next.until)) {
+          thread.report(next.response);
+          waiting.shift();
+          next = waiting[0];
+        }
+        if (next === undefined) return;
+        const wait = atomics.waitAsync(memory, cells.ANSWER, answer, next.until - now);
+        if (wait.async) {
+          watching = true;
+          wait.value.then(thread.settle);
+          return;
+        }
+      }
+    },
+
+    /** Sends the last status known, with its age if the host has not been heard for a second. */
+    report(response: ServerResponse): void {
+      const statusName = statusNames[Atomics.load(memory, cells.STATUS)];
+      if (statusName === undefined) return thread.send(response, internalError);
+      const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
+      const age: string[] = quarters >= 4 ? ['Age', String(quarters >> 2)] : []; // RFC 9111 §5.1
+      thread.send(response, thread.answer(200, { status: statusName }, ...age));
+    },
+
+    // ── Start and end ──
+
+    /** Listens on one address after the other, all on the same port; those that the machine lacks are left out. */
+    listen(addresses: string[], boundPort: number, absent: NodeJS.ErrnoException | null): void {
+      const address = addresses[0];
+      if (address === undefined) {
+        if (servers.length === 0) return thread.fail(absent as NodeJS.ErrnoException);
+        return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
+      }
+      const server = http.createServer({ requireHostHeader: false }, thread.route);
+      server.on('clientError', thread.refuse);
+      server.on('checkExpectation', (_request, response) => thread.send(response, expectationFailed));
+      server.on('error', (error: NodeJS.ErrnoException) => {
+        const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
+        if (host === 'localhost' && lacksFamily) return thread.listen(addresses.slice(1), boundPort, error);
+        // The free port that one family gave may be taken in the other: try another.
+        if (port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
+          servers.pop()?.close();
+          return thread.start();
+        }
+        thread.fail(error);
+      });
+      server.listen(boundPort, address, () => {
+        servers.push(server);
+        thread.listen(addresses.slice(1), (server.address() as AddressInfo).port, absent);
+      });
+    },
+
+    start(): void {
+      // node's listen('localhost') takes the first address only, and clients may try the other one first.
+      thread.listen(host === 'localhost' ? ['127.0.0.1', '::1'] : [host], port, null);
+    },
+
+    fail(error: NodeJS.ErrnoException): void {
+      parent.postMessage({ failed: { message: error.message, code: error.code } } satisfies ThreadMessage);
+    },
+
+    /** Takes no more connections, ends the idle ones now and all others after the grace. */
+    close(): void {
+      let open = servers.length;
+      for (const server of servers) {
+        server.close(() => {
+          open -= 1;
+          if (open === 0) parent.postMessage({ closed: true } satisfies ThreadMessage);
+        });
+        server.closeIdleConnections();
+        setTimeout(() => server.closeAllConnections(), graceMs);
+      }
+    },
+  };
+
+  const ok = thread.answer(200, { result: 'ok' });
+  const missingHost = thread.answer(400, { error: 'Missing Host header' });
+  const invalidEndpoint = thread.answer(404, { error: 'Invalid API endpoint' });
+  const getOnly = thread.answer(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
+  const postOnly = thread.answer(405, { error: 'Invalid API method' }, 'Allow', 'POST');
+  const expectationFailed = thread.answer(417, { error: 'Expectation Failed' });
+  const internalError = thread.answer(500, { error: 'Internal server error' });
+  const queueFull = thread.answer(503, { error: 'Command queue is full, try again later' });
+
+  setInterval(() => Atomics.add(memory, cells.CLOCK, 1), 250);
+  parent.on('message', thread.close); // the host has nothing else to say
+  thread.start();
+}
+
+// ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
+
+export interface WebApiServerOptions {
+  /**
+   * Gives the status of the system. Called on the thread that made the server, never on another: when the server
+   * starts, at each `hasCommands()`, when `nextCommand()` goes to sleep, and when a client asks. Keep it cheap. While
+   * it throws, or returns what is not a status of a running system, clients get a 500.
+   */
+  systemStatus: () => SystemStatus;
+  /** Host name or address to listen on, default `localhost`, which means 127.0.0.1 and ::1. */
+  host?: string | undefined;
+  /** Port from 0 to 65535, default 8391; 0 picks a free one. */
+  port?: number | undefined;
+  /** How many commands may wait, from 1 to 65536, default 16. */
+  maxQueueSize?: number | undefined;
+}
+
+/** Where a server listens. */
+export interface WebApiAddress {
+  host: string;
+  port: number;
+}
+
+/** Thrown by `receiveCommand()` when no command waits, and by `nextCommand()` when none can come any more. */
+export class EmptyError extends Error {
+  override readonly name = 'EmptyError';
+}
+
+interface Sleeper {
+  wake(command: ControlCommand): void;
+  fail(error: Error): void;
+}
+
+/**
+ * The web API of a running system. The server lives in a thread of its own: it answers, and takes commands, whatever
+ * the thread that made it is doing.
+ *
+ * A command that was answered `ok` is delivered once and in order.
+ *
+ * @throws {TypeError} If an option has the wrong type or is unknown.
+ * @throws {RangeError} If an option is out of range.
+ */
+export class WebApiServer {
+  readonly #systemStatus: () => SystemStatus;
+  readonly #host: string;
+  readonly #port: number;
+  readonly #maxQueueSize: number;
+  readonly #slots: number;
+  readonly #memory: Int32Array;
+
+  #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
+  #worker: Worker | null = null;
+  #started: Promise<number> | null = null;
+  #closed: Promise<void> | null = null;
+
+  #published = 0; // the value of STATUS
+  #heard = 0; // CALLS up to here are dealt with: none of their commands waits, none of their questions is open
+  #sleepers: Sleeper[] = [];
+  readonly #warned: Set<string> = new Set();
+
+  constructor(options: WebApiServerOptions) {
+    checkOptions('WebApiServer', options, ['systemStatus', 'host', 'port', 'maxQueueSize']);
+    const { systemStatus, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE } = options;
+    checkType('systemStatus', systemStatus, 'function');
+    checkType('host', host, 'string');
+    checkInteger('port', port, 0, 65535);
+    checkInteger('maxQueueSize', maxQueueSize, 1, 65536);
+    this.#systemStatus = systemStatus;
+    this.#host = host;
+    this.#port = port;
+    this.#maxQueueSize = maxQueueSize;
+    this.#slots = slotsFor(maxQueueSize);
+    this.#memory = new Int32Array(new SharedArrayBuffer((CELL.RING + this.#slots) * Int32Array.BYTES_PER_ELEMENT));
+  }
+
+  /**
+   * Starts to serve. The thread starts at once: there is no need to await the promise, nor ever to yield again. It
+   * does not keep the process alive once it listens.
+   *
+   * @returns The address that clients can use, with the port that was picked if `port` is 0.
+   * @throws {Error} If the server was started before or was closed, or cannot listen (`code` is node's: EADDRINUSE,
+   *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …); in the latter case it may be tried again.
+   */
+  async runInBackground(): Promise<WebApiAddress> {
+    if (this.#state === 'closed') throw new Error('Cannot run the server: it was closed');
+    if (this.#state !== 'idle') throw new Error('Cannot run the server: it runs already');
+    this.#publish();
+    this.#started = this.#startThread();
+    return { host: this.#host, port: await this.#started };
+  }
+
+  /** True if commands wait. Never blocks, and may be called in the tightest of loops. */
+  hasCommands(): boolean {
+    const calls = Atomics.load(this.#memory, CELL.CALLS); // before the sample: see "The question" above
+    this.#publish();
+    if (calls === this.#heard) return false;
+    if (this.#holdsCommands()) return true; // the question stays open: what comes of the command answers it
+    this.#answer(calls);
+    this.#heard = calls;
+    return false;
+  }
+
+  /**
+   * Takes the next command off the queue. Never blocks.
+   *
+   * @throws {EmptyError} If no command waits.
+   */
+  receiveCommand(): ControlCommand {
+    if (!this.#holdsCommands()) throw new EmptyError('No command waits');
+    const tail = Atomics.load(this.#memory, CELL.TAIL);
+    const command = COMMANDS[this.#memory[CELL.RING + (tail & (this.#slots - 1))] as number] as ControlCommand;
+    Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
+    return command;
+  }
+
+  /**
+   * Waits for the next command without using the CPU, and takes it off the queue; for a host that sleeps while it is
+   * paused. Keeps the process alive meanwhile. Calls that wait at the same time are served in their order.
+   *
+   * @param options.signal Ends the wait: the promise rejects with the signal's reason, and no command is lost.
+   * @throws {EmptyError} If no command waits and the server is closed.
+   */
+  async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
+    signal?.throwIfAborted();
+    const commandsWait = this.hasCommands();
+    if (commandsWait && this.#sleepers.length === 0) return this.receiveCommand();
+    if (this.#state === 'closed') throw new EmptyError('No command waits, and the server is closed');
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => {
+        this.#sleepers.splice(this.#sleepers.indexOf(sleeper), 1);
+        this.#setSleeping();
+        reject(signal?.reason);
+      };
+      const sleeper: Sleeper = {
+        wake: (command) => {
+          signal?.removeEventListener('abort', onAbort);
+          resolve(command);
+        },
+        fail: (error) => {
+          signal?.removeEventListener('abort', onAbort);
+          reject(error);
+        },
+      };
+      signal?.addEventListener('abort', onAbort, { once: true });
+      this.#sleepers.push(sleeper);
+      this.#setSleeping();
+      this.#wakeSleepers(); // for a command that came before the thread could see that someone sleeps
+    });
+  }
+
+  /**
+   * Stops serving: no new connections, requests under way are answered, and what is still open after a second is cut.
+   * Commands accepted before stay receivable. Calling it again is fine.
+   *
+   * @returns A promise that resolves when the port is free and the thread is gone.
+   */
+  close(): Promise<void> {
+    this.#closed ??= this.#stopThread();
+    return this.#closed;
+  }
+
+  // ── The status ──
+
+  /** Samples the status into its cell. */
+  #publish(): void {
+    const status = this.#sampleStatus();
+    if (status !== this.#published) {
+      this.#published = status;
+      Atomics.store(this.#memory, CELL.STATUS, status);
+    }
+    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
+  }
+
+  /** Calls the provider. Returns the place in STATUSES, or the place behind the last one if the provider fails. */
+  #sampleStatus(): number {
+    try {
+      const status: SystemStatus | null | undefined = this.#systemStatus();
+      const statusName = status?.statusName;
+      if (statusName !== undefined) {
+        if (statusName === STATUS_NAMES[this.#published]) return this.#published;
+        const place = STATUS_NAMES.indexOf(statusName);
+        if (place !== -1) return place;
+      }
+      this.#warnOnce(`systemStatus must return the status of a running system, got ${inspect(status)}`);
+    } catch (error) {
+      this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
+    }
+    return STATUSES.length;
+  }
+
+  #answer(calls: number): void {
+    Atomics.store(this.#memory, CELL.ANSWER, calls);
+    Atomics.notify(this.#memory, CELL.ANSWER);
+  }
+
+  /** A provider may fail millions of times an hour: each message is shown once, and only so many of them. */
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message) || this.#warned.size >= MAX_WARNINGS) return;
+    this.#warned.add(message);
+    warn(message);
+  }
+
+  // ── The queue ──
+
+  #holdsCommands(): boolean {
+    return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
+  }
+
+  #wakeSleepers(): void {
+    while (this.#sleepers.length > 0 && this.#holdsCommands()) this.#sleepers.shift()?.wake(this.receiveCommand());
+    this.#setSleeping();
+  }
+
+  /** Tells the thread whether to wake this one for a command, and node whether to stay alive for that. */
+  #setSleeping(): void {
+    const sleeping = this.#sleepers.length > 0;
+    Atomics.store(this.#memory, CELL.SLEEPING, sleeping ? 1 : 0);
+    if (this.#state !== 'running') return; // a thread that starts or ends keeps the process alive
+    if (sleeping) this.#worker?.ref();
+    else this.#worker?.unref();
+  }
+
+  /** The thread has sent a wake-up: for a command, a question or both. */
+  #onWake(): void {
+    Atomics.store(this.#memory, CELL.WOKEN, 0); // first: whatever comes from now on sends another
+    this.#wakeSleepers();
+    setImmediate(() => this.#answerQuestion()); // those who were woken come first: what they do belongs to the answer
+  }
+
+  #answerQuestion(): void {
+    const calls = Atomics.load(this.#memory, CELL.CALLS); // before the sample
+    const question = Atomics.load(this.#memory, CELL.QUESTION);
+    if (((Atomics.load(this.#memory, CELL.ANSWER) - question) | 0) >= 0) return;
+    this.#publish();
+    this.#answer(calls);
+  }
+
+  // ── The thread ──
+
+  /** Resolves with the port when the thread listens; rejects with the reason when it is gone without that. */
+  #startThread(): Promise<number> {
+    const data: ThreadData = {
+      memory: this.#memory,
+      cells: CELL,
+      maxQueueSize: this.#maxQueueSize,
+      slots: this.#slots,
+      host: this.#host,
+      port: this.#port,
+      statusNames: STATUS_NAMES,
+      commands: COMMANDS,
+    };
+    const modules = `process.getBuiltinModule('node:http'), process.getBuiltinModule('node:worker_threads')`;
+    const worker = new Worker(`(${serve})(${modules})`, {
+      eval: true,
+      workerData: data,
+      name: 'runtime-control',
+      execArgv: [], // the host's own --import and --require are not for this thread
+      env: {},
+    });
+    this.#state = 'starting';
+    this.#worker = worker;
+    return new Promise((resolve, reject) => {
+      let reason: Error = new Error('The thread of the web API ended');
+      worker.on('message', (message: ThreadMessage) => {
+        if (message === null) return this.#onWake();
+        if ('listening' in message) {
+          if (this.#state === 'starting') this.#state = 'running';
+          this.#setSleeping();
+          return resolve(message.listening);
+        }
+        if ('failed' in message) {
+          const { message: text, code } = message.failed;
+          reason = Object.assign(new Error(`Cannot serve at ${this.#host}:${this.#port}: ${text}`), { code });
+        }
+        worker.terminate();
+      });
+      worker.on('error', (error: Error) => (reason = error));
+      worker.on('exit', () => {
+        this.#worker = null;
+        if (this.#state === 'starting') this.#state = 'idle';
+        if (this.#state === 'running') {
+          this.#state = 'closed';
+          warn(`The web API is gone: ${reason.message}`);
+          this.#failSleepers();
+        }
+        reject(reason);
+      });
+    });
+  }
+
+  async #stopThread(): Promise<void> {
+    this.#state = 'closed';
+    await this.#started?.catch(() => {}); // that it could not start was said already
+    const worker = this.#worker;
+    if (worker !== null) {
+      worker.ref();
+      worker.postMessage('close');
+      await once(worker, 'exit');
+    }
+    this.#wakeSleepers(); // for commands that the last requests brought
+    this.#failSleepers();
+  }
+
+  #failSleepers(): void {
+    for (const sleeper of this.#sleepers.splice(0)) sleeper.fail(new EmptyError('The server was closed'));
+  }
+}
+
+// ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What came of a request: the status or result, or why there is none; `answered` tells a refusal from silence. */
+export type WebApiReply =
+  | { readonly ok: true; readonly value: string }
+  | { readonly ok: false; readonly error: string; readonly answered: boolean };
+
+/** `timeout` is how long one request may take in all, in milliseconds; default 5000. */
+export interface WebApiClientOptions {
+  timeout?: number | undefined;
+}
+
+export interface WaitOptions {
+  /** How long to wait in all, in milliseconds; default 30 000. */
+  timeout?: number | undefined;
+  /** Ends the wait: the promise rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** Called with the first status read and with each that differs from the one before. */
+  onStatus?: ((status: SystemStatus) => void) | undefined;
+}
+
+/**
+ * Controls a system from outside. A request that fails is not an exception: the status is then `OFFLINE` and the
+ * result of a command `null`; `request()` also tells why. Connections are kept for the next request, but do not keep
+ * the process alive.
+ *
+ * @throws {TypeError} If an argument has the wrong type.
+ * @throws {RangeError} If an argument is out of range.
+ */
+export class WebApiClient {
+  readonly #host: string;
+  readonly #port: number;
+  readonly #timeoutMs: number;
+  // An idle connection is dropped before node's server would do it (5 s), so that no request meets a closing one.
+  readonly #agent: Agent = new Agent({ keepAlive: true, timeout: 4000 });
+
+  constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
+    checkType('host', host, 'string');
+    checkInteger('port', port, 1, 65535);
+    checkOptions('WebApiClient', options, ['timeout']);
+    const { timeout = 5000 } = options;
+    checkTimeout(timeout);
+    this.#host = host;
+    this.#port = port;
+    this.#timeoutMs = timeout;
+  }
+
+  /** The status of the system; `OFFLINE` if the request failed. */
+  getStatus(): Promise<SystemStatus> {
+    return this.#readStatus();
+  }
+
+  /** Asks the system to pause. Resolves with the result message, or `null` if the request failed. */
+  pause(): Promise<string | null> {
+    return this.#send('pause');
+  }
+
+  /** Asks the system to resume; result as with `pause()`. */
+  resume(): Promise<string | null> {
+    return this.#send('resume');
+  }
+
+  /** Asks the system to save its state; result as with `pause()`. */
+  saveState(): Promise<string | null> {
+    return this.#send('save-state');
+  }
+
+  /** Asks the system to shut down; result as with `pause()`. */
+  shutdown(): Promise<string | null> {
+    return this.#send('shutdown');
+  }
+
+  /**
+   * Makes one request, and tells all that came of it. Never rejects.
+   *
+   * @param signal Cuts the request short: it then counts as not answered.
+   */
+  async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
+    const [method, field] = endpoint === 'status' ? ['GET', 'status'] : ['POST', 'result'];
+    const address = `${this.#host}:${this.#port}`;
+    const limit = new AbortController();
+    const timer = setTimeout(() => limit.abort(), this.#timeoutMs);
+    const end = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal]);
+    try {
+      const { statusCode, body } = await this.#exchange(method as string, `/api/${endpoint}`, end);
+      const { [field as string]: value, error } = body;
+      if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
+      if (statusCode !== 200 && typeof error === 'string') return { ok: false, error, answered: true };
+      return { ok: false, error: `${address} is not a control server: it answered ${statusCode}`, answered: false };
+    } catch (error) {
+      const why = limit.signal.aborted ? `nothing within ${this.#timeoutMs / 1000} s` : describeError(error);
+      return { ok: false, error: `${address} does not answer: ${why}`, answered: false };
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /**
+   * Resolves when the system reports the status, asking twenty times a second. A command takes effect when the host
+   * takes it off the queue, so the first statuses read may be those from before.
+   *
+   * @throws {DOMException} `TimeoutError` if the system does not get there in time.
+   */
+  async waitFor(status: SystemStatus, { timeout = 30_000, signal, onStatus }: WaitOptions = {}): Promise<void> {
+    checkTimeout(timeout);
+    const limit = AbortSignal.timeout(timeout);
+    const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
+    let last: SystemStatus | null = null;
+    for (;;) {
+      end.throwIfAborted();
+      const current = await this.#readStatus(end);
+      end.throwIfAborted(); // a request that is cut short reads as OFFLINE
+      if (current !== last) onStatus?.(current);
+      if (current === status) return;
+      last = current;
+      await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
+    }
+  }
+
+  /** Ends the idle connections. The client can be used again all the same. */
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  async #readStatus(signal?: AbortSignal): Promise<SystemStatus> {
+    const reply = await this.request('status', signal);
+    const status = reply.ok ? STATUSES[STATUS_NAMES.indexOf(reply.value)] : undefined;
+    return status ?? SystemStatus.OFFLINE;
+  }
+
+  async #send(command: ControlCommand): Promise<string | null> {
+    const reply = await this.request(command);
+    return reply.ok ? reply.value : null;
+  }
+
+  async #exchange(
+    method: string,
+    path: string,
+    signal: AbortSignal,
+  ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
+    const request = httpRequest({ agent: this.#agent, host: this.#host, port: this.#port, method, path, signal });
+    request.on('error', () => {}); // once() below reports it, or the response that is cut short
+    request.end();
+    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    response.setEncoding('utf8');
+    let text = '';
+    for await (const chunk of response) {
+      text += chunk;
+      if (text.length > MAX_BODY_LENGTH) throw new Error(`a body of more than ${MAX_BODY_LENGTH} characters`);
+    }
+    return { statusCode: response.statusCode, body: Object(JSON.parse(text)) };
+  }
+}
+
+// ───── launch: a host loop ───────────────────────────────────────────────────────────────────────────────────────
+//
+//             pause                        resume
+//  active ───────────▶ pausing ──▶ paused ───────────▶ resuming ──▶ active
+//  save-state is taken while paused: from active it goes pausing, paused, (save), resuming, active
+//  shutdown from any state ──▶ shutting down ──▶ the end
+
+/** What `launch()` runs. Every method may be synchronous or return a promise. */
+export interface System {
+  /** One piece of the work. Called over and over while the system is active. */
+  step(): unknown;
+  /** Called with the web API's address before the first step, if there is a web API. */
+  onListening?(address: WebApiAddress): void;
+  /** Called while the status is `pausing`. If it fails the system stays active. */
+  onPaused?(): unknown;
+  /** Called while the status is `resuming`. If it fails the system stays paused. */
+  onResumed?(): unknown;
+  /** Saves a checkpoint. Called on `save-state`, between two steps, and a last time at shutdown. */
+  saveState?(): unknown;
+  /** Called at the very end, after the last `saveState()`. */
+  onShutdown?(): unknown;
+}
+
+export interface LaunchConfig {
+  /** Host and port of the web API, default `['localhost', 8391]`; null for no web API at all. */
+  webApiAddress?: readonly [host: string, port: number] | null | undefined;
+  /** How many commands may wait, from 1 to 65536, default 16. */
+  webApiCommandQueueSize?: number | undefined;
+}
+
+/**
+ * Runs a system until it is shut down, by command or by SIGINT or SIGTERM; a second signal kills it as it would
+ * without `launch()`. While the system is paused it uses no CPU. Steps that never await are fine: timers and signals
+ * get their turn every 10 ms, or after each step that takes longer.
+ *
+ * A hook that fails is reported with `process.emitWarning()`, and the system goes on. A step that throws ends the
+ * launch: the promise rejects with the error, and no state is saved.
+ *
+ * @throws {TypeError} If an argument has the wrong type or an option is unknown.
+ * @throws {RangeError} If an option is out of range.
+ * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`); no step has run then.
+ */
+export async function launch(system: System, config: LaunchConfig = {}): Promise<void> {
+  checkSystem(system);
+  checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize']);
+  const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize } = config;
+  if (webApiAddress !== null) checkAddress('webApiAddress', webApiAddress);
+
+  const runtime: Runtime = new Runtime(system, webApiAddress, webApiCommandQueueSize);
+  const onSignal = (): void => {
+    ignoreSignals(); // so that the next one does what it does by default: it kills
+    runtime.interrupt();
+  };
+  const ignoreSignals = (): void => {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  try {
+    await runtime.run();
+  } finally {
+    ignoreSignals();
+  }
+}
+
+class Runtime {
+  readonly #system: System;
+  readonly #server: WebApiServer | null;
+  readonly #interruption: AbortController = new AbortController();
+  #status: SystemStatus = SystemStatus.ACTIVE;
+  #ending = false;
+
+  constructor(system: System, address: readonly [string, number] | null, maxQueueSize: number | undefined) {
+    this.#system = system;
+    this.#server = address && new WebApiServer({
+      systemStatus: () => this.#status,
+      host: address[0],
+      port: address[1],
+      maxQueueSize,
+    });
+  }
+
+  /** Ends the run as a shutdown command would. */
+  interrupt(): void {
+    this.#ending = true;
+    this.#interruption.abort();
+  }
+
+  async run(): Promise<void> {
+    try {
+      if (this.#server !== null) this.#system.onListening?.(await this.#server.runInBackground());
+      let turnEnds = performance.now() + TURN_MS;
+      while (!this.#ending) {
+        if (this.#status === SystemStatus.PAUSED) {
+          await this.#obeyNext();
+        } else {
+          await this.#advance(turnEnds);
+        }
+        if (performance.now() >= turnEnds) {
+          await nextTurn();
+          turnEnds = performance.now() + TURN_MS;
+        }
+        while (!this.#ending && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
+      }
+      this.#become(SystemStatus.SHUTTING_DOWN);
+      await this.#call('saveState');
+      await this.#call('onShutdown');
+    } finally {
+      await this.#server?.close();
+    }
+  }
+
+  /** Steps until a command waits, the event loop is due, or a step gives a promise, and returns that. */
+  #advance(turnEnds: number): unknown {
+    const system = this.#system;
+    const server = this.#server;
+    do {
+      const result = system.step();
+      if (isPromise(result)) return result;
+    } while (!server?.hasCommands() && performance.now() < turnEnds);
+    return undefined;
+  }
+
+  async #obeyNext(): Promise<void> {
+    try {
+      const command = await this.#server?.nextCommand({ signal: this.#interruption.signal });
+      if (command !== undefined) await this.#obey(command);
+    } catch (error) {
+      if (!this.#ending) throw error;
+    }
+  }
+
+  async #obey(command: ControlCommand): Promise<void> {
+    switch (command) {
+      case 'pause': await this.#pause(); break;
+      case 'resume': await this.#resume(); break;
+      case 'save-state': await this.#save(); break;
+      case 'shutdown': this.#ending = true; break;
+    }
+  }
+
+  /** Returns whether the system is paused now. */
+  async #pause(): Promise<boolean> {
+    if (this.#status === SystemStatus.PAUSED) return true;
+    this.#become(SystemStatus.PAUSING);
+    const paused = await this.#call('onPaused');
+    this.#become(paused ? SystemStatus.PAUSED : SystemStatus.ACTIVE);
+    return paused;
+  }
+
+  async #resume(): Promise<void> {
+    if (this.#status === SystemStatus.ACTIVE) return;
+    this.#become(SystemStatus.RESUMING);
+    const resumed = await this.#call('onResumed');
+    this.#become(resumed ? SystemStatus.ACTIVE : SystemStatus.PAUSED);
+  }
+
+  async #save(): Promise<void> {
+    const wasActive = this.#status === SystemStatus.ACTIVE;
+    if (!(await this.#pause())) return;
+    await this.#call('saveState');
+    if (wasActive) await this.#resume();
+  }
+
+  #become(status: SystemStatus): void {
+    this.#status = status;
+    this.#server?.hasCommands(); // publishes it: the hook that comes next may block this thread for long
+  }
+
+  /** Calls a hook. Returns whether it did its work; one that is not there has none. */
+  async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<boolean> {
+    try {
+      await this.#system[hook]?.();
+      return true;
+    } catch (error) {
+      warn(`${hook} failed: ${describeError(error)}`);
+      return false;
+    }
+  }
+}
+
+function isPromise(value: unknown): value is PromiseLike<unknown> {
+  return typeof value === 'object' && value !== null && 'then' in value && typeof value.then === 'function';
+}
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+function warn(message: string): void {
+  process.emitWarning(message, 'ControlWarning');
+}
+
+/** In a line: node's connection errors may have a code and no message. */
+function describeError(error: unknown): string {
+  if (!(error instanceof Error)) return inspect(error);
+  return error.message || (error as NodeJS.ErrnoException).code || error.name;
+}
+
+function checkInteger(name: string, value: unknown, least: number, most: number): void {
+  const message = `${name} must be an integer from ${least} to ${most}, got ${inspect(value)}`;
+  if (typeof value !== 'number') throw new TypeError(message);
+  if (!Number.isInteger(value) || value < least || value > most) throw new RangeError(message);
+}
+
+function checkTimeout(value: unknown): void {
+  const message = `timeout must be a number of milliseconds above 0 and below 2³¹, got ${inspect(value)}`;
+  if (typeof value !== 'number') throw new TypeError(message);
+  if (!(value > 0 && value <= MAX_TIMEOUT_MS)) throw new RangeError(message);
+}
+
+function checkType(name: string, value: unknown, type: 'string' | 'function' | 'object'): void {
+  if (typeof value === type && value !== null && value !== '') return;
+  const article = type === 'object' ? 'an' : type === 'string' ? 'a non-empty' : 'a';
+  const message = `${name} must be ${article} ${type}, got ${inspect(value)}`;
+  throw value === '' ? new RangeError(message) : new TypeError(message);
+}
+
+function checkAddress(name: string, value: unknown): void {
+  if (!Array.isArray(value) || value.length !== 2) {
+    throw new TypeError(`${name} must be [host, port] or null, got ${inspect(value)}`);
+  }
+  checkType(`the host of ${name}`, value[0], 'string');
+  checkInteger(`the port of ${name}`, value[1], 0, 65535);
+}
+
+function checkSystem(system: System): void {
+  checkType('system', system, 'object');
+  checkType('system.step', system.step, 'function');
+  for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown'] as const) {
+    if (system[hook] !== undefined) checkType(`system.${hook}`, system[hook], 'function');
+  }
+}
+
+/** A misspelt option would silently be the default. */
+function checkOptions(owner: string, options: object, known: readonly string[]): void {
+  checkType(`the options of ${owner}`, options, 'object');
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new TypeError(`${owner} has no option ${unknown}; it has ${known.join(', ')}`);
+}
+
+// ───── Licence ───────────────────────────────────────────────────────────────────────────────────────────────────
+//
+// MIT License
+//
+// Copyright (c) 2026 The runtime-control authors
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+// documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+// rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
+// permit persons to whom the Software is furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all copies or substantial portions of
+// the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO
+// THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+// AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT,
+// TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+// SOFTWARE.
