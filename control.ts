@@ -148,11 +148,21 @@ type ThreadMessage =
   | { failed: { message: string; code: string | undefined } }
   | { closed: true };
 
-/** An answer that is ready to be written. */
+/** An answer that is ready to be written; the headers are names and values in turn. */
 interface Answer {
   statusCode: number;
   headers: string[];
   body: string;
+}
+
+/** Atomics.waitAsync, which is newer (ES2024) than the `lib` that many programs compile with. */
+interface AtomicsWaitAsync {
+  waitAsync(
+    memory: Int32Array,
+    cell: number,
+    value: number,
+    milliseconds: number,
+  ): { async: false } | { async: true; value: Promise<string> };
 }
 
 /**
@@ -165,15 +175,11 @@ interface Answer {
 function serve(http: typeof import('node:http'), threads: typeof import('node:worker_threads')): void {
   const { memory, cells, maxQueueSize, slots, host, port, statusNames, commands } = threads.workerData as ThreadData;
   const parent = threads.parentPort as MessagePort;
-  const atomics = Atomics as typeof Atomics & {
-    // Declared here because it is newer (ES2024) than the `lib` that many programs compile with.
-    waitAsync(memory: Int32Array, cell: number, value: number, milliseconds: number): WaitResult;
-  };
-  type WaitResult = { async: false } | { async: true; value: Promise<string> };
+  const { waitAsync } = Atomics as unknown as AtomicsWaitAsync;
 
-  const questionMs = 10; // so long a question is waited for
-  const freshMs = 1; // so long an answer serves later requests too
-  const graceMs = 1000; // so long close() waits for requests under way
+  const questionMs = 10; // for the host to answer a question, before it is reported what was known last
+  const freshMs = 1; // for which an answer serves later requests too
+  const graceMs = 1000; // for requests under way when the server is closed
 
   const servers: Server[] = [];
   const waiting: { response: ServerResponse; question: number; until: number }[] = [];
@@ -306,21 +312,21 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       return ((Atomics.load(memory, cells.ANSWER) - asked) | 0) >= 0;
     },
 
-    /** Reports to all whose question is answered or has been open for too long, and waits on for the others. */
+    /** Reports to all whose question is answered or was open for too long, and comes back for the others. */
     settle(): void {
-      watching = false;
       for (;;) {
         const answer = Atomics.load(memory, cells.ANSWER);
         const now = performance.now();
         if (answer === question) answeredAt = now;
         let next = waiting[0];
-        while (next !== undefined && (((answer - next.question) | 0) >= 0 || now >= next.until)) {
+        while (next !== undefined && (thread.isAnswered(next.question) || now >= next.until)) {
           thread.report(next.response);
           waiting.shift();
           next = waiting[0];
         }
+        watching = false;
         if (next === undefined) return;
-        const wait = atomics.waitAsync(memory, cells.ANSWER, answer, next.until - now);
+        const wait = waitAsync(memory, cells.ANSWER, answer, next.until - now);
         if (wait.async) {
           watching = true;
           wait.value.then(thread.settle);
@@ -340,42 +346,38 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
     // ── Start and end ──
 
-    /** Listens on one address after the other, all on the same port; those that the machine lacks are left out. */
-    listen(addresses: string[], boundPort: number, absent: NodeJS.ErrnoException | null): void {
-      const address = addresses[0];
-      if (address === undefined) {
-        if (servers.length === 0) return thread.fail(absent as NodeJS.ErrnoException);
-        return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
-      }
+    /** Listens on one address after the other, all on the same port. */
+    listen(addresses: string[], boundPort: number): void {
+      const [address, ...others] = addresses;
+      if (address === undefined) return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
       const server = http.createServer({ requireHostHeader: false }, thread.route);
       server.on('clientError', thread.refuse);
       server.on('checkExpectation', (_request, response) => thread.send(response, expectationFailed));
       server.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
-        if (host === 'localhost' && lacksFamily) return thread.listen(addresses.slice(1), boundPort, error);
-        // The free port that one family gave may be taken in the other: try another.
+        if (lacksFamily && others.length + servers.length > 0) return thread.listen(others, boundPort);
         if (port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
-          servers.pop()?.close();
+          servers.pop()?.close(); // the port that was free at one address is taken at the other: try another port
           return thread.start();
         }
         thread.fail(error);
       });
       server.listen(boundPort, address, () => {
         servers.push(server);
-        thread.listen(addresses.slice(1), (server.address() as AddressInfo).port, absent);
+        thread.listen(others, (server.address() as AddressInfo).port);
       });
     },
 
     start(): void {
-      // node's listen('localhost') takes the first address only, and clients may try the other one first.
-      thread.listen(host === 'localhost' ? ['127.0.0.1', '::1'] : [host], port, null);
+      // node's listen('localhost') takes the first address alone, and a client may try the other.
+      thread.listen(host === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
     fail(error: NodeJS.ErrnoException): void {
       parent.postMessage({ failed: { message: error.message, code: error.code } } satisfies ThreadMessage);
     },
 
-    /** Takes no more connections, ends the idle ones now and all others after the grace. */
+    /** Takes no more connections, ends the idle ones now and the others after the grace. */
     close(): void {
       let open = servers.length;
       for (const server of servers) {
@@ -384,8 +386,8 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
           if (open === 0) parent.postMessage({ closed: true } satisfies ThreadMessage);
         });
         server.closeIdleConnections();
-        setTimeout(() => server.closeAllConnections(), graceMs);
       }
+      setTimeout(() => servers.forEach((server) => server.closeAllConnections()), graceMs);
     },
   };
 

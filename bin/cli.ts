@@ -1,0 +1,136 @@
+// What the programs share: options, messages, exit codes.
+
+import { parseArgs } from 'node:util';
+import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, VERSION, WebApiClient } from '../control.ts';
+import type { ControlCommand } from '../control.ts';
+import type { ParseArgsConfig } from 'node:util';
+
+// ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4 } as const;
+
+/** Wrong use of a program: one line that names the input, what is wrong with it and what would be right. */
+export class UsageError extends Error {}
+
+/** Runs a program. What it returns is the exit code. */
+export async function run(program: string, main: () => Promise<number>): Promise<void> {
+  // A reader that has seen enough (`control-client … | head -1`) is no error.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.DONE : EXIT.REFUSED));
+  try {
+    process.exitCode = await main();
+  } catch (error) {
+    process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
+    console.error(`${program}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+// ───── Options ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+type OptionsConfig = NonNullable<ParseArgsConfig['options']>;
+type Parsed<T extends OptionsConfig> = ReturnType<typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>>;
+
+interface TextOption {
+  type: 'string';
+  default: string;
+}
+
+/** Options of every program: where the web API is. */
+export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption } = {
+  host: { type: 'string', default: DEFAULT_HOST },
+  port: { type: 'string', default: String(DEFAULT_PORT) },
+};
+
+/**
+ * Reads the command line. Answers `--help` and `--version` itself: then it returns null.
+ *
+ * @throws {UsageError} If an option is unknown, lacks its value, or there are more than `words` other words.
+ */
+export function parseOptions<const T extends OptionsConfig>(options: T, help: string, words: number = 0): Parsed<T> | null {
+  const common = { help: { type: 'boolean', short: 'h' }, version: { type: 'boolean' } } as const;
+  let parsed;
+  try {
+    parsed = parseArgs({ options: { ...options, ...common }, strict: true, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError(`${explain(error as NodeJS.ErrnoException)}; --help lists the options`);
+  }
+  const { help: wantsHelp, version: wantsVersion } = parsed.values as { help?: boolean; version?: boolean };
+  if (wantsHelp || wantsVersion) {
+    console.log(wantsHelp ? help.trim() : VERSION);
+    return null;
+  }
+  const extra = parsed.positionals[words];
+  if (extra !== undefined) throw new UsageError(`unexpected argument '${extra}'; --help lists the options`);
+  return parsed as unknown as Parsed<T>;
+}
+
+/** The first sentence of what parseArgs has to say, as part of a line. */
+function explain(error: NodeJS.ErrnoException): string {
+  const option = /'(?:-\w, )?(--[^' ]*)/.exec(error.message)?.[1] ?? '';
+  if (error.message.includes('ambiguous')) return `${option} needs a value (one that starts with a dash goes after =)`;
+  if (error.message.includes('argument missing')) return `${option} needs a value`;
+  const sentence = error.message.split(/[.\n]\s/)[0] as string;
+  return sentence.charAt(0).toLowerCase() + sentence.slice(1);
+}
+
+/** @throws {UsageError} If the text is not a decimal integer in that range. */
+export function parseInteger(option: string, text: string, least: number, most: number): number {
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value >= least && value <= most) return value;
+  throw new UsageError(`${option} must be an integer from ${least} to ${most}, got '${text}'`);
+}
+
+/** @throws {UsageError} If the text is empty. */
+export function parseText(option: string, text: string): string {
+  if (text === '') throw new UsageError(`${option} must not be empty`);
+  return text;
+}
+
+/** The client for `--host` and `--port`. */
+export function clientFor(values: { host: string; port: string }, timeoutMs?: number): WebApiClient {
+  const port = parseInteger('--port', values.port, 1, 65535);
+  return new WebApiClient(parseText('--host', values.host), port, { timeout: timeoutMs });
+}
+
+// ───── Following a command ───────────────────────────────────────────────────────────────────────────────────────
+
+/** Where a command takes the system; a save leads nowhere. */
+export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
+  pause: SystemStatus.PAUSED,
+  resume: SystemStatus.ACTIVE,
+  shutdown: SystemStatus.OFFLINE,
+};
+
+export interface Followed {
+  reached: boolean;
+  /** The last status read, and the time since the start. */
+  status: SystemStatus;
+  seconds: number;
+}
+
+export interface FollowOptions {
+  timeoutMs: number;
+  signal?: AbortSignal;
+  onStatus?: (status: SystemStatus) => void;
+}
+
+/**
+ * Waits until the system is where a command takes it. Ends early by the signal, when the time is up, and when the
+ * system is shutting down or gone and so cannot get there any more.
+ */
+export async function follow(client: WebApiClient, target: SystemStatus, options: FollowOptions): Promise<Followed> {
+  const { timeoutMs, signal, onStatus } = options;
+  const start = performance.now();
+  const deadEnd = new AbortController();
+  let status: SystemStatus = target;
+  const onRead = (current: SystemStatus): void => {
+    status = current;
+    onStatus?.(current);
+    const isEnd = current === SystemStatus.SHUTTING_DOWN || current === SystemStatus.OFFLINE;
+    if (isEnd && target !== SystemStatus.OFFLINE) deadEnd.abort();
+  };
+  const end = signal === undefined ? deadEnd.signal : AbortSignal.any([deadEnd.signal, signal]);
+  const reached = await client
+    .waitFor(target, { timeout: timeoutMs, signal: end, onStatus: onRead })
+    .then(() => true, () => false);
+  return { reached, status, seconds: (performance.now() - start) / 1000 };
+}
