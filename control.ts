@@ -28,6 +28,7 @@
 
 import { once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
+import { isIPv6 } from 'node:net';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
@@ -743,6 +744,8 @@ export interface WaitOptions {
  * @throws {RangeError} If an argument is out of range.
  */
 export class WebApiClient {
+  /** The base URL of the web API, such as `http://localhost:8391`. */
+  readonly baseUrl: string;
   readonly #host: string;
   readonly #port: number;
   readonly #timeoutMs: number;
@@ -755,6 +758,7 @@ export class WebApiClient {
     checkOptions('WebApiClient', options, ['timeout']);
     const { timeout = 5000 } = options;
     checkTimeout(timeout);
+    this.baseUrl = `http://${isIPv6(host) ? `[${host}]` : host}:${port}`;
     this.#host = host;
     this.#port = port;
     this.#timeoutMs = timeout;
@@ -792,7 +796,6 @@ export class WebApiClient {
    */
   async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
     const [method, field] = endpoint === 'status' ? ['GET', 'status'] : ['POST', 'result'];
-    const address = `${this.#host}:${this.#port}`;
     const limit = new AbortController();
     const timer = setTimeout(() => limit.abort(), this.#timeoutMs);
     const end = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal]);
@@ -801,10 +804,10 @@ export class WebApiClient {
       const { [field as string]: value, error } = body;
       if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
       if (statusCode !== 200 && typeof error === 'string') return { ok: false, error, answered: true };
-      return { ok: false, error: `${address} is not a control server: it answered ${statusCode}`, answered: false };
+      return { ok: false, error: `${this.baseUrl} is not a control server: it answered ${statusCode}`, answered: false };
     } catch (error) {
       const why = limit.signal.aborted ? `nothing within ${this.#timeoutMs / 1000} s` : describeError(error);
-      return { ok: false, error: `${address} does not answer: ${why}`, answered: false };
+      return { ok: false, error: `${this.baseUrl} does not answer: ${why}`, answered: false };
     } finally {
       clearTimeout(timer);
     }

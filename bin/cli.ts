@@ -79,6 +79,13 @@ export function parseInteger(option: string, text: string, least: number, most: 
   throw new UsageError(`${option} must be an integer from ${least} to ${most}, got '${text}'`);
 }
 
+/** @throws {UsageError} If the text is not a decimal number above 0, or is more than node's timers can take. */
+export function parseSeconds(option: string, text: string): number {
+  const value = Number(text);
+  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= 2_147_483) return value;
+  throw new UsageError(`${option} must be a number of seconds above 0, at most 2147483, got '${text}'`);
+}
+
 /** @throws {UsageError} If the text is empty. */
 export function parseText(option: string, text: string): string {
   if (text === '') throw new UsageError(`${option} must not be empty`);
@@ -102,35 +109,44 @@ export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
 
 export interface Followed {
   reached: boolean;
-  /** The last status read, and the time since the start. */
+  /** The last status read. */
   status: SystemStatus;
+  /** How long it took, and what became of it in words, such as `not paused after 30.0 s: the system is active`. */
   seconds: number;
+  summary: string;
 }
 
 export interface FollowOptions {
   timeoutMs: number;
+  /** Ends the wait. */
   signal?: AbortSignal;
-  onStatus?: (status: SystemStatus) => void;
+  /** Where the states are written as they are reached: `pausing … paused (0.1 s)`. */
+  output?: NodeJS.WritableStream | undefined;
 }
 
 /**
- * Waits until the system is where a command takes it. Ends early by the signal, when the time is up, and when the
- * system is shutting down or gone and so cannot get there any more.
+ * Waits until the system is where a command takes it. Ends early when it is shutting down or gone and so cannot get
+ * there any more.
  */
 export async function follow(client: WebApiClient, target: SystemStatus, options: FollowOptions): Promise<Followed> {
-  const { timeoutMs, signal, onStatus } = options;
+  const { timeoutMs, signal, output } = options;
   const start = performance.now();
   const deadEnd = new AbortController();
-  let status: SystemStatus = target;
-  const onRead = (current: SystemStatus): void => {
+  let status: SystemStatus | null = null;
+  const onStatus = (current: SystemStatus): void => {
+    output?.write((status === null ? '' : ' … ') + current.statusName);
     status = current;
-    onStatus?.(current);
     const isEnd = current === SystemStatus.SHUTTING_DOWN || current === SystemStatus.OFFLINE;
     if (isEnd && target !== SystemStatus.OFFLINE) deadEnd.abort();
   };
   const end = signal === undefined ? deadEnd.signal : AbortSignal.any([deadEnd.signal, signal]);
   const reached = await client
-    .waitFor(target, { timeout: timeoutMs, signal: end, onStatus: onRead })
+    .waitFor(target, { timeout: timeoutMs, signal: end, onStatus })
     .then(() => true, () => false);
-  return { reached, status, seconds: (performance.now() - start) / 1000 };
+  const seconds = (performance.now() - start) / 1000;
+  output?.write(` (${seconds.toFixed(1)} s)\n`);
+  const last: SystemStatus = status ?? SystemStatus.OFFLINE;
+  const state = target === SystemStatus.OFFLINE ? 'gone' : target.statusName;
+  const summary = `${reached ? '' : 'not '}${state} after ${seconds.toFixed(1)} s: the system is ${last.statusName}`;
+  return { reached, status: last, seconds, summary };
 }

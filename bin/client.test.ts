@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus, VERSION, WebApiServer } from '../control.ts';
+import { runProgram, startSystem } from './testing.ts';
+import type { WebApiServerOptions } from '../control.ts';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+
+describe('control-client', () => {
+  it('prints the status', async (t) => {
+    const port = await startSystem(t);
+    assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
+    assert.deepEqual(await client(t, port, 'status', '--json'), { code: 0, stdout: '{"status":"active"}\n', stderr: '' });
+  });
+
+  it('sends each command and prints the result', async (t) => {
+    const { port, server } = await startServer(t);
+    for (const command of ['pause', 'resume', 'save-state', 'shutdown']) {
+      assert.deepEqual(await client(t, port, command), { code: 0, stdout: 'ok\n', stderr: '' });
+      assert.equal(server.receiveCommand(), command);
+    }
+    assert.deepEqual(await client(t, port, 'pause', '--json'), { code: 0, stdout: '{"result":"ok"}\n', stderr: '' });
+  });
+
+  it('--wait waits until the system is paused, active, gone', async (t) => {
+    const port = await startSystem(t, { onPaused: () => sleep(150), onResumed: () => sleep(150), saveState: () => sleep(150) });
+    assert.deepEqual(await client(t, port, 'pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
+    assert.deepEqual(await client(t, port, 'resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
+    const gone = await client(t, port, 'shutdown', '--wait', '--json');
+    assert.equal(gone.code, 0);
+    const outcome = JSON.parse(gone.stdout);
+    assert.deepEqual({ ...outcome, seconds: 0 }, { result: 'ok', status: 'offline', seconds: 0 });
+    assert.ok(outcome.seconds > 0.1, `the last save alone takes 0.15 s, got ${outcome.seconds}`);
+    assert.equal((await client(t, port, 'status')).code, 3);
+  });
+
+  it('--wait tolerates statuses from before the command took effect', async (t) => {
+    let status = SystemStatus.ACTIVE;
+    const { port, server } = await startServer(t, { systemStatus: () => status });
+    const ended = client(t, port, 'pause', '--wait');
+    await server.nextCommand();
+    await sleep(300);
+    status = SystemStatus.PAUSED;
+    assert.deepEqual(await ended, { code: 0, stdout: 'paused\n', stderr: '' });
+  });
+
+  it('--wait gives up when the time is up', async (t) => {
+    const { port } = await startServer(t);
+    const ended = await client(t, port, 'pause', '--wait', '--timeout', '0.5', '--json');
+    assert.equal(ended.code, 4);
+    const outcome = JSON.parse(ended.stdout);
+    assert.equal(outcome.status, 'active');
+    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active$/);
+    assert.equal(ended.stderr, `control-client: ${outcome.error}\n`);
+  });
+
+  it('--wait stops early on a state that cannot lead there', async (t) => {
+    const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
+    const ended = await client(t, port, 'pause', '--wait');
+    assert.equal(ended.code, 4);
+    assert.equal(ended.stdout, '');
+    assert.match(ended.stderr, /^control-client: not paused after [012]\.\d s: the system is shutting down\n$/);
+  });
+
+  it('--wait stops early when the system is gone', async (t) => {
+    const { port, server } = await startServer(t);
+    const ended = client(t, port, 'pause', '--wait');
+    await server.nextCommand();
+    await server.close();
+    assert.equal((await ended).code, 3);
+  });
+
+  it('says when a command is refused', async (t) => {
+    const { port } = await startServer(t, { maxQueueSize: 1 });
+    assert.equal((await client(t, port, 'pause')).code, 0);
+    const error = 'Command queue is full, try again later';
+    const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
+    assert.deepEqual(await client(t, port, 'pause', '--wait'), refused);
+    assert.deepEqual(await client(t, port, 'pause', '--json'), { ...refused, stdout: `${JSON.stringify({ error })}\n` });
+  });
+
+  it('says when the status cannot be told', async (t) => {
+    const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
+    const stderr = 'control-client: Internal server error\n';
+    assert.deepEqual(await client(t, port, 'status'), { code: 1, stdout: '', stderr });
+  });
+
+  it('says when nothing answers', async (t) => {
+    const port = await freePort();
+    const offline = await client(t, port, 'status');
+    assert.deepEqual([offline.code, offline.stdout], [3, 'offline\n']);
+    assert.match(offline.stderr, new RegExp(`^control-client: http://localhost:${port} does not answer: .*ECONNREFUSED.*\n$`));
+    const command = await client(t, port, 'pause', '--json');
+    assert.equal(command.code, 3);
+    assert.match(JSON.parse(command.stdout).error, /does not answer/);
+  });
+
+  it('ends by --timeout when a server never answers', async (t) => {
+    const server = createServer().listen(0, 'localhost');
+    t.after(() => server.close());
+    await new Promise((resolve) => server.once('listening', resolve));
+    const { port } = server.address() as AddressInfo;
+    const ended = await client(t, port, 'pause', '--timeout', '0.3');
+    assert.equal(ended.code, 3);
+    assert.match(ended.stderr, /does not answer: nothing within 0\.3 s\n$/);
+  });
+
+  const words = 'status, pause, resume, save-state, shutdown';
+  const seconds = '--timeout must be a number of seconds above 0, at most 2147483, got';
+  const wrong: [args: string[], line: string][] = [
+    [[], `the command must be one of ${words}; got none`],
+    [['stop'], `the command must be one of ${words}; got 'stop'`],
+    [[''], `the command must be one of ${words}; got ''`],
+    [['pause', 'resume'], "unexpected argument 'resume'; --help lists the options"],
+    [['status', '--wait'], '--wait goes with pause, resume and shutdown; status leads to no state to wait for'],
+    [['save-state', '--wait'], '--wait goes with pause, resume and shutdown; save-state leads to no state to wait for'],
+    [['status', '--prot', '1'], "unknown option '--prot'; --help lists the options"],
+    [['status', '--port'], '--port needs a value; --help lists the options'],
+    [['status', '--port', '-1'], '--port needs a value (one that starts with a dash goes after =); --help lists the options'],
+    [['status', '--port=-1'], "--port must be an integer from 1 to 65535, got '-1'"],
+    [['status', '--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
+    [['status', '--port', '65536'], "--port must be an integer from 1 to 65535, got '65536'"],
+    [['status', '--port', '80.5'], "--port must be an integer from 1 to 65535, got '80.5'"],
+    [['status', '--port', ''], "--port must be an integer from 1 to 65535, got ''"],
+    [['status', '--port', 'NaN'], "--port must be an integer from 1 to 65535, got 'NaN'"],
+    [['status', '--host', ''], '--host must not be empty'],
+    [['status', '--timeout', '0'], `${seconds} '0'`],
+    [['status', '--timeout', 'soon'], `${seconds} 'soon'`],
+    [['status', '--timeout', '1e3'], `${seconds} '1e3'`],
+    [['status', '--timeout', '9999999'], `${seconds} '9999999'`],
+    [['status', '--json=1'], "option '--json' does not take an argument; --help lists the options"],
+  ];
+  for (const [args, line] of wrong) {
+    it(`refuses: control-client ${args.map((arg) => arg || "''").join(' ')}`, async (t) => {
+      assert.deepEqual(await runProgram(t, 'client', args), { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+    });
+  }
+
+  it('--help lists the exit codes, --version the version', async (t) => {
+    const help = await runProgram(t, 'client', ['--help']);
+    assert.equal(help.code, 0);
+    for (let code = 0; code <= 4; code += 1) assert.match(help.stdout, new RegExp(`^  ${code}  `, 'm'));
+    assert.deepEqual(await runProgram(t, 'client', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+});
+
+function client(t: TestContext, port: number, ...args: string[]): ReturnType<typeof runProgram> {
+  return runProgram(t, 'client', ['--port', String(port), ...args]);
+}
+
+/** A server whose host is the test itself. */
+async function startServer(
+  t: TestContext,
+  options: Partial<WebApiServerOptions> = {},
+): Promise<{ port: number; server: WebApiServer }> {
+  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, ...options });
+  t.after(() => server.close());
+  return { server, port: (await server.runInBackground()).port };
+}
+
+/** A port at which nothing listens now. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, 'localhost');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}

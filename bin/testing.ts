@@ -1,0 +1,80 @@
+// What the tests of the programs share.
+
+import { spawn } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { WebApiClient, launch } from '../control.ts';
+import type { System } from '../control.ts';
+import type { ChildProcess } from 'node:child_process';
+import type { TestContext } from 'node:test';
+
+export interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** A program under way. */
+export interface Running {
+  child: ChildProcess;
+  /** All that it has written so far, to stdout and stderr. */
+  output(): string;
+  /** Resolves when its output matches, or throws if it has not after ten seconds. */
+  shows(pattern: RegExp): Promise<void>;
+  ended: Promise<Ended>;
+}
+
+/** Starts a command; it is killed at the end of the test if it still runs then. */
+export function start(t: TestContext, command: string, args: readonly string[]): Running {
+  const child = spawn(command, args, { stdio: 'pipe', env: { ...process.env, NO_COLOR: '1', TERM: 'xterm' } });
+  t.after(() => child.kill('SIGKILL'));
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  child.stdin.on('error', () => {}); // a program that ends before it has read all
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => resolve({ code, stdout, stderr }));
+  });
+  const output = (): string => stdout + stderr;
+  const shows = async (pattern: RegExp): Promise<void> => {
+    for (let tries = 0; !pattern.test(output()); tries += 1) {
+      if (tries > 500) throw new Error(`no ${pattern} in: ${JSON.stringify(output())}`);
+      await sleep(20);
+    }
+  };
+  return { child, output, shows, ended };
+}
+
+/** Starts one of the built programs. */
+export function startProgram(t: TestContext, name: string, args: readonly string[]): Running {
+  return start(t, process.execPath, [`dist/bin/${name}.js`, ...args]);
+}
+
+/** Runs one of the built programs to its end. */
+export function runProgram(t: TestContext, name: string, args: readonly string[], input: string = ''): Promise<Ended> {
+  const { child, ended } = startProgram(t, name, args);
+  child.stdin?.end(input);
+  return ended;
+}
+
+/** Launches a system with a web API on a free port; it is shut down at the end of the test. Returns the port. */
+export async function startSystem(t: TestContext, hooks: Partial<System> = {}): Promise<number> {
+  let port = 0;
+  let done: Promise<void> = Promise.resolve();
+  await new Promise<void>((resolve, reject) => {
+    const onListening: System['onListening'] = (address) => {
+      port = address.port;
+      resolve();
+    };
+    done = launch({ step: () => sleep(1), ...hooks, onListening }, { webApiAddress: ['localhost', 0] });
+    done.catch(reject);
+  });
+  t.after(async () => {
+    const client = new WebApiClient('localhost', port);
+    await client.shutdown();
+    await done;
+    client.close();
+  });
+  return port;
+}
