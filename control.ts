@@ -703,7 +703,7 @@ export class WebApiServer {
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
-      await once(worker, 'exit');
+      await new Promise((resolve) => worker.once('exit', resolve));
     }
     this.#wakeSleepers(); // for commands that the last requests brought
     this.#failSleepers();
