@@ -26,7 +26,7 @@
 // host's side of both), WebApiClient (the far end), launch (a host loop). It imports node's built-ins alone and does
 // nothing when it is imported. Node 20.19 and newer.
 
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { Agent, request as httpRequest } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -46,6 +46,7 @@ export const DEFAULT_PORT: number = 8391;
 /** How many commands may wait for the host unless told otherwise. */
 export const DEFAULT_MAX_QUEUE_SIZE: number = 16;
 
+const MAX_QUEUE_SIZE = 65_536;
 const MAX_WARNINGS = 20; // different ones about one status provider
 const MAX_BODY_LENGTH = 65_536; // characters of an answer that the client reads
 const POLL_MS = 50; // from one request of waitFor() to the next
@@ -90,7 +91,7 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //                          ▲                                      │
 //                          └───────────── [ status ] ◀────────────┘ systemStatus()
 //
-// One Int32Array holds all that the two threads share. Each cell has one writer (WOKEN apart), and the cells of the
+// One Int32Array holds all that the two threads share. Each cell has one writer (RUNG apart), and the cells of the
 // two writers lie in different cache lines.
 //
 // The ring: HEAD counts the commands put in, TAIL those taken out; command number n lies in slot n mod slots.
@@ -113,7 +114,7 @@ const CELL = {
   CALLS: 1,
   QUESTION: 2, // the value of CALLS when the latest question was asked
   CLOCK: 3, // quarters of a second that the thread has counted
-  WOKEN: 4, // 1 while a message is under way to the host, which sets it back
+  RUNG: 4, // 1 while a message is under way to the host, which sets it back
   // Written by the host, 64 bytes on:
   TAIL: 16,
   STATUS: 17, // place in STATUSES, or STATUSES.length while the provider fails
@@ -142,7 +143,7 @@ interface ThreadData {
   commands: readonly ControlCommand[];
 }
 
-/** What the thread says to the host; `null` is the bare wake-up. */
+/** What the thread says to the host; `null` is the mere ring of the bell. */
 type ThreadMessage =
   | null
   | { listening: number }
@@ -275,13 +276,13 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       calls = (calls + 1) | 0;
       Atomics.store(memory, cells.CALLS, calls);
-      if (Atomics.load(memory, cells.SLEEPING) === 1) thread.wakeHost();
+      if (Atomics.load(memory, cells.SLEEPING) === 1) thread.ring();
       return true;
     },
 
-    /** Sends the host a message unless one is still unread: a host that never reads any must not pile them up. */
-    wakeHost(): void {
-      if (Atomics.exchange(memory, cells.WOKEN, 1) === 0) parent.postMessage(null satisfies ThreadMessage);
+    /** Sends the host a message, unless one is still unread: a host that never reads any must not pile them up. */
+    ring(): void {
+      if (Atomics.exchange(memory, cells.RUNG, 1) === 0) parent.postMessage(null satisfies ThreadMessage);
     },
 
     // ── The status ──
@@ -306,7 +307,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       askedAt = now;
       Atomics.store(memory, cells.QUESTION, question);
       Atomics.store(memory, cells.CALLS, calls);
-      thread.wakeHost();
+      thread.ring();
     },
 
     isAnswered(asked: number): boolean {
@@ -434,11 +435,6 @@ export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
 
-interface Sleeper {
-  wake(command: ControlCommand): void;
-  fail(error: Error): void;
-}
-
 /**
  * The web API of a running system. The server lives in a thread of its own: it answers, and takes commands, whatever
  * the thread that made it is doing.
@@ -463,7 +459,8 @@ export class WebApiServer {
 
   #published = 0; // the value of STATUS
   #heard = 0; // CALLS up to here are dealt with: none of their commands waits, none of their questions is open
-  #sleepers: Sleeper[] = [];
+  #sleepers = 0; // calls of nextCommand() that wait
+  readonly #alarm: EventEmitter = new EventEmitter().setMaxListeners(0); // one listener for each of them
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
@@ -472,7 +469,7 @@ export class WebApiServer {
     checkType('systemStatus', systemStatus, 'function');
     checkType('host', host, 'string');
     checkInteger('port', port, 0, 65535);
-    checkInteger('maxQueueSize', maxQueueSize, 1, 65536);
+    checkInteger('maxQueueSize', maxQueueSize, 1, MAX_QUEUE_SIZE);
     this.#systemStatus = systemStatus;
     this.#host = host;
     this.#port = port;
@@ -523,37 +520,23 @@ export class WebApiServer {
 
   /**
    * Waits for the next command without using the CPU, and takes it off the queue; for a host that sleeps while it is
-   * paused. Keeps the process alive meanwhile. Calls that wait at the same time are served in their order.
+   * paused. Keeps the process alive meanwhile.
    *
    * @param options.signal Ends the wait: the promise rejects with the signal's reason, and no command is lost.
    * @throws {EmptyError} If no command waits and the server is closed.
    */
   async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
-    signal?.throwIfAborted();
-    const commandsWait = this.hasCommands();
-    if (commandsWait && this.#sleepers.length === 0) return this.receiveCommand();
-    if (this.#state === 'closed') throw new EmptyError('No command waits, and the server is closed');
-    return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
-        this.#sleepers.splice(this.#sleepers.indexOf(sleeper), 1);
-        this.#setSleeping();
-        reject(signal?.reason);
-      };
-      const sleeper: Sleeper = {
-        wake: (command) => {
-          signal?.removeEventListener('abort', onAbort);
-          resolve(command);
-        },
-        fail: (error) => {
-          signal?.removeEventListener('abort', onAbort);
-          reject(error);
-        },
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
-      this.#sleepers.push(sleeper);
-      this.#setSleeping();
-      this.#wakeSleepers(); // for a command that came before the thread could see that someone sleeps
-    });
+    this.#setSleepers(this.#sleepers + 1); // before the look at the queue: a command that comes after it rings
+    try {
+      for (;;) {
+        signal?.throwIfAborted();
+        if (this.hasCommands()) return this.receiveCommand();
+        if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+        await once(this.#alarm, 'ring', signal && { signal }).catch(() => {});
+      }
+    } finally {
+      this.#setSleepers(this.#sleepers - 1);
+    }
   }
 
   /**
@@ -614,25 +597,20 @@ export class WebApiServer {
     return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
   }
 
-  #wakeSleepers(): void {
-    while (this.#sleepers.length > 0 && this.#holdsCommands()) this.#sleepers.shift()?.wake(this.receiveCommand());
-    this.#setSleeping();
-  }
-
-  /** Tells the thread whether to wake this one for a command, and node whether to stay alive for that. */
-  #setSleeping(): void {
-    const sleeping = this.#sleepers.length > 0;
-    Atomics.store(this.#memory, CELL.SLEEPING, sleeping ? 1 : 0);
+  /** Tells the thread whether to ring for a command, and node whether to stay alive for that. */
+  #setSleepers(sleepers: number): void {
+    this.#sleepers = sleepers;
+    Atomics.store(this.#memory, CELL.SLEEPING, sleepers > 0 ? 1 : 0);
     if (this.#state !== 'running') return; // a thread that starts or ends keeps the process alive
-    if (sleeping) this.#worker?.ref();
+    if (sleepers > 0) this.#worker?.ref();
     else this.#worker?.unref();
   }
 
-  /** The thread has sent a wake-up: for a command, a question or both. */
-  #onWake(): void {
-    Atomics.store(this.#memory, CELL.WOKEN, 0); // first: whatever comes from now on sends another
-    this.#wakeSleepers();
-    setImmediate(() => this.#answerQuestion()); // those who were woken come first: what they do belongs to the answer
+  /** The thread has rung: for a command, a question or both. */
+  #onRing(): void {
+    Atomics.store(this.#memory, CELL.RUNG, 0); // first: whatever comes from now on rings again
+    this.#alarm.emit('ring');
+    setImmediate(() => this.#answerQuestion()); // the sleepers come first: what they do belongs to the answer
   }
 
   #answerQuestion(): void {
@@ -670,10 +648,10 @@ export class WebApiServer {
     return new Promise((resolve, reject) => {
       let reason: Error = new Error('The thread of the web API ended');
       worker.on('message', (message: ThreadMessage) => {
-        if (message === null) return this.#onWake();
+        if (message === null) return this.#onRing();
         if ('listening' in message) {
           if (this.#state === 'starting') this.#state = 'running';
-          this.#setSleeping();
+          this.#setSleepers(this.#sleepers);
           return resolve(message.listening);
         }
         if ('failed' in message) {
@@ -689,8 +667,8 @@ export class WebApiServer {
         if (this.#state === 'running') {
           this.#state = 'closed';
           warn(`The web API is gone: ${reason.message}`);
-          this.#failSleepers();
         }
+        this.#alarm.emit('ring');
         reject(reason);
       });
     });
@@ -705,12 +683,6 @@ export class WebApiServer {
       worker.postMessage('close');
       await new Promise((resolve) => worker.once('exit', resolve));
     }
-    this.#wakeSleepers(); // for commands that the last requests brought
-    this.#failSleepers();
-  }
-
-  #failSleepers(): void {
-    for (const sleeper of this.#sleepers.splice(0)) sleeper.fail(new EmptyError('The server was closed'));
   }
 }
 
@@ -913,71 +885,60 @@ export interface LaunchConfig {
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`); no step has run then.
  */
 export async function launch(system: System, config: LaunchConfig = {}): Promise<void> {
-  checkSystem(system);
-  checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize']);
-  const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize } = config;
-  if (webApiAddress !== null) checkAddress('webApiAddress', webApiAddress);
-
-  const runtime: Runtime = new Runtime(system, webApiAddress, webApiCommandQueueSize);
-  const onSignal = (): void => {
-    ignoreSignals(); // so that the next one does what it does by default: it kills
-    runtime.interrupt();
-  };
-  const ignoreSignals = (): void => {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
-  };
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
-  try {
-    await runtime.run();
-  } finally {
-    ignoreSignals();
-  }
+  await new Launch(system, config).run();
 }
 
-class Runtime {
+class Launch {
   readonly #system: System;
   readonly #server: WebApiServer | null;
   readonly #interruption: AbortController = new AbortController();
   #status: SystemStatus = SystemStatus.ACTIVE;
-  #ending = false;
+  #isEnding = false;
 
-  constructor(system: System, address: readonly [string, number] | null, maxQueueSize: number | undefined) {
+  constructor(system: System, config: LaunchConfig) {
+    checkSystem(system);
+    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize']);
+    const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE } = config;
+    checkAddress('webApiAddress', webApiAddress);
+    checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
     this.#system = system;
-    this.#server = address && new WebApiServer({
+    this.#server = webApiAddress && new WebApiServer({
       systemStatus: () => this.#status,
-      host: address[0],
-      port: address[1],
-      maxQueueSize,
+      host: webApiAddress[0],
+      port: webApiAddress[1],
+      maxQueueSize: webApiCommandQueueSize,
     });
   }
 
-  /** Ends the run as a shutdown command would. */
-  interrupt(): void {
-    this.#ending = true;
-    this.#interruption.abort();
-  }
-
   async run(): Promise<void> {
+    const onSignal = (): void => {
+      removeHandlers(); // so that the next signal does what it does by default: it kills
+      this.#isEnding = true;
+      this.#interruption.abort();
+    };
+    const removeHandlers = (): void => void process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
     try {
       if (this.#server !== null) this.#system.onListening?.(await this.#server.runInBackground());
-      let turnEnds = performance.now() + TURN_MS;
-      while (!this.#ending) {
-        if (this.#status === SystemStatus.PAUSED) {
-          await this.#obeyNext();
-        } else {
-          await this.#advance(turnEnds);
-        }
-        if (performance.now() >= turnEnds) {
-          await nextTurn();
-          turnEnds = performance.now() + TURN_MS;
-        }
-        while (!this.#ending && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
-      }
+      await this.#work();
       this.#become(SystemStatus.SHUTTING_DOWN);
       await this.#call('saveState');
       await this.#call('onShutdown');
     } finally {
       await this.#server?.close();
+      removeHandlers();
+    }
+  }
+
+  async #work(): Promise<void> {
+    let turnEnds = performance.now() + TURN_MS;
+    while (!this.#isEnding) {
+      if (this.#status === SystemStatus.PAUSED) await this.#obeyNext();
+      else await this.#advance(turnEnds);
+      while (!this.#isEnding && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
+      if (performance.now() < turnEnds) continue;
+      await nextTurn();
+      turnEnds = performance.now() + TURN_MS;
     }
   }
 
@@ -997,7 +958,7 @@ class Runtime {
       const command = await this.#server?.nextCommand({ signal: this.#interruption.signal });
       if (command !== undefined) await this.#obey(command);
     } catch (error) {
-      if (!this.#ending) throw error;
+      if (!this.#isEnding) throw error;
     }
   }
 
@@ -1006,7 +967,7 @@ class Runtime {
       case 'pause': await this.#pause(); break;
       case 'resume': await this.#resume(); break;
       case 'save-state': await this.#save(); break;
-      case 'shutdown': this.#ending = true; break;
+      case 'shutdown': this.#isEnding = true; break;
     }
   }
 
@@ -1086,6 +1047,7 @@ function checkType(name: string, value: unknown, type: 'string' | 'function' | '
 }
 
 function checkAddress(name: string, value: unknown): void {
+  if (value === null) return;
   if (!Array.isArray(value) || value.length !== 2) {
     throw new TypeError(`${name} must be [host, port] or null, got ${inspect(value)}`);
   }
