@@ -259,12 +259,13 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     command(request: IncomingMessage, response: ServerResponse, command: ControlCommand): void {
       if (request.method !== 'POST') return thread.send(response, postOnly);
       const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
-      if (encoding === undefined && (length === undefined || length === '0')) {
-        return thread.send(response, thread.enqueue(command) ? ok : queueFull);
-      }
-      // A body means nothing, but one that is cut short or malformed means that nobody asked for this.
+      const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
+      const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
+      if (isFirst && !hasBody) return thread.send(response, thread.enqueue(command) ? ok : queueFull);
+      // The body means nothing, but if it is cut short or malformed, so is the request.
       request.resume().on('end', () => {
-        if (request.complete) thread.send(response, thread.enqueue(command) ? ok : queueFull);
+        const isSound = request.complete && request.socket.writable;
+        if (isSound) thread.send(response, thread.enqueue(command) ? ok : queueFull);
       });
     },
 
@@ -290,6 +291,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     status(request: IncomingMessage, response: ServerResponse): void {
       if (request.method !== 'GET' && request.method !== 'HEAD') return thread.send(response, getOnly);
       const now = performance.now();
+      thread.noteAnswer(now);
       const answered = thread.isAnswered(question);
       const commandSince = calls !== question;
       if (!commandSince) {
@@ -314,12 +316,18 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       return ((Atomics.load(memory, cells.ANSWER) - asked) | 0) >= 0;
     },
 
+    /** An answer counts as given when it is first seen, unless by then nobody waits for it any more. */
+    noteAnswer(now: number): void {
+      const isNew = answeredAt < askedAt && now - askedAt < questionMs;
+      if (isNew && thread.isAnswered(question)) answeredAt = now;
+    },
+
     /** Reports to all whose question is answered or was open for too long, and comes back for the others. */
     settle(): void {
       for (;;) {
         const answer = Atomics.load(memory, cells.ANSWER);
         const now = performance.now();
-        if (answer === question) answeredAt = now;
+        thread.noteAnswer(now);
         let next = waiting[0];
         while (next !== undefined && (thread.isAnswered(next.question) || now >= next.until)) {
           thread.report(next.response);
@@ -790,8 +798,14 @@ export class WebApiClient {
    * takes it off the queue, so the first statuses read may be those from before.
    *
    * @throws {DOMException} `TimeoutError` if the system does not get there in time.
+   * @throws {TypeError} If an argument has the wrong type or an option is unknown.
    */
-  async waitFor(status: SystemStatus, { timeout = 30_000, signal, onStatus }: WaitOptions = {}): Promise<void> {
+  async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
+    if (!Object.values(SystemStatus).includes(status)) {
+      throw new TypeError(`status must be a SystemStatus, got ${inspect(status)}`);
+    }
+    checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
+    const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
     const limit = AbortSignal.timeout(timeout);
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
@@ -831,7 +845,7 @@ export class WebApiClient {
     const request = httpRequest({ agent: this.#agent, host: this.#host, port: this.#port, method, path, signal });
     request.on('error', () => {}); // once() below reports it, or the response that is cut short
     request.end();
-    const [response] = (await once(request, 'response')) as [IncomingMessage];
+    const [response] = (await once(request, 'response', { signal })) as [IncomingMessage];
     response.setEncoding('utf8');
     let text = '';
     for await (const chunk of response) {
@@ -854,7 +868,7 @@ export interface System {
   /** One piece of the work. Called over and over while the system is active. */
   step(): unknown;
   /** Called with the web API's address before the first step, if there is a web API. */
-  onListening?(address: WebApiAddress): void;
+  onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails the system stays active. */
   onPaused?(): unknown;
   /** Called while the status is `resuming`. If it fails the system stays paused. */
@@ -919,7 +933,8 @@ class Launch {
     const removeHandlers = (): void => void process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
     process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
     try {
-      if (this.#server !== null) this.#system.onListening?.(await this.#server.runInBackground());
+      const address = await this.#server?.runInBackground();
+      if (address !== undefined) await this.#system.onListening?.(address);
       await this.#work();
       this.#become(SystemStatus.SHUTTING_DOWN);
       await this.#call('saveState');
