@@ -185,7 +185,8 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
   const servers: Server[] = [];
   const waiting: { response: ServerResponse; question: number; until: number }[] = [];
-  let watching = false; // a wait for ANSWER is under way
+  let isClosing = false;
+  let isWatching = false; // a wait for ANSWER is under way
   let calls = Atomics.load(memory, cells.CALLS); // this thread is the only writer of these two
   let question = Atomics.load(memory, cells.QUESTION);
   let askedAt = -Infinity;
@@ -210,9 +211,9 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     },
 
     /** Writes every answer to a request that node could parse. */
-    send(response: ServerResponse, answer: Answer): void {
-      response.writeHead(answer.statusCode, answer.headers);
-      response.end(answer.body);
+    send(response: ServerResponse, { statusCode, headers, body }: Answer): void {
+      response.writeHead(statusCode, isClosing ? [...headers, 'Connection', 'close'] : headers);
+      response.end(body);
     },
 
     /** Answers what node refuses to parse or has waited for too long, and ends the connection. */
@@ -300,7 +301,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       }
       if (commandSince || answered) thread.ask(now);
       waiting.push({ response, question, until: askedAt + questionMs });
-      if (!watching) thread.settle();
+      if (!isWatching) thread.settle();
     },
 
     ask(now: number): void {
@@ -334,11 +335,11 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
           waiting.shift();
           next = waiting[0];
         }
-        watching = false;
+        isWatching = false;
         if (next === undefined) return;
         const wait = waitAsync(memory, cells.ANSWER, answer, next.until - now);
         if (wait.async) {
-          watching = true;
+          isWatching = true;
           wait.value.then(thread.settle);
           return;
         }
@@ -387,8 +388,9 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       parent.postMessage({ failed: { message: error.message, code: error.code } } satisfies ThreadMessage);
     },
 
-    /** Takes no more connections, ends the idle ones now and the others after the grace. */
+    /** Takes no more connections, ends the idle ones now, the others with their answer or after the grace. */
     close(): void {
+      isClosing = true;
       let open = servers.length;
       for (const server of servers) {
         server.close(() => {
