@@ -1,0 +1,808 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import fs, { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
+import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from './demo/cartpole.ts';
+import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
+import { runProgram, start, startProgram } from './testing.ts';
+import type { Snapshot } from './demo/cartpole.ts';
+import type { Running } from './testing.ts';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+
+const DEGREE = Math.PI / 180;
+const NAME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.json$/;
+
+// ───── The cart and the pole ─────────────────────────────────────────────────────────────────────────────────────
+
+describe('move', () => {
+  const STATES: readonly (readonly number[])[] = [
+    [0, 0, 0, 0],
+    [0.3, 1.2, 0.05, -0.7],
+    [-2, -0.4, -0.2, 1.9],
+    [1.1, -3, 0.15, 3.5],
+  ];
+
+  it('gives the accelerations of a pole at rest upright, as worked out by hand', () => {
+    const cart = new Float64Array(4);
+    move(cart, FORCE);
+    near(cart, [0, (0.02 * 400) / 41, 0, (-0.02 * 600) / 41]);
+  });
+
+  it('agrees with the balance of forces and of torques, from which the equations were derived', () => {
+    for (const state of STATES) {
+      for (const force of [-FORCE, FORCE]) {
+        const [, velocity, angle, turning] = state as [number, number, number, number];
+        const cart = Float64Array.from(state);
+        move(cart, force);
+        const acceleration = ((cart[CART.VELOCITY] as number) - velocity) / 0.02;
+        const angular = ((cart[CART.ANGULAR_VELOCITY] as number) - turning) / 0.02;
+        const [sine, cosine] = [Math.sin(angle), Math.cos(angle)];
+        const forces = force + 0.1 * 0.5 * (turning ** 2 * sine - angular * cosine) - 0.0005 * Math.sign(velocity);
+        const torques = 0.1 * 9.8 * 0.5 * sine - 0.1 * acceleration * cosine * 0.5 - 0.000002 * turning;
+        near([1.1 * acceleration, (4 / 3) * 0.1 * 0.5 ** 2 * angular], [forces, torques]);
+      }
+    }
+  });
+
+  it('moves by the velocities of before the step', () => {
+    for (const state of STATES) {
+      const [position, velocity, angle, turning] = state as [number, number, number, number];
+      const cart = Float64Array.from(state);
+      move(cart, FORCE);
+      near([cart[CART.POSITION], cart[CART.ANGLE]], [position + 0.02 * velocity, angle + 0.02 * turning]);
+    }
+  });
+});
+
+describe('boxOf', () => {
+  it('has 162 boxes, each with a number of its own', () => {
+    const numbers = new Set<number>();
+    for (const position of [-1, 0, 1]) {
+      for (const velocity of [-1, 0, 1]) {
+        for (const angle of [-9, -3, -0.5, 0.5, 3, 9]) {
+          for (const turning of [-60, 0, 60]) numbers.add(box(position, velocity, angle, turning));
+        }
+      }
+    }
+    assert.equal(numbers.size, 162);
+    assert.deepEqual([Math.min(...numbers), Math.max(...numbers)], [0, 161]);
+    assert.equal(BOXES, 162);
+  });
+
+  it('has borders at ±0.8 m, ±0.5 m/s, 0, ±1 and ±6°, ±50°/s, and nowhere else', () => {
+    assert.deepEqual(bordersOf((value) => box(value, 0, 0.5, 0), 2.4), [-0.8, 0.8]);
+    assert.deepEqual(bordersOf((value) => box(0, value, 0.5, 0), 5), [-0.5, 0.5]);
+    assert.deepEqual(bordersOf((value) => box(0, 0, value, 0), 12), [-6, -1, 0, 1, 6]);
+    assert.deepEqual(bordersOf((value) => box(0, 0, 0.5, value), 200), [-50, 50]);
+  });
+
+  it('gives a border to the box above it', () => {
+    assert.equal(box(0.8, 0.5, 0.5, 0), box(1, 1, 0.5, 0));
+    assert.equal(box(-0.8, -0.5, 0, 0), box(0, 0, 0.5, 0));
+  });
+
+  it('has failed beyond 2.4 m and beyond 12°', () => {
+    for (const sign of [-1, 1]) {
+      assert.notEqual(box(sign * 2.4, 0, 0, 0), FAILED);
+      assert.equal(box(sign * 2.4001, 0, 0, 0), FAILED);
+      assert.notEqual(box(0, 0, sign * 11.999, 0), FAILED);
+      assert.equal(box(0, 0, sign * 12.001, 0), FAILED);
+    }
+  });
+});
+
+describe('nextWord', () => {
+  it('is the reference implementation of xoshiro128**', () => {
+    const words = Uint32Array.of(1, 2, 3, 4);
+    const expected = [11520, 0, 5927040, 70819200, 2031721883, 1637235492, 1287239034, 3734860849, 3729100597];
+    assert.deepEqual(expected.map(() => nextWord(words) >>> 0), expected);
+  });
+
+  it('starts from four words that no seed makes all zero', () => {
+    for (const seed of [0, 1, 2 ** 31, 2 ** 32 - 1, 0x61c88647]) assert.ok(seedWords(seed).some((word) => word !== 0));
+    assert.notDeepEqual(seedWords(0), seedWords(1));
+  });
+});
+
+// ───── The learner ───────────────────────────────────────────────────────────────────────────────────────────────
+
+type Unsound = readonly [field: keyof Snapshot, values: (sound: Snapshot) => unknown[], message: RegExp];
+
+const UNSOUND: readonly Unsound[] = [
+  ['format', () => ['', 1, null], /^it is not a checkpoint of control-demo$/],
+  ['version', () => [0, 2, '1'], /^it is of a version that this control-demo cannot read; it reads version 1$/],
+  ['seed', () => [-1, 2 ** 32, 1.5, '1', null], /^its "seed" must be an integer from 0 to 4294967295$/],
+  ['steps', () => [-1, 0.5, '9', 2 ** 53, null], /^its "steps" must be an integer from 0 to 9007199254740991$/],
+  ['steps', ({ steps }) => [0, 1e12, steps * 40], /^its "steps" must be those of its "episodes", "returns" and/],
+  ['episodes', () => [-1, 0.5, '9', null], /^its "episodes" must be an integer from 0 to 9007199254740991$/],
+  ['episodes', ({ steps }) => [steps, 100], /^its "steps" must be those of its "episodes"/],
+  ['episodes', () => [0, 99], /^its "returns" must be a list of (0|99) numbers$/],
+  ['episodeSteps', () => [-1, 500, 0.5, '9'], /^its "episodeSteps" must be an integer from 0 to 499$/],
+  ['returns', ({ returns }) => [null, {}, [], [...returns, 9]], /^its "returns" must be a list of 100 numbers$/],
+  ['returns', ({ returns }) => [changed(returns, '9')], /^its "returns" must be a list of 100 numbers$/],
+  ['returns', ({ returns }) => [0, 501, 9.5].map((one) => changed(returns, one)), /^its "returns" must be from 1 to/],
+  ['cart', ({ cart }) => ['', [], [0, 0, 0], [...cart, 0]], /^its "cart" must be a list of 4 numbers$/],
+  ['cart', ({ cart }) => [changed(cart, null)], /^its "cart" must be a list of 4 numbers$/],
+  ['cart', () => [[2.5, 0, 0, 0], [0, 0, -0.3, 0]], /^its "cart" must be where an episode goes on$/],
+  ['random', ({ random }) => [[], changed(random, Infinity)], /^its "random" must be a list of 4 numbers$/],
+  ['random', () => [-4, 2 ** 32, 0.5].map((one) => [1, 2, 3, one]), /^its "random" must be integers from 0 to 4294/],
+  ['random', () => [[0, 0, 0, 0]], /^its "random" must not be all zeros/],
+  ['values', ({ values }) => [[], values.slice(1), changed(values, NaN)], /^its "values" must be a list of 324/],
+  ['values', ({ values }) => [-0.1, 101].map((one) => changed(values, one)), /^its "values" must be from 0 to 100$/],
+];
+
+describe('Learner', () => {
+  it('learns to balance the pole, for 500 steps at most', () => {
+    const learner = new Learner(1);
+    while (learner.episodes < 100) learner.step();
+    const first = learner.meanReturn;
+    assert.ok(first > 5 && first < 80, `a beginner's pole falls soon, got ${first}`);
+    while (learner.steps < 22_000_000) learner.step();
+    assert.ok(learner.meanReturn > 400, `it balances nearly to the end of an episode, got ${learner.meanReturn}`);
+    assert.equal(Math.max(...learner.snapshot().returns), 500, 'that is where an episode ends');
+  });
+
+  it('does the same again with the same seed, and something else with another', () => {
+    assert.deepEqual(snapshotOf(5, 20_000), snapshotOf(5, 20_000));
+    assert.notDeepEqual(snapshotOf(5, 20_000).values, snapshotOf(6, 20_000).values);
+  });
+
+  it('goes on from a snapshot as if nothing had been, at whatever step', () => {
+    for (const steps of [0, 1, 999, 1000, 30_000]) {
+      const learner = Learner.restore(snapshotOf(9, steps));
+      for (let more = 0; more < 50_000; more += 1) learner.step();
+      assert.deepEqual(plain(learner), snapshotOf(9, steps + 50_000));
+    }
+  });
+
+  it('counts steps, episodes and the mean return of the last 100 episodes', () => {
+    const learner = new Learner(3);
+    assert.deepEqual([learner.steps, learner.episodes, learner.meanReturn], [0, 0, 0]);
+    const lengths: number[] = [];
+    for (let last = 0; lengths.length < 250; ) {
+      learner.step();
+      if (learner.episodes === lengths.length) continue;
+      lengths.push(learner.steps - last);
+      last = learner.steps;
+      const recent = lengths.slice(-100);
+      near([learner.meanReturn], [recent.reduce((sum, length) => sum + length) / recent.length]);
+      assert.equal(Learner.restore(plain(learner)).meanReturn, learner.meanReturn);
+    }
+    assert.deepEqual(plain(learner).returns, lengths.slice(-100));
+  });
+
+  it('refuses what is no sound snapshot, and says why', () => {
+    const sound = snapshotOf(4, 30_000);
+    const foreign = /^it is not a checkpoint of control-demo$/;
+    for (const value of [null, undefined, 7, 'control-demo', [], {}, { format: 'other' }]) {
+      assert.throws(() => Learner.restore(value), { message: foreign });
+    }
+    for (const [field, values, message] of UNSOUND) {
+      for (const value of values(sound)) {
+        assert.throws(() => Learner.restore({ ...sound, [field]: value }), { message }, `${field}: ${value}`);
+      }
+      const { [field]: _, ...incomplete } = sound;
+      assert.throws(() => Learner.restore(incomplete), Error, `without ${field}`);
+    }
+    assert.deepEqual(plain(Learner.restore(sound)), sound);
+  });
+});
+
+// ───── Checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('Checkpoints', () => {
+  const FOREIGN = [
+    'notes.json', 'other.tmp', '2020-01-01.json', '2020-01-01T00-00-00.000Z.json.bak', 'x2020-01-01T00-00-00.000Z.json',
+    '2020-01-01T00-00-00.000Z.json.swp.tmp', '2020-99-01T00-00-00.000Z.json',
+  ];
+
+  it('writes JSON under the name of the time', (t) => {
+    setClock(t, '2026-11-20T10:22:33.123Z');
+    const folder = makeFolder(t);
+    const path = new Checkpoints(folder, 10).save({ answer: 42 });
+    assert.equal(path, join(folder, '2026-11-20T10-22-33.123Z.json'));
+    assert.equal(readFileSync(path, 'utf8'), '{"answer":42}\n');
+    assert.deepEqual(readCheckpoint(path), { answer: 42 });
+  });
+
+  it('gives each its own name and the newest the last, in one millisecond and when the clock is set back', (t) => {
+    setClock(t, '2026-12-31T23:59:59.998Z');
+    const folder = makeFolder(t);
+    const checkpoints = new Checkpoints(folder, 100);
+    const paths = Array.from({ length: 20 }, (_, number) => checkpoints.save({ number }));
+    setClock(t, '2020-01-01T00:00:00.000Z');
+    paths.push(checkpoints.save({ number: 20 }));
+    assert.deepEqual(readdirSync(folder).map((name) => join(folder, name)).sort(), paths);
+    assert.equal(new Set(paths).size, 21);
+    assert.deepEqual(readCheckpoint(latestIn(folder)), { number: 20 });
+  });
+
+  it('keeps the newest ones and never touches other files', (t) => {
+    const folder = makeFolder(t);
+    for (const name of FOREIGN) writeFileSync(join(folder, name), name);
+    mkdirSync(join(folder, '2020-01-01T00-00-00.000Z.json'));
+    const checkpoints = new Checkpoints(folder, 3);
+    const paths = Array.from({ length: 7 }, (_, number) => checkpoints.save({ number }));
+    const expected = [...FOREIGN, '2020-01-01T00-00-00.000Z.json', ...paths.slice(-3).map((path) => basename(path))];
+    assert.deepEqual(readdirSync(folder).sort(), expected.sort());
+    for (const name of FOREIGN) assert.equal(readFileSync(join(folder, name), 'utf8'), name);
+    assert.equal(latestIn(folder), paths.at(-1));
+  });
+
+  it('keeps a single one, too', (t) => {
+    const folder = makeFolder(t);
+    const checkpoints = new Checkpoints(folder, 1);
+    checkpoints.save({ number: 1 });
+    const path = checkpoints.save({ number: 2 });
+    assert.deepEqual(contentsOf(folder), new Map([[basename(path), '{"number":2}\n']]));
+  });
+
+  it('overlooks and cleans up what a crash left', (t) => {
+    const folder = makeFolder(t);
+    const checkpoints = new Checkpoints(folder, 10);
+    const whole = checkpoints.save({ number: 1 });
+    writeFileSync(join(folder, '2099-01-01T00-00-00.000Z.json.tmp'), '{"numb');
+    assert.equal(latestIn(folder), whole);
+    const next = checkpoints.save({ number: 2 });
+    assert.deepEqual(readdirSync(folder).sort(), [basename(whole), basename(next)]);
+  });
+
+  it('leaves the older ones whole when it crashes at any moment, and the new one whole or not there', (t) => {
+    let crashes = 0;
+    for (let crashed = true; crashed; crashes += 1) {
+      const folder = makeFolder(t);
+      const checkpoints = new Checkpoints(folder, 3);
+      for (const number of [1, 2, 3]) checkpoints.save({ number });
+      const restart = crashAt(t, crashes + 1);
+      try {
+        checkpoints.save({ number: 4 });
+        crashed = false;
+      } catch (error) {
+        assert.equal((error as Error).message, 'crash');
+      }
+      restart();
+      const numbers = numbersIn(folder);
+      assert.ok(['1,2,3', '1,2,3,4', '2,3,4'].includes(String(numbers)), `crash ${crashes + 1} leaves ${numbers}`);
+      checkpoints.save({ number: 5 });
+      assert.deepEqual(numbersIn(folder), [...numbers, 5].slice(-3));
+      assert.deepEqual(readdirSync(folder).filter((name) => !NAME.test(name)), []);
+    }
+    assert.ok(crashes > 3, `it was crashed at ${crashes} moments`);
+  });
+
+  it('gives a file its name only when its content is on the disk, and then syncs the folder', (t) => {
+    const folder = makeFolder(t);
+    const calls: string[] = [];
+    const note = (name: 'writeFileSync' | 'renameSync' | 'fsyncSync'): void => {
+      const real = fs[name] as (...all: unknown[]) => unknown;
+      t.mock.method(fs, name, (...all: unknown[]) => {
+        calls.push((all[2] as { flush?: boolean } | undefined)?.flush ? `${name} flush` : name);
+        return real(...all);
+      });
+    };
+    for (const name of ['writeFileSync', 'renameSync', 'fsyncSync'] as const) note(name);
+    syncBuiltinESMExports();
+    t.after(syncBuiltinESMExports);
+    new Checkpoints(folder, 3).save({ number: 1 });
+    t.mock.restoreAll();
+    const renamed = calls.indexOf('renameSync');
+    assert.deepEqual([calls[0], calls.slice(renamed)], ['writeFileSync flush', ['renameSync', 'fsyncSync']]);
+  });
+
+  it('leaves nothing behind when the disk is full', (t) => {
+    const folder = makeFolder(t);
+    const checkpoints = new Checkpoints(folder, 2);
+    for (const number of [1, 2]) checkpoints.save({ number });
+    const before = contentsOf(folder);
+    const real = fs.writeFileSync;
+    t.mock.method(fs, 'writeFileSync', (path: string, text: string) => {
+      real(path, text.slice(0, 5));
+      throw new Error('ENOSPC: no space left on device, write');
+    });
+    syncBuiltinESMExports();
+    assert.throws(() => checkpoints.save({ number: 3 }), { message: /^ENOSPC/ });
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+    assert.deepEqual(contentsOf(folder), before);
+  });
+
+  it('makes its folder, also when it is deleted later', (t) => {
+    const folder = join(makeFolder(t), 'a', 'b');
+    const checkpoints = new Checkpoints(folder, 3);
+    checkpoints.prepare();
+    assert.deepEqual(readdirSync(folder), []);
+    rmSync(folder, { recursive: true });
+    const path = checkpoints.save({ number: 1 });
+    assert.equal(latestIn(folder), path);
+  });
+});
+
+// ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-demo', { timeout: 60_000 }, () => {
+  it('says what runs, its seed, where the web API is and how to control it', async (t) => {
+    const demo = await startDemo(t, '--seed', '4294967295');
+    const line = demo.output().split('\n')[0] as string;
+    const control = `control it from another terminal: npm run console -- --port ${demo.port}`;
+    const address = `web API at http://localhost:${demo.port}`;
+    assert.equal(line, `Q-learning on CartPole, seed 4294967295 · ${address} · ${control}`);
+  });
+
+  it('names the host for the console if it is not the default', async (t) => {
+    const demo = await startDemo(t, '--host', '127.0.0.1');
+    const control = `http://127.0.0.1:${demo.port} · control it from another terminal: npm run console -- `;
+    assert.ok(demo.output().includes(`${control}--host 127.0.0.1 --port ${demo.port}\n`), demo.output());
+  });
+
+  it('picks a seed when none is given', async (t) => {
+    const seeds = await Promise.all([startDemo(t), startDemo(t)]);
+    const [one, other] = seeds.map((demo) => /seed (\d+) /.exec(demo.output())?.[1]);
+    assert.notEqual(one, other);
+  });
+
+  it('shows episode, mean return, steps per second and status', async (t) => {
+    const demo = await startDemo(t);
+    await demo.client.pause();
+    await demo.shows(/paused\n/);
+    const line = demo.output().split('\n').at(-2) as string;
+    assert.match(line, /^episode [\d,]+ · mean return \d+\.\d · \d+(\.\d+)? M steps\/s · paused$/);
+  });
+
+  it('stands still while it is paused, and goes on when it is resumed', async (t) => {
+    const demo = await startDemo(t);
+    await demo.client.pause();
+    await demo.client.waitFor(SystemStatus.PAUSED);
+    const first = await save(demo);
+    await sleep(200);
+    const second = await save(demo);
+    assert.deepEqual(second, first);
+    await demo.client.resume();
+    await demo.client.waitFor(SystemStatus.ACTIVE);
+    const third = await save(demo);
+    assert.ok(third.steps > first.steps);
+    await demo.client.shutdown();
+    await demo.ended;
+    assert.deepEqual(statusesIn(demo), ['active', 'paused', 'active', 'paused', 'active', 'shutting down']);
+  });
+
+  it('does not count the time of a pause in the steps per second', async (t) => {
+    const demo = await startDemo(t);
+    await sleep(600);
+    await demo.client.pause();
+    await sleep(1500);
+    await demo.client.resume();
+    await demo.client.waitFor(SystemStatus.ACTIVE);
+    await demo.client.shutdown();
+    await demo.ended;
+    const speeds = demo.output().matchAll(/([\d.]+) M steps\/s · (?:paused|shutting down)/g);
+    const [before, after] = [...speeds].map((one) => Number(one[1])) as [number, number];
+    assert.ok(after > 0.6 * before, `${before} before and ${after} after`); // counted, it would be a quarter
+  });
+
+  it('ends on shutdown with a last checkpoint, a last line and exit code 0', async (t) => {
+    const demo = await startDemo(t, '--seed', '5');
+    await demo.client.shutdown();
+    const { code, stdout, stderr } = await demo.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+    const path = join(demo.folder, readdirSync(demo.folder)[0] as string);
+    const { steps } = readCheckpoint(path) as Snapshot;
+    const [saved, progress, stopped, rest] = stdout.split('\n').slice(-4);
+    assert.equal(saved, `saved ${path}`);
+    assert.match(progress as string, / · shutting down$/);
+    assert.equal(stopped, `stopped at step ${steps.toLocaleString('en-US')}; --load ${path} goes on from there`);
+    assert.equal(rest, '');
+  });
+
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    it(`ends on ${signal} in the same way, also while it is paused`, async (t) => {
+      for (const pause of [false, true]) {
+        const demo = await startDemo(t);
+        if (pause) await demo.client.pause();
+        if (pause) await demo.client.waitFor(SystemStatus.PAUSED);
+        demo.child.kill(signal);
+        const { code, stderr } = await demo.ended;
+        assert.deepEqual([code, stderr], [0, '']);
+        assert.deepEqual(savedIn(demo).map((path) => basename(path)), readdirSync(demo.folder));
+        assert.equal(savedIn(demo).length, 1);
+      }
+    });
+  }
+
+  it('is the same whether it was interrupted or not', async (t) => {
+    const whole = await startDemo(t, '--seed', '7');
+    await sleep(500);
+    const end = await shutDown(whole);
+    assert.deepEqual(end, snapshotOf(7, end.steps));
+
+    const first = await startDemo(t, '--seed', '7');
+    await sleep(200);
+    await save(first);
+    const { steps } = await shutDown(first);
+    const second = await startDemo(t, '--load', 'latest', '--states-dir', first.folder);
+    const from = `seed 7, from step ${steps.toLocaleString('en-US')} ·`;
+    assert.ok(second.output().includes(from), `no '${from}' in ${second.output()}`);
+    await sleep(200);
+    await second.client.shutdown();
+    await second.ended;
+    const last = readCheckpoint(latestIn(first.folder)) as Snapshot;
+    assert.ok(last.steps > steps);
+    assert.deepEqual(last, snapshotOf(7, last.steps));
+  });
+
+  it('--load takes any checkpoint', async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'mine');
+    writeFileSync(path, JSON.stringify(snapshotOf(8, 12_345)));
+    const demo = await startDemo(t, '--load', path);
+    assert.match(demo.output(), /seed 8, from step 12,345 ·/);
+    assert.deepEqual(await shutDown(demo).then(({ seed }) => seed), 8);
+  });
+
+  it('--keep limits the checkpoints', async (t) => {
+    const demo = await startDemo(t, '--keep', '2');
+    for (let saves = 0; saves < 3; saves += 1) await save(demo);
+    const last = await shutDown(demo);
+    const names = readdirSync(demo.folder);
+    assert.deepEqual(names.map((name) => join(demo.folder, name)), savedIn(demo).slice(-2));
+    assert.deepEqual(readCheckpoint(latestIn(demo.folder)), last);
+  });
+
+  it('goes on when a save fails, and ends with exit code 1 if that is the last one', async (t) => {
+    const demo = await startDemo(t);
+    rmSync(demo.folder, { recursive: true });
+    writeFileSync(demo.folder, '');
+    await demo.client.saveState();
+    await demo.shows(/cannot save/);
+    await demo.client.waitFor(SystemStatus.ACTIVE);
+    await demo.client.shutdown();
+    const { code, stdout, stderr } = await demo.ended;
+    assert.equal(code, 1);
+    assert.match(stderr, /^(control-demo: cannot save a checkpoint: EEXIST: .*\n){2}$/);
+    assert.match(stdout, /\nstopped at step [\d,]+\n$/);
+  });
+
+  it('runs without a web API', async (t) => {
+    const folder = makeFolder(t);
+    const demo = startProgram(t, 'demo', ['--no-web-api', '--seed', '1', '--states-dir', folder]);
+    await demo.shows(/active\n/);
+    assert.match(demo.output(), /^Q-learning on CartPole, seed 1 · no web API, Ctrl-C or SIGTERM ends it\n/);
+    demo.child.kill('SIGTERM');
+    assert.equal((await demo.ended).code, 0);
+    assert.equal(readdirSync(folder).length, 1);
+  });
+
+  it('ends with one line and exit code 1 when the port is taken', async (t) => {
+    const port = await takePort(t);
+    const { code, stdout, stderr } = await runProgram(t, 'demo', ['--port', `${port}`, '--states-dir', makeFolder(t)]);
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^control-demo: Cannot serve at localhost:\d+: .*EADDRINUSE.*\n$/);
+  });
+
+  it('explains itself', async (t) => {
+    const help = await runProgram(t, 'demo', ['--help']);
+    assert.deepEqual([help.code, help.stderr], [0, '']);
+    const options = ['host', 'port', 'no-web-api', 'seed', 'load', 'states-dir', 'keep', 'help', 'version'];
+    for (const option of options) assert.match(help.stdout, new RegExp(`^ .*--${option}\\b`, 'm'));
+    assert.deepEqual(await runProgram(t, 'demo', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+
+  const [major, minor] = process.versions.node.split('.').map(Number) as [number, number];
+  const stripsTypes = major > 22 || (major === 22 && minor >= 18);
+  it('runs with no build', { skip: !stripsTypes && 'needs Node 22.18' }, async (t) => {
+    const { ended } = start(t, process.execPath, ['bin/demo.ts', '--version']);
+    assert.deepEqual(await ended, { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+});
+
+// ───── Wrong use ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-demo with a bad checkpoint', { concurrency: 4, timeout: 60_000 }, () => {
+  const TEXT = JSON.stringify(snapshotOf(2, 5000));
+  const FILES: readonly [what: string, content: string | Buffer, message: RegExp][] = [
+    ['empty', '', /it is cut off or not JSON/],
+    ['cut off', TEXT.slice(0, -30), /it is cut off or not JSON/],
+    ['binary', Buffer.from([0, 255, 10, 13, 128]), /it is cut off or not JSON/],
+    ['foreign', '{"name":"runtime-control","version":"0.1.0"}', /it is not a checkpoint of control-demo/],
+    ['null', 'null', /it is not a checkpoint of control-demo/],
+    ['of a later version', TEXT.replace('"version":1', '"version":2'), /it is of a version that/],
+    ['damaged', TEXT.replace('"seed":2', '"seed":1e999'), /its "seed" must be an integer from 0 to 4294967295/],
+    ['enormous', ' '.repeat(2_000_000) + TEXT, /it is too large for a checkpoint/],
+  ];
+
+  for (const [what, content, message] of FILES) {
+    it(`refuses one that is ${what}, by its name and as the latest`, async (t) => {
+      const folder = makeFolder(t);
+      writeFileSync(join(folder, '2026-01-01T00-00-00.000Z.json'), TEXT);
+      const path = join(folder, '2026-01-02T00-00-00.000Z.json');
+      writeFileSync(path, content);
+      for (const load of [path, 'latest']) await refuses(t, folder, load, `'${path}'`, message);
+    });
+  }
+
+  it('refuses what is no file', async (t) => {
+    const folder = makeFolder(t);
+    const missing = join(folder, 'missing.json');
+    await refuses(t, folder, missing, `'${missing}'`, /there is no such file/);
+    await refuses(t, folder, folder, `'${folder}'`, /it is a folder/);
+    if (existsSync('/dev/zero')) await refuses(t, folder, '/dev/zero', `'/dev/zero'`, /it is not a regular file/);
+  });
+
+  it('refuses the latest of a folder that has none, or is none', async (t) => {
+    const folder = makeFolder(t);
+    const empty = join(folder, 'empty');
+    mkdirSync(empty);
+    writeFileSync(join(empty, '2026-01-01T00-00-00.000Z.json.tmp'), TEXT);
+    await refuses(t, empty, 'latest', `the latest checkpoint of '${empty}'`, /there is no checkpoint in it/);
+    const missing = join(folder, 'missing');
+    await refuses(t, missing, 'latest', `the latest checkpoint of '${missing}'`, /there is no such folder/);
+    assert.deepEqual(readdirSync(folder), ['empty']);
+    const file = join(folder, 'file');
+    writeFileSync(file, '');
+    await refuses(t, file, 'latest', `the latest checkpoint of '${file}'`, /it is not a folder/);
+  });
+});
+
+describe('control-demo with bad options', { concurrency: 4, timeout: 60_000 }, () => {
+  const SEED = /--seed must be an integer from 0 to 4294967295, got '.*'/;
+  const KEEP = /--keep must be an integer from 1 to 1000000, got '.*'/;
+  const PORT = /--port must be an integer from 0 to 65535, got '.*'/;
+  const CASES: readonly (readonly [options: readonly string[], message: RegExp])[] = [
+    ...['-1', '4294967296', '1.5', '1e3', 'x', '', ' 1', 'NaN'].map((one) => [[`--seed=${one}`], SEED] as const),
+    ...['0', '-1', '2.5', '1000001', 'all', ''].map((one) => [[`--keep=${one}`], KEEP] as const),
+    ...['-1', '65536', '80.5', 'http', ''].map((one) => [[`--port=${one}`], PORT] as const),
+    [['--host='], /--host must not be empty/],
+    [['--states-dir='], /--states-dir must not be empty/],
+    [['--load='], /--load must not be empty/],
+    [['--load'], /--load needs a value/],
+    [['--seed', '1', '--load', 'latest'], /--seed and --load exclude each other: a checkpoint has its own seed/],
+    [['--no-web-api=1'], /'--no-web-api' does not take an argument/],
+    [['--speed', '1'], /unknown option '--speed'/],
+    [['latest'], /unexpected argument 'latest'/],
+  ];
+
+  for (const [options, message] of CASES) {
+    it(`refuses ${options.join(' ')}`, async (t) => {
+      const folder = join(makeFolder(t), 'states');
+      const { code, stdout, stderr } = await runProgram(t, 'demo', ['--states-dir', folder, ...options]);
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, oneLine(message));
+      assert.ok(!existsSync(folder));
+    });
+  }
+
+  it('refuses a folder for the checkpoints that cannot be made or written', async (t) => {
+    const file = join(makeFolder(t), 'file');
+    writeFileSync(file, '');
+    const folders = [file, join(file, 'states'), ...(process.platform === 'linux' ? ['/proc', '/proc/states'] : [])];
+    for (const folder of folders) {
+      const { code, stdout, stderr } = await runProgram(t, 'demo', ['--port', '0', '--states-dir', folder]);
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, oneLine(/cannot write to '.*': E[A-Z]+: .*; --states-dir takes a folder that can be/));
+      assert.ok(stderr.includes(`'${folder}'`));
+    }
+  });
+});
+
+// ───── On a terminal ─────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-demo on a terminal', { skip: lacksScript(), timeout: 60_000 }, () => {
+  it('redraws one line in its place, and freezes it while paused', async (t) => {
+    const demo = await startOnTerminal(t, 100);
+    await demo.shows(/(\r[^\r\n]* active\x1b\[K){5}/);
+    await demo.client.pause();
+    await demo.shows(/\r[^\r\n]* paused\x1b\[K$/);
+    const frozen = demo.output();
+    await sleep(500);
+    assert.equal(demo.output(), frozen);
+    await demo.client.resume();
+    await demo.shows(/ paused\x1b\[K(\r[^\r\n]* active\x1b\[K){3}/);
+    assert.equal(demo.output().split('\n').length, 2, 'one line for the address, one for all the progress');
+  });
+
+  it('prints the path of a checkpoint above the progress line', async (t) => {
+    const demo = await startOnTerminal(t, 100);
+    await demo.client.pause();
+    await demo.shows(/ paused\x1b\[K$/);
+    const frozen = demo.output().split('\r').at(-1);
+    await demo.client.saveState();
+    await demo.shows(/\n\r[^\r\n]* paused\x1b\[K$/);
+    const path = join(demo.folder, readdirSync(demo.folder)[0] as string);
+    const expected = `\r${frozen}\r\x1b[Ksaved ${path}\r\n\r${frozen}`;
+    assert.equal(demo.output().slice(-expected.length), expected);
+  });
+
+  it('leaves whole lines and exit code 0 when it ends', async (t) => {
+    const demo = await startOnTerminal(t, 100);
+    await demo.client.shutdown();
+    const { code, stdout } = await demo.ended;
+    assert.equal(code, 0);
+    assert.match(stdout, /\r[^\r\n]* · shutting down\x1b\[K\r\nstopped at step [^\r\n]* goes on from there\r\n$/);
+  });
+
+  it('cuts the line to the width of the terminal', async (t) => {
+    const demo = await startOnTerminal(t, 30);
+    await demo.shows(/(\r[^\r\n]*\x1b\[K){4}/);
+    const drawn = [...demo.output().matchAll(/\r([^\r\n]+)\x1b\[K/g)].map((one) => one[1] as string);
+    assert.ok(drawn.every((line) => line.startsWith('episode ') && line.length === 29), drawn.join('|'));
+  });
+});
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface DemoRun extends Running {
+  folder: string;
+  port: number;
+  client: WebApiClient;
+}
+
+/** Starts the program and waits until it runs. */
+function startDemo(t: TestContext, ...options: string[]): Promise<DemoRun> {
+  const folder = makeFolder(t);
+  return connect(t, folder, startProgram(t, 'demo', ['--port', '0', '--states-dir', folder, ...options]));
+}
+
+/** The same under a pseudo-terminal. */
+function startOnTerminal(t: TestContext, columns: number): Promise<DemoRun> {
+  const folder = makeFolder(t);
+  const command = `exec '${process.execPath}' dist/bin/demo.js --port 0 --states-dir '${folder}'`;
+  return connect(t, folder, start(t, 'script', ['-qec', `stty cols ${columns} rows 24; ${command}`, '/dev/null']));
+}
+
+async function connect(t: TestContext, folder: string, running: Running): Promise<DemoRun> {
+  await running.shows(/ active\n|\x1b\[K/);
+  const port = Number(/http:\/\/[\w.]+:(\d+)/.exec(running.output())?.[1]);
+  const client = new WebApiClient('localhost', port);
+  t.after(() => client.close());
+  return { ...running, folder, port, client };
+}
+
+/** Why there is no pseudo-terminal to be had, or false. */
+function lacksScript(): string | false {
+  const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
+  return !stdout?.includes('util-linux') && 'needs script of util-linux (Debian package bsdutils)';
+}
+
+/** Saves, and reads what was saved. */
+async function save(demo: DemoRun): Promise<Snapshot> {
+  const { length } = savedIn(demo);
+  await demo.client.saveState();
+  await demo.shows(new RegExp(`(saved [^]*){${length + 1}}\\n`));
+  return readCheckpoint(savedIn(demo)[length] as string) as Snapshot;
+}
+
+/** Shuts down, and reads the last checkpoint. */
+async function shutDown(demo: DemoRun): Promise<Snapshot> {
+  await demo.client.shutdown();
+  assert.equal((await demo.ended).code, 0);
+  return readCheckpoint(savedIn(demo).at(-1) as string) as Snapshot;
+}
+
+function savedIn(demo: DemoRun): string[] {
+  return [...demo.output().matchAll(/^saved (.*)\n/gm)].map((one) => one[1] as string);
+}
+
+/** The statuses of the progress lines, each once in a row: a slow run shows one every five seconds. */
+function statusesIn(demo: DemoRun): string[] {
+  const all = [...demo.output().matchAll(/steps\/s · (.*)\n/g)].map((one) => one[1] as string);
+  return all.filter((status, index) => status !== all[index - 1]);
+}
+
+async function refuses(t: TestContext, folder: string, load: string, what: string, message: RegExp): Promise<void> {
+  const before = contentsOf(folder);
+  const taken = `${await takePort(t)}`; // to listen there would be another error
+  const options = ['--load', load, '--states-dir', folder, '--port', taken];
+  const { code, stdout, stderr } = await runProgram(t, 'demo', options);
+  assert.deepEqual([code, stdout], [2, '']);
+  const right = '--load takes a file that control-demo saved, or latest for the newest one of --states-dir';
+  assert.match(stderr, oneLine(message));
+  assert.ok(stderr.startsWith(`control-demo: cannot load ${what}: `) && stderr.endsWith(`; ${right}\n`), stderr);
+  assert.deepEqual(contentsOf(folder), before);
+}
+
+function oneLine(message: RegExp): RegExp {
+  return new RegExp(`^control-demo: [^\\n]*${message.source}[^\\n]*\\n$`);
+}
+
+/** A port at which something listens. */
+async function takePort(t: TestContext): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  t.after(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+function makeFolder(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'control-demo-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** The files of a folder and what is in them; null if there is no such folder. */
+function contentsOf(folder: string): Map<string, string> | null {
+  if (!statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return null;
+  return new Map(readdirSync(folder).map((name) => [name, readFileSync(join(folder, name), 'latin1')]));
+}
+
+/** The numbers in the checkpoints of a folder; throws if one of them is not whole. */
+function numbersIn(folder: string): number[] {
+  const names = readdirSync(folder).filter((name) => NAME.test(name)).sort();
+  return names.map((name) => (readCheckpoint(join(folder, name)) as { number: number }).number);
+}
+
+function setClock(t: TestContext, time: string): void {
+  t.mock.method(Date, 'now', () => Date.parse(time));
+}
+
+/**
+ * From that change of the disk on, each fails, as after a crash nothing happens any more; what is being written then is
+ * cut off. Returns a function that ends this.
+ */
+function crashAt(t: TestContext, moment: number): () => void {
+  let changes = 0;
+  let isInside = false; // node implements some of these by others
+  for (const name of ['writeFileSync', 'renameSync', 'rmSync', 'openSync', 'fsyncSync'] as const) {
+    const real = fs[name] as (...all: unknown[]) => unknown;
+    t.mock.method(fs, name, (...all: unknown[]) => {
+      if (isInside) return real(...all);
+      changes += 1;
+      if (changes > moment || (changes === moment && name !== 'writeFileSync')) throw new Error('crash');
+      isInside = true;
+      try {
+        return real(...(changes === moment ? [all[0], String(all[1]).slice(0, 5)] : all));
+      } finally {
+        isInside = false;
+        if (changes === moment) throw new Error('crash');
+      }
+    });
+  }
+  syncBuiltinESMExports();
+  return () => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  };
+}
+
+/** What a learner with that seed has become after so many steps. */
+function snapshotOf(seed: number, steps: number): Snapshot {
+  const learner = new Learner(seed);
+  while (learner.steps < steps) learner.step();
+  return plain(learner);
+}
+
+/** As it is read from a file: JSON has no −0. */
+function plain(learner: Learner): Snapshot {
+  return JSON.parse(JSON.stringify(learner.snapshot()));
+}
+
+function changed(list: number[], value: unknown): unknown[] {
+  return [value, ...list.slice(1)];
+}
+
+/** The box of a state in metres and degrees. */
+function box(position: number, velocity: number, angle: number, turning: number): number {
+  return boxOf(Float64Array.of(position, velocity, angle * DEGREE, turning * DEGREE));
+}
+
+/** Where the box changes between −limit and limit, found in steps of a hundredth. */
+function bordersOf(boxAt: (value: number) => number, limit: number): number[] {
+  const borders: number[] = [];
+  for (let hundredths = -limit * 100 + 1; hundredths < limit * 100; hundredths += 1) {
+    if (boxAt((hundredths - 0.5) / 100) !== boxAt((hundredths + 0.5) / 100)) borders.push(hundredths / 100);
+  }
+  return borders;
+}
+
+function near(actual: ArrayLike<number | undefined>, expected: readonly number[]): void {
+  assert.equal(actual.length, expected.length);
+  for (const [index, value] of expected.entries()) {
+    assert.ok(Math.abs((actual[index] as number) - value) < 1e-9, `${actual[index]} is not ${value}`);
+  }
+}
