@@ -362,6 +362,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       const [address, ...others] = addresses;
       if (address === undefined) return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
       const server = http.createServer({ requireHostHeader: false }, thread.route);
+      Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
       server.on('clientError', thread.refuse);
       server.on('checkExpectation', (_request, response) => thread.send(response, expectationFailed));
       server.on('error', (error: NodeJS.ErrnoException) => {
