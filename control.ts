@@ -12,7 +12,9 @@
 //   while (status !== SystemStatus.SHUTTING_DOWN) {
 //     while (server.hasCommands()) obey(server.receiveCommand()); // 'pause', 'resume', 'shutdown' or 'save-state'
 //     if (status === SystemStatus.ACTIVE) work();
+//     else if (status === SystemStatus.PAUSED) obey(await server.nextCommand());
 //   }
+//   await server.close();
 //
 // or leave the loop, the states and the signals to launch({ step: work, saveState: save }).
 //
