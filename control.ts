@@ -138,7 +138,6 @@ interface ThreadData {
   memory: Int32Array;
   cells: typeof CELL;
   maxQueueSize: number;
-  slots: number;
   host: string;
   port: number;
   statusNames: readonly string[];
@@ -177,7 +176,8 @@ interface AtomicsWaitAsync {
  * object spread, class fields).
  */
 function serve(http: typeof import('node:http'), threads: typeof import('node:worker_threads')): void {
-  const { memory, cells, maxQueueSize, slots, host, port, statusNames, commands } = threads.workerData as ThreadData;
+  const { memory, cells, maxQueueSize, host, port, statusNames, commands } = threads.workerData as ThreadData;
+  const slots = memory.length - cells.RING;
   const parent = threads.parentPort as MessagePort;
   const { waitAsync } = Atomics as unknown as AtomicsWaitAsync;
 
@@ -642,7 +642,6 @@ export class WebApiServer {
       memory: this.#memory,
       cells: CELL,
       maxQueueSize: this.#maxQueueSize,
-      slots: this.#slots,
       host: this.#host,
       port: this.#port,
       statusNames: STATUS_NAMES,
@@ -749,9 +748,15 @@ export class WebApiClient {
     this.#timeoutMs = timeout;
   }
 
-  /** The status of the system; `OFFLINE` if the request failed. */
-  getStatus(): Promise<SystemStatus> {
-    return this.#readStatus();
+  /**
+   * The status of the system; `OFFLINE` if the request failed.
+   *
+   * @param signal Cuts the request short: it then counts as failed.
+   */
+  async getStatus(signal?: AbortSignal): Promise<SystemStatus> {
+    const reply = await this.request('status', signal);
+    const status = reply.ok ? STATUSES[STATUS_NAMES.indexOf(reply.value)] : undefined;
+    return status ?? SystemStatus.OFFLINE;
   }
 
   /** Asks the system to pause. Resolves with the result message, or `null` if the request failed. */
@@ -817,7 +822,7 @@ export class WebApiClient {
     let last: SystemStatus | null = null;
     for (;;) {
       end.throwIfAborted();
-      const current = await this.#readStatus(end);
+      const current = await this.getStatus(end);
       end.throwIfAborted(); // a request that is cut short reads as OFFLINE
       if (current !== last) onStatus?.(current);
       if (current === status) return;
@@ -829,12 +834,6 @@ export class WebApiClient {
   /** Ends the idle connections. The client can be used again all the same. */
   close(): void {
     this.#agent.destroy();
-  }
-
-  async #readStatus(signal?: AbortSignal): Promise<SystemStatus> {
-    const reply = await this.request('status', signal);
-    const status = reply.ok ? STATUSES[STATUS_NAMES.indexOf(reply.value)] : undefined;
-    return status ?? SystemStatus.OFFLINE;
   }
 
   async #send(command: ControlCommand): Promise<string | null> {
@@ -910,9 +909,8 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
 class Launch {
   readonly #system: System;
   readonly #server: WebApiServer | null;
-  readonly #interruption: AbortController = new AbortController();
+  readonly #end: AbortController = new AbortController();
   #status: SystemStatus = SystemStatus.ACTIVE;
-  #isEnding = false;
 
   constructor(system: System, config: LaunchConfig) {
     checkSystem(system);
@@ -932,8 +930,7 @@ class Launch {
   async run(): Promise<void> {
     const onSignal = (): void => {
       removeHandlers(); // so that the next signal does what it does by default: it kills
-      this.#isEnding = true;
-      this.#interruption.abort();
+      this.#end.abort();
     };
     const removeHandlers = (): void => void process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
     process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
@@ -951,11 +948,12 @@ class Launch {
   }
 
   async #work(): Promise<void> {
+    const end = this.#end.signal;
     let turnEnds = performance.now() + TURN_MS;
-    while (!this.#isEnding) {
-      if (this.#status === SystemStatus.PAUSED) await this.#obeyNext();
+    while (!end.aborted) {
+      if (this.#status === SystemStatus.PAUSED) await this.#obeyNext(end);
       else await this.#advance(turnEnds);
-      while (!this.#isEnding && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
+      while (!end.aborted && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
       if (performance.now() < turnEnds) continue;
       await nextTurn();
       turnEnds = performance.now() + TURN_MS;
@@ -973,12 +971,12 @@ class Launch {
     return undefined;
   }
 
-  async #obeyNext(): Promise<void> {
+  async #obeyNext(signal: AbortSignal): Promise<void> {
     try {
-      const command = await this.#server?.nextCommand({ signal: this.#interruption.signal });
+      const command = await this.#server?.nextCommand({ signal });
       if (command !== undefined) await this.#obey(command);
     } catch (error) {
-      if (!this.#isEnding) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 
@@ -987,7 +985,7 @@ class Launch {
       case 'pause': await this.#pause(); break;
       case 'resume': await this.#resume(); break;
       case 'save-state': await this.#save(); break;
-      case 'shutdown': this.#isEnding = true; break;
+      case 'shutdown': this.#end.abort(); break;
     }
   }
 
