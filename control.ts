@@ -8,7 +8,7 @@
 //
 //   let status = SystemStatus.ACTIVE;
 //   const server = new WebApiServer({ systemStatus: () => status });
-//   server.runInBackground();
+//   await server.runInBackground();
 //   while (status !== SystemStatus.SHUTTING_DOWN) {
 //     while (server.hasCommands()) obey(server.receiveCommand()); // 'pause', 'resume', 'shutdown' or 'save-state'
 //     if (status === SystemStatus.ACTIVE) work();
@@ -585,7 +585,7 @@ export class WebApiServer {
         const place = STATUS_NAMES.indexOf(statusName);
         if (place !== -1) return place;
       }
-      this.#warnOnce(`systemStatus must return the status of a running system, got ${inspect(status)}`);
+      this.#warnOnce(`systemStatus must return SystemStatus.ACTIVE or another but OFFLINE, got ${inspect(status)}`);
     } catch (error) {
       this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
     }
@@ -754,9 +754,7 @@ export class WebApiClient {
    * @param signal Cuts the request short: it then counts as failed.
    */
   async getStatus(signal?: AbortSignal): Promise<SystemStatus> {
-    const reply = await this.request('status', signal);
-    const status = reply.ok ? STATUSES[STATUS_NAMES.indexOf(reply.value)] : undefined;
-    return status ?? SystemStatus.OFFLINE;
+    return (await this.#readStatus(signal)) ?? SystemStatus.OFFLINE;
   }
 
   /** Asks the system to pause. Resolves with the result message, or `null` if the request failed. */
@@ -805,7 +803,8 @@ export class WebApiClient {
 
   /**
    * Resolves when the system reports the status, asking twenty times a second. A command takes effect when the host
-   * takes it off the queue, so the first statuses read may be those from before.
+   * takes it off the queue, so the first statuses read may be those from before. A system that is there but cannot
+   * tell its status (500) is waited for.
    *
    * @throws {DOMException} `TimeoutError` if the system does not get there in time.
    * @throws {TypeError} If an argument has the wrong type or an option is unknown.
@@ -822,9 +821,9 @@ export class WebApiClient {
     let last: SystemStatus | null = null;
     for (;;) {
       end.throwIfAborted();
-      const current = await this.getStatus(end);
+      const current = await this.#readStatus(end);
       end.throwIfAborted(); // a request that is cut short reads as OFFLINE
-      if (current !== last) onStatus?.(current);
+      if (current !== null && current !== last) onStatus?.(current);
       if (current === status) return;
       last = current;
       await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
@@ -834,6 +833,13 @@ export class WebApiClient {
   /** Ends the idle connections. The client can be used again all the same. */
   close(): void {
     this.#agent.destroy();
+  }
+
+  /** Null if the system is there but gives no status that is known. */
+  async #readStatus(signal?: AbortSignal): Promise<SystemStatus | null> {
+    const reply = await this.request('status', signal);
+    if (reply.ok) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
+    return reply.answered ? null : SystemStatus.OFFLINE;
   }
 
   async #send(command: ControlCommand): Promise<string | null> {
@@ -891,9 +897,9 @@ export interface LaunchConfig {
 }
 
 /**
- * Runs a system until it is shut down, by command or by SIGINT or SIGTERM; a second signal kills it as it would
- * without `launch()`. While the system is paused it uses no CPU. Steps that never await are fine: timers and signals
- * get their turn every 10 ms, or after each step that takes longer.
+ * Runs a system until it is shut down, by command or by SIGINT or SIGTERM; once the first signal is noticed, the next
+ * one kills as it would without `launch()`. While the system is paused it uses no CPU. Steps that never await are fine:
+ * commands, timers and signals get their turn every 10 ms, or after each step that takes longer.
  *
  * A hook that fails is reported with `process.emitWarning()`, and the system goes on. A step that throws ends the
  * launch: the promise rejects with the error, and no state is saved.
@@ -955,7 +961,8 @@ class Launch {
       else await this.#advance(turnEnds);
       while (!end.aborted && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
       if (performance.now() < turnEnds) continue;
-      await nextTurn();
+      await nextTurn(); // the rest of this turn of the event loop: it may not look for signals any more
+      await nextTurn(); // a whole turn
       turnEnds = performance.now() + TURN_MS;
     }
   }

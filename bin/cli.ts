@@ -1,5 +1,6 @@
 // What the programs share: options, messages, exit codes.
 
+import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, VERSION, WebApiClient } from '../control.ts';
 import type { ControlCommand } from '../control.ts';
@@ -86,6 +87,17 @@ export function parseSeconds(option: string, text: string): number {
   throw new UsageError(`${option} must be a number of seconds above 0, at most 2147483, got '${text}'`);
 }
 
+/**
+ * A host name or an address, the latter also in the brackets of a URL.
+ *
+ * @throws {UsageError} If it is neither.
+ */
+export function parseHost(option: string, text: string): string {
+  const host = text.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(host) !== 0 || /^[^\s/:?#@[\]]+$/.test(host)) return host;
+  throw new UsageError(`${option} must be a host name or an IP address, got '${text}'`);
+}
+
 /** @throws {UsageError} If the text is empty. */
 export function parseText(option: string, text: string): string {
   if (text === '') throw new UsageError(`${option} must not be empty`);
@@ -95,7 +107,7 @@ export function parseText(option: string, text: string): string {
 /** The client for `--host` and `--port`. */
 export function clientFor(values: { host: string; port: string }, timeoutMs?: number): WebApiClient {
   const port = parseInteger('--port', values.port, 1, 65535);
-  return new WebApiClient(parseText('--host', values.host), port, { timeout: timeoutMs });
+  return new WebApiClient(parseHost('--host', values.host), port, { timeout: timeoutMs });
 }
 
 // ───── Following a command ───────────────────────────────────────────────────────────────────────────────────────
@@ -109,10 +121,10 @@ export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
 
 export interface Followed {
   reached: boolean;
-  /** The last status read. */
-  status: SystemStatus;
-  /** How long it took, and what became of it in words, such as `not paused after 30.0 s: the system is active`. */
+  /** The last status read; null if the system never told one. */
+  status: SystemStatus | null;
   seconds: number;
+  /** If it was not reached: what became of it, in words. */
   summary: string;
 }
 
@@ -132,10 +144,10 @@ export async function follow(client: WebApiClient, target: SystemStatus, options
   const { timeoutMs, signal, output } = options;
   const start = performance.now();
   const deadEnd = new AbortController();
-  let status: SystemStatus | null = null;
+  let status = null as SystemStatus | null;
   const onStatus = (current: SystemStatus): void => {
-    output?.write((status === null ? '' : ' … ') + current.statusName);
     status = current;
+    output?.write(current.statusName + (current === target ? ' ' : ' … '));
     const isEnd = current === SystemStatus.SHUTTING_DOWN || current === SystemStatus.OFFLINE;
     if (isEnd && target !== SystemStatus.OFFLINE) deadEnd.abort();
   };
@@ -144,9 +156,10 @@ export async function follow(client: WebApiClient, target: SystemStatus, options
     .waitFor(target, { timeout: timeoutMs, signal: end, onStatus })
     .then(() => true, () => false);
   const seconds = (performance.now() - start) / 1000;
-  output?.write(` (${seconds.toFixed(1)} s)\n`);
-  const last: SystemStatus = status ?? SystemStatus.OFFLINE;
+  output?.write(`(${seconds.toFixed(1)} s)\n`);
   const state = target === SystemStatus.OFFLINE ? 'gone' : target.statusName;
-  const summary = `${reached ? '' : 'not '}${state} after ${seconds.toFixed(1)} s: the system is ${last.statusName}`;
-  return { reached, status: last, seconds, summary };
+  const present = status === null ? 'does not tell its status' : `is ${status.statusName}`;
+  const hope = deadEnd.signal.aborted ? '' : ', and the command still stands';
+  const summary = `not ${state} after ${seconds.toFixed(1)} s: the system ${present}${hope}`;
+  return { reached, status, seconds, summary };
 }

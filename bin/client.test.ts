@@ -52,7 +52,7 @@ describe('control-client', () => {
     assert.equal(ended.code, 4);
     const outcome = JSON.parse(ended.stdout);
     assert.equal(outcome.status, 'active');
-    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active$/);
+    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active, and the command still stands$/);
     assert.equal(ended.stderr, `control-client: ${outcome.error}\n`);
   });
 
@@ -62,6 +62,21 @@ describe('control-client', () => {
     assert.equal(ended.code, 4);
     assert.equal(ended.stdout, '');
     assert.match(ended.stderr, /^control-client: not paused after [012]\.\d s: the system is shutting down\n$/);
+  });
+
+  it('--wait tells a system that gives no status from one that is gone', async (t) => {
+    const { port, server } = await startServer(t, { systemStatus: () => assert.fail('not today') });
+    const ended = await client(t, port, 'shutdown', '--wait', '--timeout', '0.3', '--json');
+    assert.equal(ended.code, 4);
+    const { status, error } = JSON.parse(ended.stdout);
+    assert.equal(status, undefined);
+    assert.match(error, /^not gone after 0\.\d s: the system does not tell its status, and the command still stands$/);
+    assert.equal(server.receiveCommand(), 'shutdown');
+  });
+
+  it('takes an address in brackets', async (t) => {
+    const { port } = await startServer(t);
+    assert.equal((await client(t, port, 'status', '--host', '[127.0.0.1]')).stdout, 'active\n');
   });
 
   it('--wait stops early when the system is gone', async (t) => {
@@ -125,7 +140,11 @@ describe('control-client', () => {
     [['status', '--port', '80.5'], "--port must be an integer from 1 to 65535, got '80.5'"],
     [['status', '--port', ''], "--port must be an integer from 1 to 65535, got ''"],
     [['status', '--port', 'NaN'], "--port must be an integer from 1 to 65535, got 'NaN'"],
-    [['status', '--host', ''], '--host must not be empty'],
+    [['status', '--host', ''], "--host must be a host name or an IP address, got ''"],
+    [['status', '--host', ' '], "--host must be a host name or an IP address, got ' '"],
+    [['status', '--host', 'http://localhost'], "--host must be a host name or an IP address, got 'http://localhost'"],
+    [['status', '--host', 'localhost:8391'], "--host must be a host name or an IP address, got 'localhost:8391'"],
+    [['status', '--host', '[::1'], "--host must be a host name or an IP address, got '[::1'"],
     [['status', '--timeout', '0'], `${seconds} '0'`],
     [['status', '--timeout', 'soon'], `${seconds} 'soon'`],
     [['status', '--timeout', '1e3'], `${seconds} '1e3'`],

@@ -75,7 +75,8 @@ async function execute(
 
   const output = process.stderr.isTTY ? process.stderr : undefined;
   const { reached, status, seconds, summary } = await follow(client, target, { timeoutMs, output });
-  const outcome = { result: reply.value, status: status.statusName, seconds: Number(seconds.toFixed(3)) };
+  const outcome: Outcome = { result: reply.value, seconds: Number(seconds.toFixed(3)) };
+  if (status !== null) outcome.status = status.statusName;
   if (reached) return [EXIT.DONE, outcome];
   return [status === SystemStatus.OFFLINE ? EXIT.OFFLINE : EXIT.NOT_REACHED, { ...outcome, error: summary }];
 }

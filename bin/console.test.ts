@@ -103,8 +103,8 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
     let status = SystemStatus.PAUSING;
     const { port } = await startServer(t, () => status);
     const { type, shows } = await terminal(t, port);
-    await type('pause\r', /\npausing$/);
-    await type('x', /not paused after .*: the system is pausing\n.*control-console \(pausing\) > $/s);
+    await type('pause\r', /\npausing … $/);
+    await type('x', /not paused after .*: the system is pausing, and the command still stands\n.*control-console \(pausing\) > $/s);
     status = SystemStatus.PAUSED;
     await shows(/control-console \(paused\) > $/);
   });
@@ -146,7 +146,7 @@ describe('control-console options', () => {
   const wrong: [args: string[], line: string][] = [
     [['--port', 'x'], "--port must be an integer from 1 to 65535, got 'x'"],
     [['--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
-    [['--host='], '--host must not be empty'],
+    [['--host='], "--host must be a host name or an IP address, got ''"],
     [['--prot', '1'], "unknown option '--prot'; --help lists the options"],
     [['pause'], "unexpected argument 'pause'; --help lists the options"],
   ];

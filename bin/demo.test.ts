@@ -331,14 +331,14 @@ describe('control-demo', { timeout: 60_000 }, () => {
   it('says what runs, its seed, where the web API is and how to control it', async (t) => {
     const demo = await startDemo(t, '--seed', '4294967295');
     const line = demo.output().split('\n')[0] as string;
-    const control = `control it from another terminal: npm run console -- --port ${demo.port}`;
+    const control = `control it from another terminal: control-console --port ${demo.port}`;
     const address = `web API at http://localhost:${demo.port}`;
     assert.equal(line, `Q-learning on CartPole, seed 4294967295 · ${address} · ${control}`);
   });
 
   it('names the host for the console if it is not the default', async (t) => {
     const demo = await startDemo(t, '--host', '127.0.0.1');
-    const control = `http://127.0.0.1:${demo.port} · control it from another terminal: npm run console -- `;
+    const control = `http://127.0.0.1:${demo.port} · control it from another terminal: control-console `;
     assert.ok(demo.output().includes(`${control}--host 127.0.0.1 --port ${demo.port}\n`), demo.output());
   });
 
@@ -558,7 +558,8 @@ describe('control-demo with bad options', { concurrency: 4, timeout: 60_000 }, (
     ...['-1', '4294967296', '1.5', '1e3', 'x', '', ' 1', 'NaN'].map((one) => [[`--seed=${one}`], SEED] as const),
     ...['0', '-1', '2.5', '1000001', 'all', ''].map((one) => [[`--keep=${one}`], KEEP] as const),
     ...['-1', '65536', '80.5', 'http', ''].map((one) => [[`--port=${one}`], PORT] as const),
-    [['--host='], /--host must not be empty/],
+    [['--host='], /--host must be a host name or an IP address, got ''/],
+    [['--host', 'http://localhost'], /--host must be a host name or an IP address, got 'http:\/\/localhost'/],
     [['--states-dir='], /--states-dir must not be empty/],
     [['--load='], /--load must not be empty/],
     [['--load'], /--load needs a value/],

@@ -2,8 +2,8 @@
 // control-demo: a real runtime to control. It learns to balance a pole on a cart, as fast as one core can.
 
 import { randomInt } from 'node:crypto';
-import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
-import { ADDRESS_OPTIONS, EXIT, parseInteger, parseOptions, parseText, run, UsageError } from './cli.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient } from '../control.ts';
+import { ADDRESS_OPTIONS, EXIT, parseHost, parseInteger, parseOptions, parseText, run, UsageError } from './cli.ts';
 import { Learner } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
 import type { System, WebApiAddress } from '../control.ts';
@@ -52,7 +52,7 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const { host, port, seed, load, keep, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
-  const address = [parseText('--host', host), parseInteger('--port', port, 0, 65535)] as const;
+  const address = [parseHost('--host', host), parseInteger('--port', port, 0, 65535)] as const;
   const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MOST_KEPT));
   const learner = begin(seed, load, folder);
   prepare(checkpoints, folder);
@@ -157,8 +157,9 @@ function describeControl(address: WebApiAddress | null): string {
   if (address === null) return 'no web API, Ctrl-C or SIGTERM ends it';
   const { host, port } = address;
   const options = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
-  const url = `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
-  return `web API at ${url} · control it from another terminal: npm run console${options && ` --${options}`}`;
+  const program = process.env['npm_lifecycle_event'] === 'start' ? `npm run console${options && ' --'}` : 'control-console';
+  const { baseUrl } = new WebApiClient(host, port);
+  return `web API at ${baseUrl} · control it from another terminal: ${program}${options}`;
 }
 
 // ───── The progress line ─────────────────────────────────────────────────────────────────────────────────────────
