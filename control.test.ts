@@ -29,7 +29,7 @@ import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerO
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 
 const PROJECT = process.cwd();
-const LIMIT = { timeout: 60_000 }; // for each suite: what hangs is a failure, not an endless run
+const LIMIT = { timeout: 120_000 }; // for each suite: what hangs is a failure, not an endless run
 const POSIX_ONLY = process.platform === 'win32' ? { skip: 'Windows has no signals' } : {};
 
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
@@ -710,13 +710,32 @@ describe('systemStatus()', LIMIT, () => {
       blockThread(blockMs);
       assert.equal((await replies).flat().filter(({ statusCode }) => statusCode === 200).length, 400);
       const elapsedMs = performance.now() - began - blockMs;
-      // A question is asked 1 ms after the answer to the one before, at the soonest.
+      // A question is asked 1 ms after the answer to the one before at the soonest.
       assert.ok(calls > 0 && calls <= elapsedMs + 2, `${calls} calls in ${elapsedMs} ms for 400 requests`);
     });
   }
 
+  it('is called once a millisecond at most for those who ask one after the other', async (t) => {
+    let calls = 0;
+    const { port } = await start(t, {
+      systemStatus: () => {
+        calls += 1;
+        return ACTIVE;
+      },
+    });
+    const socket = await open(t, port); // a client that takes far less than a millisecond for a request
+    calls = 0;
+    const began = performance.now();
+    for (let round = 0; round < 300; round += 1) {
+      socket.write('GET /api/status HTTP/1.1\r\nHost: x\r\n\r\n');
+      await once(socket, 'data');
+    }
+    const elapsedMs = performance.now() - began;
+    assert.ok(calls > 0 && calls <= elapsedMs + 2, `${calls} calls in ${elapsedMs} ms for 300 requests`);
+  });
+
   it('is asked for across the edges of its counter', async (t) => {
-    for (const edge of [2 ** 31, 0]) {
+    for (const edge of [2 ** 31, 2 ** 31, 2 ** 31, 0]) { // each has only one round that could be wrong
       let status: SystemStatus = ACTIVE;
       const count = edge - 10;
       const cells = { [CELL.CALLS]: count, [CELL.QUESTION]: count, [CELL.ANSWER]: count };
@@ -986,6 +1005,21 @@ describe('close()', LIMIT, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
+  it('is not held up by a client that keeps asking', async (t) => {
+    const { server, client } = await start(t);
+    let isOver = false;
+    const asking = (async () => {
+      while (!isOver) await client.getStatus();
+    })();
+    await sleep(20);
+    const began = performance.now();
+    await server.close();
+    const took = performance.now() - began;
+    isOver = true;
+    await asking;
+    assert.ok(took < 900, `the grace of a second is for requests under way, took ${took} ms`);
+  });
+
   it('cuts a request that does not end', async (t) => {
     const { server, port } = await start(t);
     const socket = await open(t, port);
@@ -1167,6 +1201,7 @@ describe('WebApiClient', LIMIT, () => {
     for (let round = 0; round < 5; round += 1) {
       assert.equal(await client.getStatus(), ACTIVE);
       assert.equal(await client.pause(), 'ok');
+      await sleep(20);
     }
     assert.equal(connections, 1);
     client.close();
@@ -1199,6 +1234,17 @@ describe('WebApiClient', LIMIT, () => {
 });
 
 describe('waitFor()', LIMIT, () => {
+  it('does not take a system that cannot tell its status for one that is gone', async (t) => {
+    collectWarnings(t);
+    let isReady = false;
+    const { client } = await start(t, { systemStatus: () => (isReady ? ACTIVE : assert.fail('not yet')) });
+    await assert.rejects(client.waitFor(OFFLINE, { timeout: 200 }), { name: 'TimeoutError' });
+    setTimeout(() => (isReady = true), 100);
+    const seen: SystemStatus[] = [];
+    await client.waitFor(ACTIVE, { onStatus: (status) => seen.push(status) });
+    assert.deepEqual(seen, [ACTIVE]);
+  });
+
   it('resolves when the status is reached, and tells of changes only', async (t) => {
     let samples = 0;
     const { client } = await start(t, {
@@ -1665,6 +1711,23 @@ describe('A signal to launch()', { ...LIMIT, ...POSIX_ONLY }, () => {
     }
   }
 
+  for (const address of ["['127.0.0.1', 0]", 'null']) {
+    it(`is noticed after the step in which it comes, even the first, with webApiAddress ${address}`, async (t) => {
+      const { hearAll, end } = await runHost(t, `
+        let steps = 0;
+        const step = () => {
+          steps += 1;
+          if (steps === 1) process.kill(process.pid, 'SIGTERM');
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);
+        };
+        await launch({ step }, { webApiAddress: ${address} });
+        say(steps);
+      `);
+      assert.deepEqual(await hearAll(), [1]);
+      assert.deepEqual(await end(), { code: 0, signal: null, errors: '' });
+    });
+  }
+
   for (const [kind, hang] of [
     ['waits', 'new Promise((resolve) => setTimeout(resolve, 1e6))'],
     ['blocks', 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)'],
@@ -1705,13 +1768,15 @@ describe('The module', LIMIT, () => {
 
   it('starts no preloaded module in its thread', async (t) => {
     const folder = await makeFolder(t);
-    await writeFile(join(folder, 'preloaded.mjs'), `console.log('"preloaded"');`);
+    const [imported, required] = [join(folder, 'imported.mjs'), join(folder, 'required.cjs')];
+    await writeFile(imported, `console.log('"imported"');`);
+    await writeFile(required, `console.log('"required"');`);
     const host = await runHost(t, `
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
       await server.runInBackground();
       await server.close();
-    `, { nodeOptions: ['--import', pathToFileURL(join(folder, 'preloaded.mjs')).href] });
-    assert.deepEqual(await host.hearAll(), ['preloaded']);
+    `, { nodeOptions: ['--import', pathToFileURL(imported).href, '--require', required] });
+    assert.deepEqual(await host.hearAll(), ['required', 'imported']);
     assert.deepEqual(await host.end(), { code: 0, signal: null, errors: '' });
   });
 
