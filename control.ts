@@ -353,7 +353,8 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       const statusName = statusNames[Atomics.load(memory, cells.STATUS)];
       if (statusName === undefined) return thread.send(response, internalError);
       const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
-      const age: string[] = quarters >= 4 ? ['Age', String(quarters >> 2)] : []; // RFC 9111 §5.1
+      const seconds = (quarters - 1) >> 2; // that surely have passed
+      const age: string[] = seconds > 0 ? ['Age', String(seconds)] : []; // RFC 9111 §5.1
       thread.send(response, thread.answer(200, { status: statusName }, ...age));
     },
 
@@ -384,7 +385,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
     start(): void {
       // node's listen('localhost') takes the first address alone, and a client may try the other.
-      thread.listen(host === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
+      thread.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
     fail(error: NodeJS.ErrnoException): void {
@@ -786,8 +787,8 @@ export class WebApiClient {
     const [method, field] = endpoint === 'status' ? ['GET', 'status'] : ['POST', 'result'];
     const limit = new AbortController();
     const timer = setTimeout(() => limit.abort(), this.#timeoutMs);
-    const end = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal]);
     try {
+      const end = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal]);
       const { statusCode, body } = await this.#exchange(method as string, `/api/${endpoint}`, end);
       const { [field as string]: value, error } = body;
       if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
@@ -816,6 +817,7 @@ export class WebApiClient {
     checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
     const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
+    if (onStatus !== undefined) checkType('onStatus', onStatus, 'function');
     const limit = AbortSignal.timeout(timeout);
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
     let last: SystemStatus | null = null;
