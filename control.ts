@@ -104,7 +104,7 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //    └────┴────┴────┴────┴────┴────┘      └────┴────┴────┴────┴────┴────┘
 //
 // Empty is HEAD = TAIL, full is HEAD − TAIL = maxQueueSize. The counters only ever grow, and wrap around at 2³². The
-// number of slots is the power of two next to maxQueueSize, so it divides 2³² and a slot survives the wrap.
+// number of slots is the smallest power of two that holds them, so it divides 2³² and a slot survives the wrap.
 //
 // The question: `GET /api/status` wants a status of now, and only the host can tell. CALLS counts whatever the thread
 // puts before the host: each command, each question. The host reads CALLS, then samples its status, then copies to
@@ -231,9 +231,24 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       };
       const statusCode = codes[error.code ?? ''] ?? 400;
       const reason = http.STATUS_CODES[statusCode];
-      const { headers, body } = thread.answer(statusCode, { error: reason }, 'Connection', 'close');
+      const date = new Date().toUTCString(); // RFC 9110 §6.6.1; node adds it to all other answers
+      const { headers, body } = thread.answer(statusCode, { error: reason }, 'Date', date, 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
+    },
+
+    // ── Requests ──
+
+    /** Routes a request when all of it is there, and after those that came before it on its connection. */
+    receive(request: IncomingMessage, response: ServerResponse): void {
+      const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
+      const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
+      const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
+      if (isFirst && !hasBody) return thread.route(request, response);
+      // The body means nothing, but if it is cut short or malformed, so is the request.
+      request.resume().on('end', () => {
+        if (request.complete && request.socket.writable) thread.route(request, response);
+      });
     },
 
     // ── The router: a command is added with a case here, a word in COMMANDS and a method of WebApiClient ──
@@ -261,15 +276,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
     command(request: IncomingMessage, response: ServerResponse, command: ControlCommand): void {
       if (request.method !== 'POST') return thread.send(response, postOnly);
-      const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
-      const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
-      const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
-      if (isFirst && !hasBody) return thread.send(response, thread.enqueue(command) ? ok : queueFull);
-      // The body means nothing, but if it is cut short or malformed, so is the request.
-      request.resume().on('end', () => {
-        const isSound = request.complete && request.socket.writable;
-        if (isSound) thread.send(response, thread.enqueue(command) ? ok : queueFull);
-      });
+      thread.send(response, thread.enqueue(command) ? ok : queueFull);
     },
 
     /** Puts a command on the ring, or returns false if that is full. */
@@ -364,7 +371,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     listen(addresses: string[], boundPort: number): void {
       const [address, ...others] = addresses;
       if (address === undefined) return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
-      const server = http.createServer({ requireHostHeader: false }, thread.route);
+      const server = http.createServer({ requireHostHeader: false }, thread.receive);
       Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
       server.on('clientError', thread.refuse);
       server.on('checkExpectation', (_request, response) => thread.send(response, expectationFailed));
@@ -389,6 +396,10 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     },
 
     fail(error: NodeJS.ErrnoException): void {
+      for (const server of servers) { // the other address may be served already
+        server.close();
+        server.closeAllConnections();
+      }
       parent.postMessage({ failed: { message: error.message, code: error.code } } satisfies ThreadMessage);
     },
 
@@ -586,6 +597,7 @@ export class WebApiServer {
         const place = STATUS_NAMES.indexOf(statusName);
         if (place !== -1) return place;
       }
+      if (isPromise(status)) status.then(undefined, () => {}); // its failure must not end the host
       this.#warnOnce(`systemStatus must return SystemStatus.ACTIVE or another but OFFLINE, got ${inspect(status)}`);
     } catch (error) {
       this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
@@ -658,6 +670,7 @@ export class WebApiServer {
     });
     this.#state = 'starting';
     this.#worker = worker;
+    Atomics.store(this.#memory, CELL.RUNG, 0); // a thread that failed to start may have rung in vain
     return new Promise((resolve, reject) => {
       let reason: Error = new Error('The thread of the web API ended');
       worker.on('message', (message: ThreadMessage) => {
@@ -696,6 +709,7 @@ export class WebApiServer {
       worker.postMessage('close');
       await new Promise((resolve) => worker.once('exit', resolve));
     }
+    this.#alarm.emit('ring'); // for those who sleep though there never was a thread
   }
 }
 
@@ -734,7 +748,7 @@ export class WebApiClient {
   readonly #host: string;
   readonly #port: number;
   readonly #timeoutMs: number;
-  // An idle connection is dropped before node's server would do it (5 s), so that no request meets a closing one.
+  // An idle connection is dropped before node's server does it (5 s): a request should not meet a closing one.
   readonly #agent: Agent = new Agent({ keepAlive: true, timeout: 4000 });
 
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
@@ -785,20 +799,25 @@ export class WebApiClient {
    */
   async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
     const [method, field] = endpoint === 'status' ? ['GET', 'status'] : ['POST', 'result'];
-    const limit = new AbortController();
-    const timer = setTimeout(() => limit.abort(), this.#timeoutMs);
+    const end = new AbortController();
+    const abort = (): void => end.abort();
+    const timer = setTimeout(abort, this.#timeoutMs);
     try {
-      const end = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal]);
-      const { statusCode, body } = await this.#exchange(method as string, `/api/${endpoint}`, end);
+      signal?.throwIfAborted();
+      signal?.addEventListener('abort', abort, { once: true });
+      const { statusCode, body } = await this.#exchange(method as string, `/api/${endpoint}`, end.signal);
       const { [field as string]: value, error } = body;
       if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
       if (statusCode !== 200 && typeof error === 'string') return { ok: false, error, answered: true };
-      return { ok: false, error: `${this.baseUrl} is not a control server: it answered ${statusCode}`, answered: false };
+      const what = `${this.baseUrl} is not a control server: it answered ${statusCode}`;
+      return { ok: false, error: what, answered: false };
     } catch (error) {
-      const why = limit.signal.aborted ? `nothing within ${this.#timeoutMs / 1000} s` : describeError(error);
+      const isTooLate = end.signal.aborted && signal?.aborted !== true;
+      const why = isTooLate ? `nothing within ${this.#timeoutMs / 1000} s` : describeError(error);
       return { ok: false, error: `${this.baseUrl} does not answer: ${why}`, answered: false };
     } finally {
       clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
     }
   }
 
@@ -818,7 +837,7 @@ export class WebApiClient {
     const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
     if (onStatus !== undefined) checkType('onStatus', onStatus, 'function');
-    const limit = AbortSignal.timeout(timeout);
+    const limit = AbortSignal.timeout(Math.ceil(timeout)); // it takes whole milliseconds only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
     let last: SystemStatus | null = null;
     for (;;) {
@@ -832,7 +851,7 @@ export class WebApiClient {
     }
   }
 
-  /** Ends the idle connections. The client can be used again all the same. */
+  /** Ends all connections, and so the requests under way. The client can be used again all the same. */
   close(): void {
     this.#agent.destroy();
   }
@@ -853,18 +872,35 @@ export class WebApiClient {
     method: string,
     path: string,
     signal: AbortSignal,
+    agent: Agent | false = this.#agent,
   ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
-    const request = httpRequest({ agent: this.#agent, host: this.#host, port: this.#port, method, path, signal });
+    const request = httpRequest({ agent, host: this.#host, port: this.#port, method, path, signal });
     request.on('error', () => {}); // once() below reports it, or the response that is cut short
     request.end();
-    const [response] = (await once(request, 'response', { signal })) as [IncomingMessage];
+    let response: IncomingMessage;
+    try {
+      [response] = await once(request, 'response', { signal });
+    } catch (error) {
+      // A kept connection that the server had ended, unseen by a client that was busy: no command is harmed by a repeat.
+      if (request.reusedSocket && !signal.aborted) return this.#exchange(method, path, signal, false);
+      throw error;
+    }
     response.setEncoding('utf8');
     let text = '';
     for await (const chunk of response) {
       text += chunk;
       if (text.length > MAX_BODY_LENGTH) throw new Error(`a body of more than ${MAX_BODY_LENGTH} characters`);
     }
-    return { statusCode: response.statusCode, body: Object(JSON.parse(text)) };
+    return { statusCode: response.statusCode, body: parseObject(text) };
+  }
+}
+
+/** What is no JSON object has no fields. */
+function parseObject(text: string): Record<string, unknown> {
+  try {
+    return Object(JSON.parse(text));
+  } catch {
+    return {};
   }
 }
 
@@ -879,7 +915,7 @@ export class WebApiClient {
 export interface System {
   /** One piece of the work. Called over and over while the system is active. */
   step(): unknown;
-  /** Called with the web API's address before the first step, if there is a web API. */
+  /** Called with the web API's address before the first step, if there is one. If it fails, the launch does. */
   onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails the system stays active. */
   onPaused?(): unknown;
@@ -919,6 +955,7 @@ class Launch {
   readonly #server: WebApiServer | null;
   readonly #end: AbortController = new AbortController();
   #status: SystemStatus = SystemStatus.ACTIVE;
+  #turnEnds = 0; // when the event loop is due
 
   constructor(system: System, config: LaunchConfig) {
     checkSystem(system);
@@ -957,22 +994,30 @@ class Launch {
 
   async #work(): Promise<void> {
     const end = this.#end.signal;
-    let turnEnds = performance.now() + TURN_MS;
     while (!end.aborted) {
       if (this.#status === SystemStatus.PAUSED) await this.#obeyNext(end);
-      else await this.#advance(turnEnds);
-      while (!end.aborted && this.#server?.hasCommands()) await this.#obey(this.#server.receiveCommand());
-      if (performance.now() < turnEnds) continue;
-      await nextTurn(); // the rest of this turn of the event loop: it may not look for signals any more
-      await nextTurn(); // a whole turn
-      turnEnds = performance.now() + TURN_MS;
+      else await this.#advance();
+      await this.#giveTurn();
+      while (!end.aborted && this.#server?.hasCommands()) {
+        await this.#obey(this.#server.receiveCommand());
+        await this.#giveTurn(); // commands may come as fast as they are obeyed
+      }
     }
   }
 
-  /** Steps until a command waits, the event loop is due, or a step gives a promise, and returns that. */
-  #advance(turnEnds: number): unknown {
+  /** Lets the event loop have its turn if that is due. */
+  async #giveTurn(): Promise<void> {
+    if (performance.now() < this.#turnEnds) return;
+    await nextTurn(); // the rest of this turn: it may not look for signals any more
+    await nextTurn(); // a whole one
+    this.#turnEnds = performance.now() + TURN_MS;
+  }
+
+  /** Steps until a command waits, the event loop is due, or a step gives a promise, which it returns. */
+  #advance(): unknown {
     const system = this.#system;
     const server = this.#server;
+    const turnEnds = this.#turnEnds;
     do {
       const result = system.step();
       if (isPromise(result)) return result;
@@ -985,7 +1030,8 @@ class Launch {
       const command = await this.#server?.nextCommand({ signal });
       if (command !== undefined) await this.#obey(command);
     } catch (error) {
-      if (!signal.aborted) throw error;
+      if (error instanceof EmptyError) this.#end.abort(); // nobody can resume it any more: save and end
+      else if (!signal.aborted) throw error;
     }
   }
 

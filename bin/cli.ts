@@ -15,8 +15,9 @@ export class UsageError extends Error {}
 
 /** Runs a program. What it returns is the exit code. */
 export async function run(program: string, main: () => Promise<number>): Promise<void> {
-  // A reader that has seen enough (`control-client … | head -1`) is no error.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? EXIT.DONE : EXIT.REFUSED));
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error; // a reader that has seen enough (`… | head -1`) changes nothing
+  });
   try {
     process.exitCode = await main();
   } catch (error) {
@@ -152,9 +153,13 @@ export async function follow(client: WebApiClient, target: SystemStatus, options
     if (isEnd && target !== SystemStatus.OFFLINE) deadEnd.abort();
   };
   const end = signal === undefined ? deadEnd.signal : AbortSignal.any([deadEnd.signal, signal]);
-  const reached = await client
-    .waitFor(target, { timeout: timeoutMs, signal: end, onStatus })
-    .then(() => true, () => false);
+  const reached = await client.waitFor(target, { timeout: timeoutMs, signal: end, onStatus }).then(
+    () => true,
+    (error: Error) => {
+      if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
+      return false;
+    },
+  );
   const seconds = (performance.now() - start) / 1000;
   output?.write(`(${seconds.toFixed(1)} s)\n`);
   const state = target === SystemStatus.OFFLINE ? 'gone' : target.statusName;

@@ -162,9 +162,14 @@ class LineReader {
     };
     if (!this.#isClosed) show();
     const line = this.#line();
+    const receive = this.#receive; // the mark of this wait
+    let isAsking = false;
     const refresh = setInterval(async () => {
+      if (isAsking) return;
+      isAsking = true;
       const fresh = await prompt();
-      if (fresh === shown || this.#receive === null) return;
+      isAsking = false;
+      if (fresh === shown || this.#receive !== receive) return;
       shown = fresh;
       show();
     }, REFRESH_MS);
