@@ -361,6 +361,22 @@ describe('Pipelined requests', LIMIT, () => {
     });
   }
 
+  it('give a status from after the command before them', async (t) => {
+    let status: SystemStatus = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
+    const posts = ['Content-Length: 2\r\n\r\n{}', '\r\n'].map((rest) => `POST /api/pause HTTP/1.1\r\nHost: x\r\n${rest}`);
+    const get = 'GET /api/status HTTP/1.1\r\nHost: x\r\n';
+    for (let round = 0; round < 20; round += 1) {
+      for (const post of posts) {
+        status = ACTIVE;
+        const obeyed = server.nextCommand().then(() => (status = PAUSED));
+        const replies = await talk(port, `${get}\r\n${post}${get}Connection: close\r\n\r\n`);
+        await obeyed;
+        assert.equal(replies.at(-1)?.body, '{"status":"paused"}', `round ${round}`);
+      }
+    }
+  });
+
   it('do no harm when garbage follows a question', async (t) => {
     const { server, port, client } = await start(t);
     for (let round = 0; round < 20; round += 1) {
@@ -875,6 +891,13 @@ describe('nextCommand()', LIMIT, () => {
     assert.equal(await server.nextCommand(), 'resume');
   });
 
+  it('rejects with EmptyError when a server that never ran is closed', async () => {
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
+    const next = assert.rejects(server.nextCommand(), EmptyError);
+    await server.close();
+    await next;
+  });
+
   it('takes nothing with a signal that is aborted already', async (t) => {
     const { server, client } = await start(t);
     await client.pause();
@@ -1095,6 +1118,22 @@ describe('WebApiClient', LIMIT, () => {
     const timer = setInterval(() => socket.write(text), milliseconds);
     socket.on('close', () => clearInterval(timer));
   };
+  it('replaces a kept connection that turns out to be dead', async (t) => {
+    let connections = 0;
+    const server = createServer((socket) => {
+      connections += 1;
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.write('HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"result":"ok"}');
+        socket.once('data', () => socket.destroy());
+      });
+    });
+    const client = new WebApiClient('127.0.0.1', await listenOnLoopback(t, server));
+    t.after(() => client.close());
+    for (let round = 0; round < 5; round += 1) assert.equal(await client.pause(), 'ok', `round ${round}`);
+    assert.ok(connections > 1);
+  });
+
   const nonsense: [name: string, answer: string | ((socket: Socket) => void)][] = [
     ['never answers', () => {}],
     ['closes at once', (socket) => socket.end()],
@@ -1287,6 +1326,11 @@ describe('waitFor()', LIMIT, () => {
     const wait = silent.waitFor(OFFLINE, { timeout: 100, onStatus: (status) => statuses.push(status) });
     await assert.rejects(wait, { name: 'TimeoutError' });
     assert.deepEqual(statuses, [], 'a request that is cut short tells nothing of the system');
+  });
+
+  it('takes a fraction of a millisecond', async (t) => {
+    const { client } = await start(t);
+    await assert.rejects(client.waitFor(PAUSED, { timeout: 60.5 }), { name: 'TimeoutError' });
   });
 
   it('rejects with the reason of its signal', async (t) => {
@@ -1712,6 +1756,23 @@ describe('A signal to launch()', { ...LIMIT, ...POSIX_ONLY }, () => {
       });
     }
   }
+
+  it('is noticed while commands come as fast as they are obeyed', async (t) => {
+    const { process: child, hear, end } = await runHost(t, `
+      const saveState = () => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
+      await launch({ step() {}, saveState, onListening: (address) => say(address.port) }, { webApiAddress: ['127.0.0.1', 0] });
+    `);
+    const port = await hear() as number;
+    const clients = [1, 2, 3].map(() => new WebApiClient('127.0.0.1', port));
+    const flood = clients.map(async (client) => {
+      while (child.exitCode === null && child.signalCode === null) await client.saveState();
+      client.close();
+    });
+    await sleep(200);
+    child.kill('SIGTERM');
+    assert.deepEqual(await end(), { code: 0, signal: null, errors: '' });
+    await Promise.all(flood);
+  });
 
   for (const address of ["['127.0.0.1', 0]", 'null']) {
     it(`is noticed after the step in which it comes, even the first, with webApiAddress ${address}`, async (t) => {

@@ -46,6 +46,11 @@ describe('control-client', () => {
     assert.deepEqual(await ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 
+  it('--wait takes a --timeout that is no whole number of milliseconds', async (t) => {
+    const port = await startSystem(t);
+    assert.equal((await client(t, port, 'pause', '--wait', '--timeout', '2.01')).stdout, 'paused\n');
+  });
+
   it('--wait gives up when the time is up', async (t) => {
     const { port } = await startServer(t);
     const ended = await client(t, port, 'pause', '--wait', '--timeout', '0.5', '--json');
