@@ -39,10 +39,13 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { MessagePort } from 'node:worker_threads';
 
+/** Of this file. */
 export const VERSION: string = '0.1.0';
 
-/** Where the server listens and the client looks unless told otherwise. */
+/** The host where the server listens and the client looks unless told otherwise. */
 export const DEFAULT_HOST: string = 'localhost';
+
+/** The port there. */
 export const DEFAULT_PORT: number = 8391;
 
 /** How many commands may wait for the host unless told otherwise. */
@@ -434,6 +437,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
+/** What a server is made of. */
 export interface WebApiServerOptions {
   /**
    * Gives the status of the system. Called on the thread that made the server, never on another: when the server
@@ -720,11 +724,13 @@ export type WebApiReply =
   | { readonly ok: true; readonly value: string }
   | { readonly ok: false; readonly error: string; readonly answered: boolean };
 
-/** `timeout` is how long one request may take in all, in milliseconds; default 5000. */
+/** How a client behaves. */
 export interface WebApiClientOptions {
+  /** How long one request may take in all, in milliseconds; default 5000. */
   timeout?: number | undefined;
 }
 
+/** How `waitFor()` waits. */
 export interface WaitOptions {
   /** How long to wait in all, in milliseconds; default 30 000. */
   timeout?: number | undefined;
@@ -827,7 +833,9 @@ export class WebApiClient {
    * tell its status (500) is waited for.
    *
    * @throws {DOMException} `TimeoutError` if the system does not get there in time.
+   * @throws The signal's reason if that is aborted.
    * @throws {TypeError} If an argument has the wrong type or an option is unknown.
+   * @throws {RangeError} If the timeout is out of range.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
     if (!Object.values(SystemStatus).includes(status)) {
@@ -881,7 +889,8 @@ export class WebApiClient {
     try {
       [response] = await once(request, 'response', { signal });
     } catch (error) {
-      // A kept connection that the server had ended, unseen by a client that was busy: no command is harmed by a repeat.
+      // The server had ended this kept connection, unseen by a client that was busy. A command may be repeated: what
+      // asks for the same state changes nothing, and a second save is a second save.
       if (request.reusedSocket && !signal.aborted) return this.#exchange(method, path, signal, false);
       throw error;
     }
@@ -927,6 +936,7 @@ export interface System {
   onShutdown?(): unknown;
 }
 
+/** How `launch()` serves the web API. */
 export interface LaunchConfig {
   /** Host and port of the web API, default `['localhost', 8391]`; null for no web API at all. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
@@ -940,7 +950,8 @@ export interface LaunchConfig {
  * commands, timers and signals get their turn every 10 ms, or after each step that takes longer.
  *
  * A hook that fails is reported with `process.emitWarning()`, and the system goes on. A step that throws ends the
- * launch: the promise rejects with the error, and no state is saved.
+ * launch: the promise rejects with the error, and no state is saved. A system that is paused when its web API breaks
+ * down is shut down, because nobody could resume it any more.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.

@@ -29,7 +29,9 @@ export async function run(program: string, main: () => Promise<number>): Promise
 // ───── Options ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 type OptionsConfig = NonNullable<ParseArgsConfig['options']>;
-type Parsed<T extends OptionsConfig> = ReturnType<typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>>;
+type Parsed<T extends OptionsConfig> = ReturnType<
+  typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>
+>;
 
 interface TextOption {
   type: 'string';
@@ -47,7 +49,11 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption } = {
  *
  * @throws {UsageError} If an option is unknown, lacks its value, or there are more than `words` other words.
  */
-export function parseOptions<const T extends OptionsConfig>(options: T, help: string, words: number = 0): Parsed<T> | null {
+export function parseOptions<const T extends OptionsConfig>(
+  options: T,
+  help: string,
+  words: number = 0,
+): Parsed<T> | null {
   const common = { help: { type: 'boolean', short: 'h' }, version: { type: 'boolean' } } as const;
   let parsed;
   try {
@@ -124,6 +130,7 @@ export interface Followed {
   reached: boolean;
   /** The last status read; null if the system never told one. */
   status: SystemStatus | null;
+  /** Since the start of the wait. */
   seconds: number;
   /** If it was not reached: what became of it, in words. */
   summary: string;

@@ -2,7 +2,9 @@
 // control-client: one command and an exit code, for scripts.
 
 import { SystemStatus } from '../control.ts';
-import { ADDRESS_OPTIONS, EXIT, TARGETS, UsageError, clientFor, follow, parseOptions, parseSeconds, run } from './cli.ts';
+import {
+  ADDRESS_OPTIONS, clientFor, EXIT, follow, parseOptions, parseSeconds, run, TARGETS, UsageError,
+} from './cli.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 
 const HELP = `
@@ -15,7 +17,8 @@ Asks a running system for its status, or sends it one command.
   --wait             pause, resume, shutdown: wait until the system is paused, active, gone
   --timeout SECONDS  how long to wait at most (default 30)
   --json             print the outcome as one line of JSON
-  --help, --version
+  -h, --help         show this
+  --version          show the version
 
 Exit codes:
   0  done

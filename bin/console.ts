@@ -14,7 +14,8 @@ Opens a console that controls a running system. Commands may also come from a pi
 
   --host HOST        host name or address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
-  --help, --version
+  -h, --help         show this
+  --version          show the version
 
 Exit code: 0; 1 if commands came from a pipe and one of them failed; 2 for wrong usage.
 `;
@@ -35,7 +36,7 @@ const COMMANDS: readonly Command[] = [
   { words: ['h', 'help'], help: 'list all commands', run: (session) => session.help() },
   { words: ['p', 'pause'], help: 'pause the system', run: (session) => session.send('pause') },
   { words: ['r', 'resume'], help: 'resume the system', run: (session) => session.send('resume') },
-  { words: ['save'], help: 'save a checkpoint of the current system state', run: (session) => session.send('save-state') },
+  { words: ['save'], help: 'save a checkpoint of the current state', run: (session) => session.send('save-state') },
   { words: ['shutdown'], help: 'shut the system down, after a question', run: (session) => session.shutdown() },
   { words: ['q', 'quit'], help: 'leave the console; the system is unaffected', run: (session) => session.quit() },
 ];

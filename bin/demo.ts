@@ -157,7 +157,8 @@ function describeControl(address: WebApiAddress | null): string {
   if (address === null) return 'no web API, Ctrl-C or SIGTERM ends it';
   const { host, port } = address;
   const options = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
-  const program = process.env['npm_lifecycle_event'] === 'start' ? `npm run console${options && ' --'}` : 'control-console';
+  const isNpmStart = process.env['npm_lifecycle_event'] === 'start';
+  const program = isNpmStart ? `npm run console${options && ' --'}` : 'control-console';
   const { baseUrl } = new WebApiClient(host, port);
   return `web API at ${baseUrl} · control it from another terminal: ${program}${options}`;
 }
