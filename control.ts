@@ -200,6 +200,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
   const thread = {
     // ── Answers ──
 
+    /** Makes an answer with the headers that all have, and some of its own. */
     answer(statusCode: number, value: object, ...headers: string[]): Answer {
       const body = JSON.stringify(value);
       return {
@@ -508,8 +509,9 @@ export class WebApiServer {
   }
 
   /**
-   * Starts to serve. The thread starts at once: there is no need to await the promise, nor ever to yield again. It
-   * does not keep the process alive once it listens.
+   * Starts to serve. The thread starts at once: there is no need to await the promise, nor ever to yield again, but
+   * who does not await it learns of a failure only as an unhandled rejection. The thread does not keep the process
+   * alive once it listens.
    *
    * @returns The address that clients can use, with the port that was picked if `port` is 0.
    * @throws {Error} If the server was started before or was closed, or cannot listen (`code` is node's: EADDRINUSE,
@@ -554,7 +556,8 @@ export class WebApiServer {
    * @param options.signal Ends the wait: the promise rejects with the signal's reason, and no command is lost.
    * @throws {EmptyError} If no command waits and the server is closed.
    */
-  async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
+  async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
+    const { signal } = options;
     this.#setSleepers(this.#sleepers + 1); // before the look at the queue: a command that comes after it rings
     try {
       for (;;) {
@@ -664,6 +667,7 @@ export class WebApiServer {
       statusNames: STATUS_NAMES,
       commands: COMMANDS,
     };
+    Atomics.store(this.#memory, CELL.RUNG, 0); // a thread that failed to start may have rung in vain
     const modules = `process.getBuiltinModule('node:http'), process.getBuiltinModule('node:worker_threads')`;
     const worker = new Worker(`(${serve})(${modules})`, {
       eval: true,
@@ -674,7 +678,6 @@ export class WebApiServer {
     });
     this.#state = 'starting';
     this.#worker = worker;
-    Atomics.store(this.#memory, CELL.RUNG, 0); // a thread that failed to start may have rung in vain
     return new Promise((resolve, reject) => {
       let reason: Error = new Error('The thread of the web API ended');
       worker.on('message', (message: ThreadMessage) => {

@@ -2,9 +2,8 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, VERSION, WebApiServer } from '../control.ts';
-import { runProgram, startSystem } from './testing.ts';
-import type { WebApiServerOptions } from '../control.ts';
+import { SystemStatus, VERSION } from '../control.ts';
+import { runProgram, startServer, startSystem } from './testing.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -172,16 +171,6 @@ describe('control-client', () => {
 
 function client(t: TestContext, port: number, ...args: string[]): ReturnType<typeof runProgram> {
   return runProgram(t, 'client', ['--port', String(port), ...args]);
-}
-
-/** A server whose host is the test itself. */
-async function startServer(
-  t: TestContext,
-  options: Partial<WebApiServerOptions> = {},
-): Promise<{ port: number; server: WebApiServer }> {
-  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, ...options });
-  t.after(() => server.close());
-  return { server, port: (await server.runInBackground()).port };
 }
 
 /** A port at which nothing listens now. */

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, VERSION, WebApiClient, WebApiServer } from '../control.ts';
-import { runProgram, start, startSystem } from './testing.ts';
+import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
+import { lacksScript, runProgram, start, startServer, startSystem } from './testing.ts';
 import type { Running } from './testing.ts';
 import type { TestContext } from 'node:test';
 
@@ -62,7 +61,7 @@ describe('control-console with a pipe', () => {
   });
 
   it('says when the queue is full', async (t) => {
-    const { port, server } = await startServer(t);
+    const { port, server } = await startServer(t, { maxQueueSize: 1 });
     const ended = await piped(t, port, 'save\nsave\n');
     assert.equal(ended.code, 1);
     assert.equal(ended.stderr, 'save-state failed: Command queue is full, try again later\n');
@@ -70,7 +69,7 @@ describe('control-console with a pipe', () => {
   });
 
   it('stops waiting when the system cannot get there any more', async (t) => {
-    const { port } = await startServer(t, () => SystemStatus.SHUTTING_DOWN);
+    const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
     const ended = await piped(t, port, 'pause\n');
     assert.equal(ended.code, 1);
     assert.match(ended.stderr, /^not paused after \d\.\d s: the system is shutting down\n$/);
@@ -101,7 +100,7 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
 
   it('stops showing the states at a key, which goes nowhere else', async (t) => {
     let status = SystemStatus.PAUSING;
-    const { port } = await startServer(t, () => status);
+    const { port } = await startServer(t, { systemStatus: () => status });
     const { type, shows } = await terminal(t, port);
     await type('pause\r', /\npausing … $/);
     await type('x', /not paused after .*: the system is pausing, and the command still stands\n.*control-console \(pausing\) > $/s);
@@ -167,11 +166,6 @@ function piped(t: TestContext, port: number, input: string): ReturnType<typeof r
   return runProgram(t, 'console', ['--port', String(port)], input);
 }
 
-function lacksScript(): string | false {
-  const found = spawnSync('script', ['--version']).status === 0;
-  return found ? false : 'needs script(1): apt-get install bsdutils';
-}
-
 interface Terminal extends Pick<Running, 'shows' | 'ended'> {
   /** Types keys, and resolves when what is written from then on matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
@@ -196,14 +190,4 @@ async function terminal(t: TestContext, port: number): Promise<Terminal> {
     await shows(pattern);
   };
   return { type, shows, ended };
-}
-
-/** A server with a queue of one command, whose host is the test itself. */
-async function startServer(
-  t: TestContext,
-  systemStatus: () => SystemStatus = () => SystemStatus.ACTIVE,
-): Promise<{ port: number; server: WebApiServer }> {
-  const server = new WebApiServer({ systemStatus, port: 0, maxQueueSize: 1 });
-  t.after(() => server.close());
-  return { server, port: (await server.runInBackground()).port };
 }

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import fs, { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
@@ -11,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
 import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
-import { runProgram, start, startProgram } from './testing.ts';
+import { lacksScript, runProgram, start, startProgram } from './testing.ts';
 import type { Snapshot } from './demo/cartpole.ts';
 import type { Running } from './testing.ts';
 import type { AddressInfo } from 'node:net';
@@ -666,11 +665,6 @@ async function connect(t: TestContext, folder: string, running: Running): Promis
 }
 
 /** Why there is no pseudo-terminal to be had, or false. */
-function lacksScript(): string | false {
-  const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
-  return !stdout?.includes('util-linux') && 'needs script of util-linux (Debian package bsdutils)';
-}
-
 /** Saves, and reads what was saved. */
 async function save(demo: DemoRun): Promise<Snapshot> {
   const { length } = savedIn(demo);

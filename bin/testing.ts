@@ -1,9 +1,9 @@
 // What the tests of the programs share.
 
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { WebApiClient, launch } from '../control.ts';
-import type { System } from '../control.ts';
+import { SystemStatus, WebApiClient, WebApiServer, launch } from '../control.ts';
+import type { System, WebApiServerOptions } from '../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 
@@ -77,4 +77,20 @@ export async function startSystem(t: TestContext, hooks: Partial<System> = {}): 
     client.close();
   });
   return port;
+}
+
+/** Starts a web API on a free port whose host is the test itself; it is closed at the end of the test. */
+export async function startServer(
+  t: TestContext,
+  options: Partial<WebApiServerOptions> = {},
+): Promise<{ port: number; server: WebApiServer }> {
+  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, ...options });
+  t.after(() => server.close());
+  return { server, port: (await server.runInBackground()).port };
+}
+
+/** Why tests in a pseudo-terminal are skipped; false if script(1) is there. */
+export function lacksScript(): string | false {
+  const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
+  return !stdout?.includes('util-linux') && 'needs script of util-linux: apt-get install bsdutils';
 }
