@@ -29,13 +29,15 @@
 // nothing when it is imported. Node 20.19 and newer.
 
 import { EventEmitter, once } from 'node:events';
+import { lstatSync, unlinkSync } from 'node:fs';
 import { Agent, request as httpRequest } from 'node:http';
 import { isIPv6 } from 'node:net';
+import { resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { inspect } from 'node:util';
+import { debuglog, inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { MessagePort } from 'node:worker_threads';
 
@@ -52,6 +54,13 @@ export const DEFAULT_PORT: number = 8391;
 export const DEFAULT_MAX_QUEUE_SIZE: number = 16;
 
 const MAX_QUEUE_SIZE = 65_536;
+const DEFAULT_MAX_CONNECTIONS = 64;
+const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS takes 103, of which the server needs 9 for a while
+const GRACE_MS = 1000; // for requests under way when the server is closed
+const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 6 }; // of the server thread
+const STEADY_MS = 10_000; // a thread that has listened for so long had not just been started in vain
+const MAX_PAUSE_MS = 5000; // before a thread is started again
+const RESTARTS_A_MINUTE = 17; // 0.1 + 0.2 + … + 3.2 + 11 · 5 s
 const MAX_WARNINGS = 20; // different ones about one status provider
 const MAX_BODY_LENGTH = 65_536; // characters of an answer that the client reads
 const POLL_MS = 50; // from one request of waitFor() to the next
@@ -126,6 +135,7 @@ const CELL = {
   SAMPLED: 18, // CLOCK when the status was sampled
   ANSWER: 19,
   SLEEPING: 20, // 1 while the host waits in nextCommand() and wants a message for each command
+  POLLING: 21, // 1 if the latest answer came from hasCommands(), 0 if it took a message
   RING: 32,
 } as const;
 
@@ -140,25 +150,52 @@ function slotsFor(size: number): number {
 interface ThreadData {
   memory: Int32Array;
   cells: typeof CELL;
-  maxQueueSize: number;
-  host: string;
-  port: number;
   statusNames: readonly string[];
   commands: readonly ControlCommand[];
+  maxQueueSize: number;
+  maxConnections: number;
+  host: string;
+  port: number;
+  socketPath: string | undefined;
+  token: string | undefined;
+  allowedHosts: readonly string[];
+  allowedOrigins: readonly string[];
+  isDebugging: boolean;
 }
 
 /** What the thread says to the host; `null` is the mere ring of the bell. */
 type ThreadMessage =
   | null
-  | { listening: number }
+  | { listening: Listening }
   | { failed: { message: string; code: string | undefined } }
   | { closed: true };
+
+interface Listening {
+  port: number;
+  isPublic: boolean; // not on loopback alone
+  socketId: string; // of the file: inodes alone are soon used again
+}
+
+/** The header fields that matter here. Each may come once. */
+type FieldName =
+  | 'host' | 'origin' | 'sec-fetch-site' | 'authorization' | 'expect' | 'upgrade' | 'content-length'
+  | 'transfer-encoding';
+type Fields = { [name in FieldName]?: string | undefined } & { isRepeated?: boolean };
+
+/** What there is to know of an open connection. */
+interface Connection {
+  latest: ServerResponse | undefined; // of the answers begun
+  turn: number; // of the thread's event loop, the latest in which it brought a request
+  requests: number; // in that turn
+  hears: 'all' | 'arrived' | 'none'; // of its requests: no more that arrive now, none since its last answer
+}
 
 /** An answer that is ready to be written; the headers are names and values in turn. */
 interface Answer {
   statusCode: number;
   headers: string[];
   body: string;
+  ends: boolean; // the connection
 }
 
 /** Atomics.waitAsync, which is newer (ES2024) than the `lib` that many programs compile with. */
@@ -178,38 +215,58 @@ interface AtomicsWaitAsync {
  * functions are methods of an object; no syntax that an old compile target turns into helper calls (async functions,
  * object spread, class fields).
  */
-function serve(http: typeof import('node:http'), threads: typeof import('node:worker_threads')): void {
-  const { memory, cells, maxQueueSize, host, port, statusNames, commands } = threads.workerData as ThreadData;
+function serve(): void {
+  const http = process.getBuiltinModule('node:http');
+  const net = process.getBuiltinModule('node:net');
+  const fs = process.getBuiltinModule('node:fs');
+  const threads = process.getBuiltinModule('node:worker_threads');
+  const data = threads.workerData as ThreadData;
+  const { memory, cells, statusNames, commands, socketPath, token, allowedHosts, allowedOrigins, isDebugging } = data;
   const slots = memory.length - cells.RING;
   const parent = threads.parentPort as MessagePort;
   const { waitAsync } = Atomics as unknown as AtomicsWaitAsync;
 
   const questionMs = 10; // for the host to answer a question, before it is reported what was known last
   const freshMs = 1; // for which an answer serves later requests too
-  const graceMs = 1000; // for requests under way when the server is closed
+  const pollMs = 2; // for a host that polls to do so, before it is sent a message
+  const silentMs = 50; // for connections that have not said anything yet when the server is closed
+  const headersMs = 5000; // for the headers of a request to arrive
+  const requestMs = 10_000; // for all of it
+  const checkMs = 1000; // from one look at these times to the next
+  const maxHeaderSize = 8192; // bytes, the request line included
+  const maxBodySize = 65_536; // bytes, though no request needs any
+  const maxPipelined = 128; // requests that one connection may bring in one turn of the event loop
 
   const servers: Server[] = [];
+  const connections: Map<Duplex, Connection> = new Map();
   const waiting: { response: ServerResponse; question: number; until: number }[] = [];
+  let folder = ''; // where a socket is made
+  let socketId = '';
+  let turn = 0;
+  let isTurnCounted = false;
   let isClosing = false;
   let isWatching = false; // a wait for ANSWER is under way
   let calls = Atomics.load(memory, cells.CALLS); // this thread is the only writer of these two
   let question = Atomics.load(memory, cells.QUESTION);
   let askedAt = -Infinity;
   let answeredAt = -Infinity;
+  let ringAt = Infinity;
 
   const thread = {
     // ── Answers ──
 
     /** Makes an answer with the headers that all have, and some of its own. */
-    answer(statusCode: number, value: object, ...headers: string[]): Answer {
-      const body = JSON.stringify(value);
+    answer(statusCode: number, value: object | null, ...headers: string[]): Answer {
+      const body = value === null ? '' : JSON.stringify(value);
+      const content = ['Content-Type', 'application/json', 'Content-Length', String(body.length)]; // all ASCII
       return {
         statusCode,
         body,
+        ends: headers.includes('Connection'),
         headers: [
-          'Content-Type', 'application/json',
-          'Content-Length', String(body.length), // all ASCII
+          ...(value === null ? [] : content),
           'Cache-Control', 'no-store',
+          'Cross-Origin-Resource-Policy', 'same-origin',
           'X-Content-Type-Options', 'nosniff',
           ...headers,
         ],
@@ -217,27 +274,36 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     },
 
     /** Writes every answer to a request that node could parse. */
-    send(response: ServerResponse, { statusCode, headers, body }: Answer): void {
-      response.writeHead(statusCode, isClosing ? [...headers, 'Connection', 'close'] : headers);
+    send(response: ServerResponse, { statusCode, headers, body, ends }: Answer): void {
+      if (isDebugging) thread.logAnswer(response.req, statusCode, body);
+      const connection = connections.get(response.req.socket);
+      if (connection === undefined) return; // the client is gone
+      const isLast = isClosing && response === connection.latest;
+      if (ends || isLast) connection.hears = 'none';
+      response.writeHead(statusCode, isLast && !ends ? [...headers, 'Connection', 'close'] : headers);
       response.end(body);
     },
 
     /** Answers what node refuses to parse or has waited for too long, and ends the connection. */
-    refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
-      if (!socket.writable) {
-        socket.destroy();
-        return;
-      }
-      const codes: Record<string, number> = {
-        ERR_HTTP_REQUEST_TIMEOUT: 408,
-        HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
-        HPE_HEADER_OVERFLOW: 431,
-      };
-      const statusCode = codes[error.code ?? ''] ?? 400;
+    refuse(socket: Duplex, statusCode: number): void {
+      const connection = connections.get(socket);
+      if (connection?.hears !== 'all') return;
+      connection.hears = 'arrived';
+      socket.pause();
+      setImmediate(() => { // the requests before it have their turn, and their answers, first (RFC 9112 §9.3.2)
+        const { latest } = connection;
+        if (latest?.writableFinished === false) latest.on('close', () => thread.writeRefusal(socket, statusCode));
+        else thread.writeRefusal(socket, statusCode);
+      });
+    },
+
+    writeRefusal(socket: Duplex, statusCode: number): void {
+      if (!socket.writable) return;
       const reason = http.STATUS_CODES[statusCode];
       const date = new Date().toUTCString(); // RFC 9110 §6.6.1; node adds it to all other answers
       const { headers, body } = thread.answer(statusCode, { error: reason }, 'Date', date, 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
+      thread.log(`${thread.peer(socket as Socket)} ${statusCode} ${body}`);
       socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
     },
 
@@ -245,27 +311,93 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
     /** Routes a request when all of it is there, and after those that came before it on its connection. */
     receive(request: IncomingMessage, response: ServerResponse): void {
-      const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
-      const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
+      const connection = connections.get(request.socket);
+      if (connection?.hears !== 'all') return;
+      if (thread.countRequest(connection) > maxPipelined) return thread.cut(request.socket);
+      const fields = thread.readFields(request.rawHeaders);
+      const size = fields['transfer-encoding'] === undefined ? Number(fields['content-length'] ?? 0) : NaN;
+      if (size > maxBodySize) return thread.refuseBody(connection, response);
       const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
-      if (isFirst && !hasBody) return thread.route(request, response);
+      if (isFirst && size === 0) return thread.route(request, response, fields);
       // The body means nothing, but if it is cut short or malformed, so is the request.
-      request.resume().on('end', () => {
-        if (request.complete && request.socket.writable) thread.route(request, response);
+      let received = 0;
+      request.on('data', (chunk: Buffer) => {
+        received += chunk.length;
+        if (received > maxBodySize) thread.refuseBody(connection, response);
       });
+      request.on('end', () => {
+        const isWhole = request.complete && received <= maxBodySize;
+        if (isWhole && request.socket.writable) thread.route(request, response, fields);
+      });
+    },
+
+    refuseBody(connection: Connection, response: ServerResponse): void {
+      connection.hears = 'arrived';
+      setImmediate(() => { // the requests before it have their turn first
+        if (connection.hears !== 'none') thread.send(response, tooLarge);
+      });
+    },
+
+    /** Returns how many requests the connection has brought in this turn of the event loop. */
+    countRequest(connection: Connection): number {
+      if (!isTurnCounted) {
+        isTurnCounted = true;
+        setImmediate(() => {
+          isTurnCounted = false;
+          turn += 1;
+        });
+      }
+      connection.requests = connection.turn === turn ? connection.requests + 1 : 1;
+      connection.turn = turn;
+      return connection.requests;
+    },
+
+    /**
+     * Ends a connection that brings too many requests at once. What was read with them, thousands maybe, is parsed all
+     * the same and takes memory until the socket is closed: the other connections wait for that, lest they do likewise.
+     */
+    cut(socket: Socket): void {
+      if (socket.destroyed) return;
+      thread.log(`${thread.peer(socket)} refused: more than ${maxPipelined} pipelined requests`);
+      socket.destroy();
+      const others = [...connections.keys()].filter((one) => !one.isPaused());
+      for (const other of others) other.pause();
+      setTimeout(() => others.forEach((other) => other.resume()));
+    },
+
+    /** node's own `headers` silently has the first of two Hosts. */
+    readFields(rawHeaders: string[]): Fields {
+      const fields: Fields = {};
+      for (let index = 0; index < rawHeaders.length; index += 2) {
+        const name = (rawHeaders[index] as string).toLowerCase() as FieldName;
+        if (!fieldNames.has(name)) continue;
+        if (fields[name] !== undefined) fields.isRepeated = true;
+        fields[name] = rawHeaders[index + 1];
+      }
+      return fields;
     },
 
     // ── The router: a command is added with a case here, a word in COMMANDS and a method of WebApiClient ──
 
-    route(request: IncomingMessage, response: ServerResponse): void {
-      if (request.headers.host === undefined && request.httpVersion === '1.1') {
-        return thread.send(response, missingHost); // RFC 9112 §3.2
-      }
+    route(request: IncomingMessage, response: ServerResponse, fields: Fields): void {
+      const connection = connections.get(request.socket);
+      if (connection === undefined || connection.hears === 'none') return;
+      connection.latest = response;
       let path = request.url as string;
-      if (path[0] !== '/') path = path.replace(/^https?:\/\/[^/?]*/i, ''); // absolute-form, RFC 9112 §3.2.2
+      let authority = fields.host;
+      if (path[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
+        [, authority = authority, path = path] = /^https?:\/\/([^/?]*)(.*)$/i.exec(path) ?? [];
+      }
+      const refusal = thread.refusal(request, fields, authority);
+      if (refusal !== null) return thread.send(response, refusal);
+      if (fields.origin !== undefined) { // one of allowedOrigins
+        response.setHeader('Access-Control-Allow-Origin', fields.origin).setHeader('Vary', 'Origin');
+        if (request.method === 'OPTIONS') return thread.send(response, preflight);
+      }
+      if (!thread.hasToken(fields.authorization)) return thread.send(response, unauthorized);
+
       const query = path.indexOf('?');
       if (query !== -1) path = path.slice(0, query);
-
       switch (path) {
         case '/api/status': return thread.status(request, response);
         case '/api/pause': return thread.command(request, response, 'pause');
@@ -274,6 +406,49 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
         case '/api/save-state': return thread.command(request, response, 'save-state');
         default: return thread.send(response, invalidEndpoint);
       }
+    },
+
+    // ── Who may ask ──
+    //
+    // A page in any browser of this machine can send requests here unasked, and a name that its author owns can be
+    // made to point here after it was loaded (DNS rebinding). Such requests tell by the name they ask for (an address
+    // cannot be rebound), or by what every browser says about the page. Programs say nothing about pages.
+
+    /** What is wrong with a request, if anything is. */
+    refusal(request: IncomingMessage, fields: Fields, authority: string | undefined): Answer | null {
+      const { origin, 'sec-fetch-site': site } = fields;
+      if (fields.isRepeated === true) return repeatedField;
+      if (fields.host === undefined && request.httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
+      if (fields.upgrade !== undefined) return notImplemented;
+      if (fields.expect !== undefined && fields.expect.toLowerCase() !== '100-continue') return expectationFailed;
+      if (authority !== undefined && !thread.isAllowedHost(authority)) return forbiddenHost;
+      if (origin !== undefined) return allowedOrigins.includes(origin) ? null : forbiddenOrigin;
+      if (site === undefined) return null;
+      const isTyped = site === 'none' && (request.method === 'GET' || request.method === 'HEAD'); // by a person
+      return isTyped ? null : forbiddenSite;
+    },
+
+    /** Not by `new URL()`, which takes `0x7f.1`, `127.1` and `evil@localhost` for local names. */
+    isAllowedHost(authority: string): boolean {
+      if (socketPath !== undefined) return true; // no name leads there
+      const [, ipv6, other = ''] = /^(?:\[([^\]%]+)(?:%[^\]]*)?\]|([\w.-]+))(?::\d*)?$/.exec(authority) ?? [];
+      if (ipv6 !== undefined) return net.isIPv6(ipv6) && !nowhere.check(ipv6, 'ipv6');
+      if (net.isIPv4(other)) return !nowhere.check(other);
+      const name = other.toLowerCase();
+      if (name === '') return false; // malformed
+      if (name === 'localhost' || name === data.host.toLowerCase()) return true;
+      return allowedHosts.some((entry) => {
+        return entry === '*' || entry === name || (entry[0] === '.' && `.${name}`.endsWith(entry));
+      });
+    },
+
+    /** Compares digests: the time that takes tells nothing about the token. */
+    hasToken(authorization: string | undefined): boolean {
+      if (token === undefined) return true;
+      const crypto = process.getBuiltinModule('node:crypto'); // takes time to load, and few have a token
+      const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? ''; // RFC 6750 §2.1
+      const [digest, expected] = [given, token].map((text) => crypto.createHash('sha256').update(text).digest());
+      return crypto.timingSafeEqual(digest as Buffer, expected as Buffer);
     },
 
     // ── Commands ──
@@ -286,7 +461,7 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
     /** Puts a command on the ring, or returns false if that is full. */
     enqueue(command: ControlCommand): boolean {
       const head = Atomics.load(memory, cells.HEAD);
-      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
+      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= data.maxQueueSize) return false;
       memory[cells.RING + (head & (slots - 1))] = commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       calls = (calls + 1) | 0;
@@ -323,7 +498,8 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       askedAt = now;
       Atomics.store(memory, cells.QUESTION, question);
       Atomics.store(memory, cells.CALLS, calls);
-      thread.ring();
+      ringAt = Atomics.load(memory, cells.POLLING) === 1 ? now + pollMs : Infinity;
+      if (ringAt === Infinity) thread.ring();
     },
 
     isAnswered(asked: number): boolean {
@@ -348,9 +524,13 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
           waiting.shift();
           next = waiting[0];
         }
+        if (now >= ringAt && !thread.isAnswered(question)) { // late maybe, but not left out: the host may sleep
+          ringAt = Infinity;
+          thread.ring();
+        }
         isWatching = false;
         if (next === undefined) return;
-        const wait = waitAsync(memory, cells.ANSWER, answer, next.until - now);
+        const wait = waitAsync(memory, cells.ANSWER, answer, Math.min(next.until, ringAt) - now);
         if (wait.async) {
           isWatching = true;
           wait.value.then(thread.settle);
@@ -371,18 +551,56 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
 
     // ── Start and end ──
 
+    start(): void {
+      if (socketPath !== undefined) return thread.listenOnSocket(socketPath);
+      // node's listen('localhost') takes the first address alone, and a client may try the other.
+      thread.listen(data.host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [data.host], data.port);
+    },
+
+    createServer(): Server {
+      const server = http.createServer({
+        requireHostHeader: false, // refusal() looks after it
+        headersTimeout: headersMs,
+        requestTimeout: requestMs,
+        connectionsCheckingInterval: checkMs,
+        maxHeaderSize,
+      }, thread.receive);
+      server.timeout = requestMs + 2 * checkMs; // ends a client that reads nothing
+      server.maxHeadersCount = 0; // node would silently drop what comes after the thousandth
+      Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
+      server.on('connection', thread.admit);
+      server.on('connect', (_request, socket) => thread.refuse(socket, 501));
+      server.on('checkExpectation', thread.receive);
+      server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+        const codes: Record<string, number> = {
+          ERR_HTTP_REQUEST_TIMEOUT: 408,
+          HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
+          HPE_HEADER_OVERFLOW: 431,
+        };
+        thread.refuse(socket, codes[error.code ?? ''] ?? 400);
+      });
+      return server;
+    },
+
+    admit(socket: Socket): void {
+      connections.set(socket, { latest: undefined, turn, requests: 0, hears: 'all' });
+      socket.on('close', () => connections.delete(socket));
+      // node does this, too, but forgets a socket that has asked to CONNECT.
+      socket.on('error', () => {}).on('timeout', () => socket.destroy());
+      if (connections.size <= data.maxConnections) return;
+      thread.log(`${thread.peer(socket)} refused: ${data.maxConnections} connections are open`);
+      socket.destroy();
+    },
+
     /** Listens on one address after the other, all on the same port. */
     listen(addresses: string[], boundPort: number): void {
       const [address, ...others] = addresses;
-      if (address === undefined) return parent.postMessage({ listening: boundPort } satisfies ThreadMessage);
-      const server = http.createServer({ requireHostHeader: false }, thread.receive);
-      Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
-      server.on('clientError', thread.refuse);
-      server.on('checkExpectation', (_request, response) => thread.send(response, expectationFailed));
+      if (address === undefined) return thread.reportListening(boundPort);
+      const server = thread.createServer();
       server.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
         if (lacksFamily && others.length + servers.length > 0) return thread.listen(others, boundPort);
-        if (port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
+        if (data.port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
           servers.pop()?.close(); // the port that was free at one address is taken at the other: try another port
           return thread.start();
         }
@@ -394,23 +612,93 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
       });
     },
 
-    start(): void {
-      // node's listen('localhost') takes the first address alone, and a client may try the other.
-      thread.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
+    /** Listens in a folder that is open to nobody else; the socket gets its place when it has its mode. */
+    listenOnSocket(path: string): void {
+      folder = fs.mkdtempSync(`${path}.`);
+      fs.chmodSync(folder, 0o700); // whatever the umask
+      const server = thread.createServer();
+      server.on('error', thread.fail);
+      server.listen(`${folder}/s`, () => {
+        servers.push(server);
+        if (isClosing) return;
+        fs.chmodSync(`${folder}/s`, 0o600);
+        socketId = thread.identify(`${folder}/s`);
+        thread.claim(path);
+      });
     },
 
-    fail(error: NodeJS.ErrnoException): void {
-      for (const server of servers) { // the other address may be served already
-        server.close();
-        server.closeAllConnections();
+    claim(path: string): void {
+      try {
+        fs.linkSync(`${folder}/s`, path); // never replaces anything
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+        return thread.challenge(path);
       }
-      parent.postMessage({ failed: { message: error.message, code: error.code } } satisfies ThreadMessage);
+      thread.removeFolder();
+      thread.reportListening(0);
     },
 
-    /** Takes no more connections, ends the idle ones now, the others with their answer or after the grace. */
+    /** Takes away what a dead server has left, or gives up before a live one. */
+    challenge(path: string): void {
+      const entry = fs.lstatSync(path, { throwIfNoEntry: false });
+      if (entry === undefined) return thread.claim(path);
+      const id = thread.identify(path);
+      if (!entry.isSocket()) return thread.fail({ code: 'EEXIST', message: 'there is a file that is not a socket' });
+      const probe = net.connect(path, () => {
+        probe.destroy();
+        thread.fail({ code: 'EADDRINUSE', message: 'another server listens there' });
+      });
+      probe.on('error', (error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') return thread.fail(error);
+        if (isClosing) return;
+        thread.takeAway(path, id);
+        thread.claim(path);
+      });
+    },
+
+    /** Looks at what it has got: by now that may be the socket of a server that was faster. */
+    takeAway(path: string, id: string): void {
+      const taken = `${folder}/taken`;
+      try {
+        fs.renameSync(path, taken);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+        throw error;
+      }
+      if (thread.identify(taken) !== id) fs.linkSync(taken, path);
+      fs.unlinkSync(taken);
+    },
+
+    identify(path: string): string {
+      const { ino, mtimeMs } = fs.lstatSync(path);
+      return `${ino} ${mtimeMs}`;
+    },
+
+    removeFolder(): void {
+      if (folder !== '') fs.rmSync(folder, { recursive: true, force: true });
+      folder = '';
+    },
+
+    reportListening(port: number): void {
+      const addresses = servers.map((server) => server.address() as AddressInfo | string);
+      const isPublic = addresses.some((one) => typeof one !== 'string' && !/^(::ffff:)?127\.|^::1$/.test(one.address));
+      thread.log(`listens at ${socketPath ?? thread.authorityOf(data.host, port)}`);
+      parent.postMessage({ listening: { port, isPublic, socketId } } satisfies ThreadMessage);
+    },
+
+    /** Tells the host, which ends the thread. */
+    fail({ code, message }: { code?: string | undefined; message: string }): void {
+      for (const server of servers) server.close();
+      for (const socket of connections.keys()) socket.destroy();
+      thread.removeFolder();
+      parent.postMessage({ failed: { message, code } } satisfies ThreadMessage);
+    },
+
+    /** Takes no more connections, ends those without a request now, the others with their answer or after the grace. */
     close(): void {
       isClosing = true;
       let open = servers.length;
+      if (open === 0) parent.postMessage({ closed: true } satisfies ThreadMessage); // it still starts
       for (const server of servers) {
         server.close(() => {
           open -= 1;
@@ -418,20 +706,78 @@ function serve(http: typeof import('node:http'), threads: typeof import('node:wo
         });
         server.closeIdleConnections();
       }
-      setTimeout(() => servers.forEach((server) => server.closeAllConnections()), graceMs);
+      setTimeout(() => { // by now what was on its way is read
+        for (const socket of connections.keys()) {
+          if ((socket as Socket).bytesRead === 0) socket.destroy(); // node takes it for busy
+        }
+      }, silentMs);
+      thread.removeFolder();
+      thread.log('closes');
+    },
+
+    // ── The log ──
+
+    /** Not by way of process.stderr, which is the host's: it would have to yield first. */
+    log(text: string): void {
+      if (!isDebugging) return;
+      try {
+        fs.writeSync(2, `CONTROL ${process.pid}: ${text.replace(/[^ -~]/g, '?')}\n`);
+      } catch {
+        // Nobody reads it, or not fast enough (EPIPE, EAGAIN).
+      }
+    },
+
+    /** Each command, and whatever is refused. Never the token, nor a query, which may hold one. */
+    logAnswer({ method, url, headers, socket }: IncomingMessage, statusCode: number, body: string): void {
+      if (statusCode < 400 && method !== 'POST') return;
+      const { host, origin, 'sec-fetch-site': site } = headers;
+      const said = statusCode === 403 ? ` ${JSON.stringify({ host, origin, 'sec-fetch-site': site })}` : '';
+      const path = JSON.stringify(url?.replace(/\?.*/, ''));
+      thread.log(`${thread.peer(socket)} ${method} ${path} ${statusCode} ${body}${said}`);
+    },
+
+    peer({ remoteAddress, remotePort }: Socket): string {
+      return remoteAddress === undefined ? 'a local client' : thread.authorityOf(remoteAddress, remotePort as number);
+    },
+
+    authorityOf(host: string, port: number): string {
+      return `${net.isIPv6(host) ? `[${host}]` : host}:${port}`;
     },
   };
 
+  const fieldNames: Set<FieldName> = new Set([
+    'host', 'origin', 'sec-fetch-site', 'authorization', 'expect', 'upgrade', 'content-length', 'transfer-encoding',
+  ]);
   const ok = thread.answer(200, { result: 'ok' });
+  const preflight = thread.answer(204, null, ...[
+    'Access-Control-Allow-Methods', 'GET, HEAD, POST',
+    'Access-Control-Allow-Headers', 'Authorization, Content-Type',
+  ]);
   const missingHost = thread.answer(400, { error: 'Missing Host header' });
+  const repeatedField = thread.answer(400, { error: 'A header field came twice that may come once' });
+  const unauthorized = thread.answer(401, {
+    error: 'Missing or wrong token: see the option token, or CONTROL_TOKEN for the programs',
+  }, 'WWW-Authenticate', 'Bearer');
+  const forbiddenHost = thread.answer(403, {
+    error: 'Host is not allowed: ask for localhost or an address of this machine, or see the option allowedHosts',
+  });
+  const forbiddenOrigin = thread.answer(403, { error: 'Origin is not allowed: see the option allowedOrigins' });
+  const forbiddenSite = thread.answer(403, { error: 'Web pages may not ask: see the option allowedOrigins' });
   const invalidEndpoint = thread.answer(404, { error: 'Invalid API endpoint' });
   const getOnly = thread.answer(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = thread.answer(405, { error: 'Invalid API method' }, 'Allow', 'POST');
+  const tooLarge = thread.answer(413, { error: 'Content Too Large' }, 'Connection', 'close');
   const expectationFailed = thread.answer(417, { error: 'Expectation Failed' });
   const internalError = thread.answer(500, { error: 'Internal server error' });
+  const notImplemented = thread.answer(501, { error: 'Upgrade is not supported' }, 'Connection', 'close');
   const queueFull = thread.answer(503, { error: 'Command queue is full, try again later' });
 
+  const nowhere = new net.BlockList(); // addresses that a browser takes for this machine without saying so
+  nowhere.addSubnet('0.0.0.0', 8);
+  nowhere.addAddress('::', 'ipv6');
+
   setInterval(() => Atomics.add(memory, cells.CLOCK, 1), 250);
+  process.on('uncaughtException', thread.fail);
   parent.on('message', thread.close); // the host has nothing else to say
   thread.start();
 }
@@ -452,12 +798,39 @@ export interface WebApiServerOptions {
   port?: number | undefined;
   /** How many commands may wait, from 1 to 65536, default 16. */
   maxQueueSize?: number | undefined;
+  /**
+   * Path of a Unix socket to listen on in place of host and port, at most 94 bytes long. Only the user who runs the
+   * program can open it (mode 0600). What a dead server has left there is replaced, and `close()` removes it. Not on
+   * Windows.
+   */
+  socketPath?: string | undefined;
+  /**
+   * What a client must know: 16 to 1024 characters of visible ASCII. Clients send it as `Authorization: Bearer …`
+   * (RFC 6750 §2.1), not encrypted.
+   */
+  token?: string | undefined;
+  /**
+   * Names other than `host` and localhost by which clients may ask for the server, without port: `'box.lan'`,
+   * `'.lan'` for that name and all below it, `'*'` for all names. Addresses are fine, but for 0.0.0.0/8 and `::`.
+   */
+  allowedHosts?: readonly string[] | undefined;
+  /** Origins whose web pages may use the API, as browsers write them: `'http://localhost:3000'`. Others may not. */
+  allowedOrigins?: readonly string[] | undefined;
+  /** How many connections may be open, from 1 to 65536, default 64; further ones are ended at once. */
+  maxConnections?: number | undefined;
 }
+
+// Those that launch() passes on as they are.
+const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
 
 /** Where a server listens. */
 export interface WebApiAddress {
+  /** `localhost` if it is a socket: what clients send as Host. */
   host: string;
+  /** 0 if it is a socket. */
   port: number;
+  /** The absolute path of the socket, if it is one. */
+  socketPath?: string | undefined;
 }
 
 /** Thrown by `receiveCommand()` when no command waits, and by `nextCommand()` when none can come any more. */
@@ -476,16 +849,16 @@ export class EmptyError extends Error {
  */
 export class WebApiServer {
   readonly #systemStatus: () => SystemStatus;
-  readonly #host: string;
-  readonly #port: number;
-  readonly #maxQueueSize: number;
   readonly #slots: number;
   readonly #memory: Int32Array;
+  readonly #data: ThreadData;
 
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
-  #started: Promise<number> | null = null;
   #closed: Promise<void> | null = null;
+  #restarts = 0; // since a thread was steady
+  #restartTimer: NodeJS.Timeout | undefined;
+  #socketId = '';
 
   #published = 0; // the value of STATUS
   #heard = 0; // CALLS up to here are dealt with: none of their commands waits, none of their questions is open
@@ -494,26 +867,47 @@ export class WebApiServer {
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
-    checkOptions('WebApiServer', options, ['systemStatus', 'host', 'port', 'maxQueueSize']);
-    const { systemStatus, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE } = options;
+    checkOptions('WebApiServer', options, ['systemStatus', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS]);
+    const {
+      systemStatus, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token,
+      allowedHosts = [], allowedOrigins = [], maxConnections = DEFAULT_MAX_CONNECTIONS,
+    } = options;
     checkType('systemStatus', systemStatus, 'function');
     checkType('host', host, 'string');
     checkInteger('port', port, 0, 65535);
     checkInteger('maxQueueSize', maxQueueSize, 1, MAX_QUEUE_SIZE);
+    checkInteger('maxConnections', maxConnections, 1, 65_536);
+    checkToken(token);
+    checkEntries('allowedHosts', allowedHosts, /^(\*|\.?[\w-]+(\.[\w-]+)*)$/, "'box.lan', '.lan' or '*'");
+    checkEntries('allowedOrigins', allowedOrigins, /^[a-z\d+.-]+:\/\/[a-z\d_.:[\]-]+$/, "'http://localhost:3000'");
     this.#systemStatus = systemStatus;
-    this.#host = host;
-    this.#port = port;
-    this.#maxQueueSize = maxQueueSize;
     this.#slots = slotsFor(maxQueueSize);
     this.#memory = new Int32Array(new SharedArrayBuffer((CELL.RING + this.#slots) * Int32Array.BYTES_PER_ELEMENT));
+    this.#data = {
+      memory: this.#memory,
+      cells: CELL,
+      statusNames: STATUS_NAMES,
+      commands: COMMANDS,
+      maxQueueSize,
+      maxConnections,
+      host,
+      port,
+      socketPath: resolveSocketPath(options.socketPath, host, port),
+      token,
+      allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
+      allowedOrigins: [...allowedOrigins],
+      isDebugging: debug.enabled,
+    };
   }
 
   /**
    * Starts to serve. The thread starts at once: there is no need to await the promise, nor ever to yield again, but
    * who does not await it learns of a failure only as an unhandled rejection. The thread does not keep the process
-   * alive once it listens.
+   * alive once it listens. Should it die, it is started again when this thread next has a turn of its event loop: at
+   * the same address, with the queue as it was.
    *
-   * @returns The address that clients can use, with the port that was picked if `port` is 0.
+   * @returns The address that clients can use, with the port that was picked if `port` is 0. (A `close()` during the
+   *   start resolves the promise, too.)
    * @throws {Error} If the server was started before or was closed, or cannot listen (`code` is node's: EADDRINUSE,
    *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …); in the latter case it may be tried again.
    */
@@ -521,8 +915,16 @@ export class WebApiServer {
     if (this.#state === 'closed') throw new Error('Cannot run the server: it was closed');
     if (this.#state !== 'idle') throw new Error('Cannot run the server: it runs already');
     this.#publish();
-    this.#started = this.#startThread();
-    return { host: this.#host, port: await this.#started };
+    this.#state = 'starting';
+    try {
+      await this.#startThread();
+    } catch (error) {
+      if (this.#state === 'starting') this.#state = 'idle';
+      throw error;
+    }
+    const { host: boundHost, port, socketPath } = this.#data;
+    const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost; // one of all addresses
+    return socketPath === undefined ? { host, port } : { host, port, socketPath };
   }
 
   /** True if commands wait. Never blocks, and may be called in the tightest of loops. */
@@ -531,7 +933,7 @@ export class WebApiServer {
     this.#publish();
     if (calls === this.#heard) return false;
     if (this.#holdsCommands()) return true; // the question stays open: what comes of the command answers it
-    this.#answer(calls);
+    this.#answer(calls, 1);
     this.#heard = calls;
     return false;
   }
@@ -612,7 +1014,8 @@ export class WebApiServer {
     return STATUSES.length;
   }
 
-  #answer(calls: number): void {
+  #answer(calls: number, polling: 0 | 1): void {
+    Atomics.store(this.#memory, CELL.POLLING, polling);
     Atomics.store(this.#memory, CELL.ANSWER, calls);
     Atomics.notify(this.#memory, CELL.ANSWER);
   }
@@ -630,13 +1033,20 @@ export class WebApiServer {
     return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
   }
 
-  /** Tells the thread whether to ring for a command, and node whether to stay alive for that. */
+  /** Tells the thread whether to ring for a command. */
   #setSleepers(sleepers: number): void {
     this.#sleepers = sleepers;
     Atomics.store(this.#memory, CELL.SLEEPING, sleepers > 0 ? 1 : 0);
-    if (this.#state !== 'running') return; // a thread that starts or ends keeps the process alive
-    if (sleepers > 0) this.#worker?.ref();
-    else this.#worker?.unref();
+    this.#keepAlive();
+  }
+
+  /** Tells node whether to stay alive for the thread: while it is started for the first time, ends, or is slept for. */
+  #keepAlive(): void {
+    const isNeeded = this.#state !== 'running' || this.#sleepers > 0;
+    for (const one of [this.#worker, this.#restartTimer]) {
+      if (isNeeded) one?.ref();
+      else one?.unref();
+    }
   }
 
   /** The thread has rung: for a command, a question or both. */
@@ -651,72 +1061,108 @@ export class WebApiServer {
     const question = Atomics.load(this.#memory, CELL.QUESTION);
     if (((Atomics.load(this.#memory, CELL.ANSWER) - question) | 0) >= 0) return;
     this.#publish();
-    this.#answer(calls);
+    this.#answer(calls, 0);
   }
 
   // ── The thread ──
 
-  /** Resolves with the port when the thread listens; rejects with the reason when it is gone without that. */
-  #startThread(): Promise<number> {
-    const data: ThreadData = {
-      memory: this.#memory,
-      cells: CELL,
-      maxQueueSize: this.#maxQueueSize,
-      host: this.#host,
-      port: this.#port,
-      statusNames: STATUS_NAMES,
-      commands: COMMANDS,
-    };
-    Atomics.store(this.#memory, CELL.RUNG, 0); // a thread that failed to start may have rung in vain
-    const modules = `process.getBuiltinModule('node:http'), process.getBuiltinModule('node:worker_threads')`;
-    const worker = new Worker(`(${serve})(${modules})`, {
+  /** Resolves when the thread listens; rejects with the reason when it is gone without that. */
+  async #startThread(): Promise<void> {
+    const worker = new Worker(`(${serve})()`, {
       eval: true,
-      workerData: data,
+      workerData: this.#data,
       name: 'runtime-control',
       execArgv: [], // the host's own --import and --require are not for this thread
       env: {},
+      resourceLimits: HEAP_LIMITS,
     });
-    this.#state = 'starting';
     this.#worker = worker;
-    return new Promise((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
+      let listeningSince = Infinity;
       let reason: Error = new Error('The thread of the web API ended');
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onRing();
         if ('listening' in message) {
-          if (this.#state === 'starting') this.#state = 'running';
-          this.#setSleepers(this.#sleepers);
-          return resolve(message.listening);
+          listeningSince = performance.now();
+          this.#onListening(message.listening);
+          return resolve();
         }
         if ('failed' in message) {
           const { message: text, code } = message.failed;
-          reason = Object.assign(new Error(`Cannot serve at ${this.#host}:${this.#port}: ${text}`), { code });
+          reason = Object.assign(new Error(`Cannot serve at ${this.#place()}: ${text}`), { code });
         }
         worker.terminate();
       });
       worker.on('error', (error: Error) => (reason = error));
       worker.on('exit', () => {
         this.#worker = null;
-        if (this.#state === 'starting') this.#state = 'idle';
-        if (this.#state === 'running') {
-          this.#state = 'closed';
-          warn(`The web API is gone: ${reason.message}`);
-        }
+        // It may have rung in vain, or have put in a command and not counted the call.
+        Atomics.store(this.#memory, CELL.RUNG, 0);
+        Atomics.add(this.#memory, CELL.CALLS, 1);
         this.#alarm.emit('ring');
-        reject(reason);
+        if (this.#state === 'closed') resolve(); // what is not wanted any more has not failed
+        else reject(reason);
+        if (performance.now() - listeningSince >= STEADY_MS) this.#restarts = 0;
+        if (listeningSince !== Infinity) this.#restartLater(reason);
       });
+      this.#keepAlive(); // now: a listener for messages keeps the process alive
     });
+  }
+
+  #onListening({ port, isPublic, socketId }: Listening): void {
+    this.#data.port = port; // for the threads that may have to take the place of this one
+    this.#socketId = socketId;
+    if (this.#state !== 'starting') return;
+    this.#state = 'running';
+    this.#keepAlive();
+    if (!isPublic) return;
+    const who = this.#data.token === undefined ? 'whoever reaches it' : 'whoever reaches it and knows the token';
+    warn(`The web API listens at ${this.#place()}, not on loopback alone: ${who} controls this program`);
+  }
+
+  /** Starts the thread again after a pause, which grows until one thread has listened for a while. */
+  #restartLater(reason: Error): void {
+    if (this.#state !== 'running') return;
+    if (this.#restarts === RESTARTS_A_MINUTE) {
+      warn(`The web API at ${this.#place()} does not come back to stay, and is still tried again: ${reason.message}`);
+    }
+    const pauseMs = Math.min(100 * 2 ** this.#restarts, MAX_PAUSE_MS);
+    this.#restarts += 1;
+    debug('the thread is started again in %d ms: %s', pauseMs, reason.message);
+    this.#restartTimer = setTimeout(() => this.#startThread().catch((error) => this.#restartLater(error)), pauseMs);
+    this.#keepAlive();
+  }
+
+  #place(): string {
+    const { host, port, socketPath } = this.#data;
+    return socketPath ?? authorityOf(host, port);
   }
 
   async #stopThread(): Promise<void> {
     this.#state = 'closed';
-    await this.#started?.catch(() => {}); // that it could not start was said already
+    clearTimeout(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
+      const grace = setTimeout(() => worker.terminate(), GRACE_MS);
       await new Promise((resolve) => worker.once('exit', resolve));
+      clearTimeout(grace);
     }
+    this.#removeSocket();
     this.#alarm.emit('ring'); // for those who sleep though there never was a thread
+  }
+
+  /** Unless the file is another's by now. */
+  #removeSocket(): void {
+    const { socketPath } = this.#data;
+    if (socketPath === undefined) return;
+    try {
+      const { ino, mtimeMs } = lstatSync(socketPath);
+      if (`${ino} ${mtimeMs}` === this.#socketId) unlinkSync(socketPath);
+    } catch {
+      // It is gone, or out of reach: then it stays for the next server to take away.
+    }
   }
 }
 
@@ -731,6 +1177,10 @@ export type WebApiReply =
 export interface WebApiClientOptions {
   /** How long one request may take in all, in milliseconds; default 5000. */
   timeout?: number | undefined;
+  /** The server's token, if it has one. */
+  token?: string | undefined;
+  /** Path of the server's Unix socket, in place of host and port. */
+  socketPath?: string | undefined;
 }
 
 /** How `waitFor()` waits. */
@@ -752,10 +1202,10 @@ export interface WaitOptions {
  * @throws {RangeError} If an argument is out of range.
  */
 export class WebApiClient {
-  /** The base URL of the web API, such as `http://localhost:8391`. */
+  /** The base URL of the web API, such as `http://localhost:8391`, or `unix:` and the path of the socket. */
   readonly baseUrl: string;
-  readonly #host: string;
-  readonly #port: number;
+  readonly #target: { host: string; port: number } | { socketPath: string };
+  readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
   // An idle connection is dropped before node's server does it (5 s): a request should not meet a closing one.
   readonly #agent: Agent = new Agent({ keepAlive: true, timeout: 4000 });
@@ -763,12 +1213,14 @@ export class WebApiClient {
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
     checkType('host', host, 'string');
     checkInteger('port', port, 1, 65535);
-    checkOptions('WebApiClient', options, ['timeout']);
-    const { timeout = 5000 } = options;
+    checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath']);
+    const { timeout = 5000, token } = options;
     checkTimeout(timeout);
-    this.baseUrl = `http://${isIPv6(host) ? `[${host}]` : host}:${port}`;
-    this.#host = host;
-    this.#port = port;
+    checkToken(token);
+    const socketPath = resolveSocketPath(options.socketPath, host, port);
+    this.#target = socketPath === undefined ? { host, port } : { socketPath };
+    this.baseUrl = socketPath === undefined ? `http://${authorityOf(host, port)}` : `unix:${socketPath}`;
+    this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
     this.#timeoutMs = timeout;
   }
 
@@ -885,7 +1337,7 @@ export class WebApiClient {
     signal: AbortSignal,
     agent: Agent | false = this.#agent,
   ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
-    const request = httpRequest({ agent, host: this.#host, port: this.#port, method, path, signal });
+    const request = httpRequest({ ...this.#target, agent, method, path, signal, headers: this.#headers });
     request.on('error', () => {}); // once() below reports it, or the response that is cut short
     request.end();
     let response: IncomingMessage;
@@ -905,6 +1357,10 @@ export class WebApiClient {
     }
     return { statusCode: response.statusCode, body: parseObject(text) };
   }
+}
+
+function authorityOf(host: string, port: number): string {
+  return `${isIPv6(host) ? `[${host}]` : host}:${port}`;
 }
 
 /** What is no JSON object has no fields. */
@@ -945,6 +1401,8 @@ export interface LaunchConfig {
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** How many commands may wait, from 1 to 65536, default 16. */
   webApiCommandQueueSize?: number | undefined;
+  /** Further options of the server. */
+  webApiOptions?: Pick<WebApiServerOptions, (typeof WEB_API_OPTIONS)[number]> | undefined;
 }
 
 /**
@@ -953,8 +1411,7 @@ export interface LaunchConfig {
  * commands, timers and signals get their turn every 10 ms, or after each step that takes longer.
  *
  * A hook that fails is reported with `process.emitWarning()`, and the system goes on. A step that throws ends the
- * launch: the promise rejects with the error, and no state is saved. A system that is paused when its web API breaks
- * down is shut down, because nobody could resume it any more.
+ * launch: the promise rejects with the error, and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -973,12 +1430,15 @@ class Launch {
 
   constructor(system: System, config: LaunchConfig) {
     checkSystem(system);
-    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize']);
-    const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE } = config;
+    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'webApiOptions']);
+    const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiOptions = {} } = config;
+    const { webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE } = config;
     checkAddress('webApiAddress', webApiAddress);
     checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
+    checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);
     this.#system = system;
     this.#server = webApiAddress && new WebApiServer({
+      ...webApiOptions,
       systemStatus: () => this.#status,
       host: webApiAddress[0],
       port: webApiAddress[1],
@@ -1044,8 +1504,7 @@ class Launch {
       const command = await this.#server?.nextCommand({ signal });
       if (command !== undefined) await this.#obey(command);
     } catch (error) {
-      if (error instanceof EmptyError) this.#end.abort(); // nobody can resume it any more: save and end
-      else if (!signal.aborted) throw error;
+      if (!signal.aborted) throw error;
     }
   }
 
@@ -1104,6 +1563,9 @@ function isPromise(value: unknown): value is PromiseLike<unknown> {
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+// Shows what happens, on stderr, if the environment has NODE_DEBUG=control.
+const debug = debuglog('control');
+
 function warn(message: string): void {
   process.emitWarning(message, 'ControlWarning');
 }
@@ -1131,6 +1593,38 @@ function checkType(name: string, value: unknown, type: 'string' | 'function' | '
   const article = type === 'object' ? 'an' : type === 'string' ? 'a non-empty' : 'a';
   const message = `${name} must be ${article} ${type}, got ${inspect(value)}`;
   throw value === '' ? new RangeError(message) : new TypeError(message);
+}
+
+/** Never shows it. */
+function checkToken(token: unknown): void {
+  if (token === undefined) return;
+  const message = 'token must be a string of 16 to 1024 visible ASCII characters, got';
+  if (typeof token !== 'string') throw new TypeError(`${message} a value of type ${typeof token}`);
+  if (!/^[!-~]*$/.test(token)) throw new RangeError(`${message} other characters`);
+  if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
+}
+
+function checkEntries(name: string, value: unknown, form: RegExp, examples: string): void {
+  if (!Array.isArray(value)) throw new TypeError(`${name} must be an array, got ${inspect(value)}`);
+  for (const entry of value) {
+    const message = `${name} must hold strings such as ${examples}, got ${inspect(entry)}`;
+    if (typeof entry !== 'string') throw new TypeError(message);
+    if (!form.test(entry)) throw new RangeError(message);
+  }
+}
+
+/** @returns The absolute path; the program may change its directory. */
+function resolveSocketPath(socketPath: unknown, host: string, port: number): string | undefined {
+  if (socketPath === undefined) return undefined;
+  checkType('socketPath', socketPath, 'string');
+  if (host !== DEFAULT_HOST || port !== DEFAULT_PORT) {
+    throw new TypeError('socketPath stands in place of host and port: give it, or them');
+  }
+  const path = resolvePath(socketPath as string);
+  const length = Buffer.byteLength(path);
+  if (length <= MAX_SOCKET_PATH_LENGTH && !path.includes('\0')) return path;
+  const form = `at most ${MAX_SOCKET_PATH_LENGTH} bytes long, without NUL`;
+  throw new RangeError(`socketPath must be ${form}, got ${inspect(path)}`);
 }
 
 function checkAddress(name: string, value: unknown): void {
