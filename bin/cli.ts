@@ -35,13 +35,13 @@ type Parsed<T extends OptionsConfig> = ReturnType<
 
 interface TextOption {
   type: 'string';
-  default: string;
 }
 
 /** Options of every program: where the web API is. */
-export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption } = {
-  host: { type: 'string', default: DEFAULT_HOST },
-  port: { type: 'string', default: String(DEFAULT_PORT) },
+export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
+  host: { type: 'string' },
+  port: { type: 'string' },
+  socket: { type: 'string' },
 };
 
 /**
@@ -111,10 +111,43 @@ export function parseText(option: string, text: string): string {
   return text;
 }
 
-/** The client for `--host` and `--port`. */
-export function clientFor(values: { host: string; port: string }, timeoutMs?: number): WebApiClient {
-  const port = parseInteger('--port', values.port, 1, 65535);
-  return new WebApiClient(parseHost('--host', values.host), port, { timeout: timeoutMs });
+/** Where the web API is, and what it wants to hear. */
+export interface Access {
+  host: string;
+  port: number;
+  socketPath: string | undefined;
+  token: string | undefined;
+}
+
+/**
+ * Reads `--host`, `--port` and `--socket`, and CONTROL_TOKEN from the environment: a command line is for all to see.
+ *
+ * @throws {UsageError} If one of them is wrong.
+ */
+export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', string>>, leastPort: number): Access {
+  const { host, port, socket: socketPath } = values;
+  const token = process.env['CONTROL_TOKEN'] || undefined;
+  if (socketPath !== undefined && (host ?? port) !== undefined) {
+    throw new UsageError('--socket stands in place of --host and --port: give it, or them');
+  }
+  try {
+    new WebApiClient(undefined, undefined, { socketPath, token });
+  } catch (error) {
+    const { message } = error as Error;
+    throw new UsageError(message.replace(/^socketPath/, '--socket').replace(/^token/, 'CONTROL_TOKEN'));
+  }
+  return {
+    host: host === undefined ? DEFAULT_HOST : parseHost('--host', host),
+    port: port === undefined ? DEFAULT_PORT : parseInteger('--port', port, leastPort, 65535),
+    socketPath,
+    token,
+  };
+}
+
+/** The client for these options. */
+export function clientFor(values: Parameters<typeof parseAccess>[0], timeoutMs?: number): WebApiClient {
+  const { host, port, socketPath, token } = parseAccess(values, 1);
+  return new WebApiClient(host, port, { timeout: timeoutMs, socketPath, token });
 }
 
 // ───── Following a command ───────────────────────────────────────────────────────────────────────────────────────

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
+import { relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../control.ts';
-import { runProgram, startServer, startSystem } from './testing.ts';
+import {
+  lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startServer, startSystem, TOKEN, WRONG_ACCESS,
+} from './testing.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -166,6 +169,68 @@ describe('control-client', () => {
     assert.equal(help.code, 0);
     for (let code = 0; code <= 4; code += 1) assert.match(help.stdout, new RegExp(`^  ${code}  `, 'm'));
     assert.deepEqual(await runProgram(t, 'client', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+});
+
+describe('control-client with a Unix socket or a token', { concurrency: 4, skip: lacksSockets() }, () => {
+  it('sends each command there, with the token of its environment', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
+    const ask = (...args: string[]): ReturnType<typeof runProgram> =>
+      runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN });
+    assert.deepEqual(await ask('status', '--socket', socketPath), { code: 0, stdout: 'active\n', stderr: '' });
+    const path = relative(process.cwd(), socketPath);
+    assert.deepEqual(await ask('--socket', path, 'pause'), { code: 0, stdout: 'ok\n', stderr: '' });
+    assert.equal(server.receiveCommand(), 'pause');
+  });
+
+  it('sends the token to a port, too', async (t) => {
+    const { port } = await startServer(t, { token: TOKEN });
+    const args = ['--port', `${port}`, 'status'];
+    const { stdout } = await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN });
+    assert.equal(stdout, 'active\n');
+  });
+
+  it('is refused without the token or with a wrong one, in the words of the server', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
+    const refused = { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` };
+    await Promise.all([undefined, '', `not-${TOKEN}`].map(async (token) => {
+      for (const args of [['status'], ['pause', '--wait']]) {
+        const ended = await runProgram(t, 'client', [...args, '--socket', socketPath], '', { CONTROL_TOKEN: token });
+        assert.deepEqual(ended, refused, `${args} with the token ${token}`);
+      }
+    }));
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('takes an empty CONTROL_TOKEN for none', async (t) => {
+    const socketPath = makeSocketPath(t);
+    await startServer(t, { port: undefined, socketPath });
+    const ended = await runProgram(t, 'client', ['status', '--socket', socketPath], '', { CONTROL_TOKEN: '' });
+    assert.deepEqual(ended, { code: 0, stdout: 'active\n', stderr: '' });
+  });
+
+  it('says when nothing answers there', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const args = ['status', '--socket', socketPath, '--json'];
+    const { code, stdout, stderr } = await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN });
+    const error = `unix:${socketPath} does not answer: connect ENOENT ${socketPath}`;
+    assert.deepEqual([code, JSON.parse(stdout)], [3, { status: 'offline', error }]);
+    assert.equal(stderr, `control-client: ${error}\n`);
+  });
+
+  for (const [what, args, token, line] of WRONG_ACCESS) {
+    it(`refuses ${what}`, async (t) => {
+      const ended = await runProgram(t, 'client', ['status', ...args], '', { CONTROL_TOKEN: token });
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+    });
+  }
+
+  it('--help names --socket and CONTROL_TOKEN', async (t) => {
+    const { stdout } = await runProgram(t, 'client', ['--help'], '', { CONTROL_TOKEN: TOKEN });
+    assert.match(stdout, /^ {2}--socket PATH .*[^]*\bCONTROL_TOKEN\b/m);
+    assert.ok(!stdout.includes(TOKEN));
   });
 });
 

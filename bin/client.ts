@@ -14,11 +14,14 @@ Asks a running system for its status, or sends it one command.
 
   --host HOST        host name or address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
+  --socket PATH      Unix socket of its web API, in place of host and port
   --wait             pause, resume, shutdown: wait until the system is paused, active, gone
   --timeout SECONDS  how long to wait at most (default 30)
   --json             print the outcome as one line of JSON
   -h, --help         show this
   --version          show the version
+
+If the system wants a token, CONTROL_TOKEN in the environment holds it.
 
 Exit codes:
   0  done

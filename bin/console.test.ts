@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
-import { lacksScript, runProgram, start, startServer, startSystem } from './testing.ts';
+import {
+  lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start, startServer, startSystem, TOKEN, WRONG_ACCESS,
+} from './testing.ts';
 import type { Running } from './testing.ts';
 import type { TestContext } from 'node:test';
 
@@ -87,6 +89,14 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
     client.close();
   });
 
+  it('tells a system that does not say how it is from one that is gone', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    const { shows } = await terminal(t, port);
+    await shows(/control-console \(unknown\) > $/);
+    await server.close();
+    await shows(/control-console \(offline\) > $/);
+  });
+
   it('completes, recalls, and shows the states as they are reached', async (t) => {
     const port = await startSystem(t, { onPaused: () => sleep(150) });
     const { type } = await terminal(t, port);
@@ -159,6 +169,48 @@ describe('control-console options', () => {
   it('--help and --version', async (t) => {
     assert.match((await runProgram(t, 'console', ['--help'])).stdout, /^Usage: control-console /);
     assert.deepEqual(await runProgram(t, 'console', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+});
+
+describe('control-console with a Unix socket or a token', { concurrency: 4, skip: lacksSockets() }, () => {
+  it('sends commands there, with the token of its environment', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
+    const ended = await runProgram(t, 'console', ['--socket', socketPath], 'save\n', { CONTROL_TOKEN: TOKEN });
+    assert.deepEqual(ended, { code: 0, stdout: 'save-state: ok\n', stderr: '' });
+    assert.equal(server.receiveCommand(), 'save-state');
+  });
+
+  it('is refused without the token or with a wrong one, in the words of the server', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
+    await Promise.all([undefined, '', `not-${TOKEN}`].map(async (token) => {
+      const input = 'pause\nshutdown\ny\nsave\n';
+      const ended = await runProgram(t, 'console', ['--socket', socketPath], input, { CONTROL_TOKEN: token });
+      const stderr = ['pause', 'shutdown', 'save-state'].map((command) => `${command} failed: ${NO_TOKEN}\n`).join('');
+      assert.deepEqual(ended, { code: 1, stdout: '', stderr });
+    }));
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('takes an empty CONTROL_TOKEN for none, and says when nothing answers', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const ended = await runProgram(t, 'console', ['--socket', socketPath], 'pause\n', { CONTROL_TOKEN: '' });
+    const stderr = `pause was not sent: unix:${socketPath} does not answer: connect ENOENT ${socketPath}\n`;
+    assert.deepEqual(ended, { code: 1, stdout: '', stderr });
+  });
+
+  for (const [what, args, token, line] of WRONG_ACCESS) {
+    it(`refuses ${what}`, async (t) => {
+      const ended = await runProgram(t, 'console', args, 'pause\n', { CONTROL_TOKEN: token });
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-console: ${line}\n` });
+    });
+  }
+
+  it('--help names --socket and CONTROL_TOKEN', async (t) => {
+    const { stdout } = await runProgram(t, 'console', ['--help'], '', { CONTROL_TOKEN: TOKEN });
+    assert.match(stdout, /^ {2}--socket PATH .*[^]*\bCONTROL_TOKEN\b/m);
+    assert.ok(!stdout.includes(TOKEN));
   });
 });
 

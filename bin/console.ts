@@ -14,8 +14,11 @@ Opens a console that controls a running system. Commands may also come from a pi
 
   --host HOST        host name or address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
+  --socket PATH      Unix socket of its web API, in place of host and port
   -h, --help         show this
   --version          show the version
+
+If the system wants a token, CONTROL_TOKEN in the environment holds it.
 
 Exit code: 0; 1 if commands came from a pipe and one of them failed; 2 for wrong usage.
 `;
@@ -119,7 +122,9 @@ class Session {
   }
 
   async #prompt(): Promise<string> {
-    return `control-console (${(await this.#client.getStatus()).statusName}) > `;
+    const reply = await this.#client.request('status');
+    const statusName = reply.ok ? reply.value : reply.answered ? 'unknown' : SystemStatus.OFFLINE.statusName;
+    return `control-console (${statusName}) > `;
   }
 }
 

@@ -4,15 +4,17 @@ import { writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
 import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
-import { lacksScript, runProgram, start, startProgram } from './testing.ts';
+import {
+  lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN, WRONG_ACCESS,
+} from './testing.ts';
 import type { Snapshot } from './demo/cartpole.ts';
-import type { Running } from './testing.ts';
+import type { Ended, Running } from './testing.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -588,6 +590,108 @@ describe('control-demo with bad options', { concurrency: 4, timeout: 60_000 }, (
       assert.match(stderr, oneLine(/cannot write to '.*': E[A-Z]+: .*; --states-dir takes a folder that can be/));
       assert.ok(stderr.includes(`'${folder}'`));
     }
+  });
+});
+
+// ───── On a Unix socket, and with a token ────────────────────────────────────────────────────────────────────────
+
+describe('control-demo with a Unix socket or a token', {
+  concurrency: 4, skip: lacksSockets(), timeout: 60_000,
+}, () => {
+  it('is controlled there by those who know the token, and tells it to nobody', async (t) => {
+    const [folder, socketPath] = [makeFolder(t), makeSocketPath(t)];
+    const options = ['--socket', socketPath, '--states-dir', folder];
+    const demo = startProgram(t, 'demo', options, { CONTROL_TOKEN: TOKEN, NODE_DEBUG: 'control' });
+    await demo.shows(/ active\n/);
+    const [line] = /^Q-learning .*$/m.exec(demo.output()) as RegExpExecArray;
+    const control = `control it from another terminal: control-console --socket ${socketPath}`;
+    assert.equal(line.slice(line.indexOf(' · ')), ` · web API at unix:${socketPath} · ${control}`);
+    assert.equal(statSync(socketPath).mode, 0o140600);
+
+    const all: Ended[] = [];
+    const runOn = async (name: string, args: string[], input = '', token: string = TOKEN): Promise<Ended> => {
+      const env = { CONTROL_TOKEN: token, NODE_DEBUG: 'control' };
+      all.push(await runProgram(t, name, ['--socket', socketPath, ...args], input, env));
+      return all.at(-1) as Ended;
+    };
+    assert.deepEqual(await runOn('client', ['status']), { code: 0, stdout: 'active\n', stderr: '' });
+    assert.deepEqual(await runOn('client', ['pause', '--wait']), { code: 0, stdout: 'paused\n', stderr: '' });
+    const refused = { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` };
+    assert.deepEqual(await runOn('client', ['resume'], '', `not-${TOKEN}`), refused);
+    assert.deepEqual(await runOn('client', ['status']), { code: 0, stdout: 'paused\n', stderr: '' });
+    const ended = await runOn('console', [], 'resume\nshutdown\ny\n');
+    assert.deepEqual([ended.code, ended.stderr], [0, '']);
+    assert.match(ended.stdout, /active \(\d+\.\d s\)\n.*offline \(\d+\.\d s\)\n$/);
+
+    const { code, stdout, stderr } = await demo.ended;
+    assert.equal(code, 0);
+    assert.match(stderr, /^CONTROL \d+: .*\/api\/pause.* 200 .*\n[^]*\/api\/resume.* 401 /m);
+    assert.deepEqual(readdirSync(dirname(socketPath)), []);
+    all.push({ code, stdout, stderr });
+    assert.ok(!JSON.stringify(all).includes(TOKEN));
+  });
+
+  it('wants the token at a port, too', async (t) => {
+    const folder = makeFolder(t);
+    const running = startProgram(t, 'demo', ['--port', '0', '--states-dir', folder], { CONTROL_TOKEN: TOKEN });
+    const { port, client } = await connect(t, folder, running);
+    assert.deepEqual(await client.request('shutdown'), { ok: false, error: NO_TOKEN, answered: true });
+    const args = ['--port', `${port}`, 'shutdown'];
+    assert.equal((await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN })).stdout, 'ok\n');
+    assert.equal((await running.ended).code, 0);
+    assert.ok(!running.output().includes(TOKEN));
+  });
+
+  it('takes the socket of one that was killed, and an empty CONTROL_TOKEN for none', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const options = ['--socket', socketPath, '--states-dir', makeFolder(t)];
+    const killed = startProgram(t, 'demo', options);
+    await killed.shows(/ active\n/);
+    killed.child.kill('SIGKILL');
+    await killed.ended;
+    assert.ok(existsSync(socketPath));
+    const next = startProgram(t, 'demo', options, { CONTROL_TOKEN: '' });
+    await next.shows(/ active\n/);
+    const client = new WebApiClient(undefined, undefined, { socketPath });
+    t.after(() => client.close());
+    assert.equal(await client.shutdown(), 'ok');
+    const { code, stderr } = await next.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+  });
+
+  it('ends with one line and exit code 1 when it cannot have the socket', async (t) => {
+    const [taken, file, nowhere] = [makeSocketPath(t), makeSocketPath(t), join(makeSocketPath(t), 'control.sock')];
+    const server = createServer().listen(taken);
+    t.after(() => server.close());
+    await new Promise((resolve) => server.once('listening', resolve));
+    writeFileSync(file, 'precious');
+    const CASES: readonly [socketPath: string, message: RegExp][] = [
+      [taken, /another server listens there/],
+      [file, /there is a file that is not a socket/],
+      [nowhere, /ENOENT: [^\n]*/],
+    ];
+    await Promise.all(CASES.map(async ([socketPath, message]) => {
+      const ended = await runProgram(t, 'demo', ['--socket', socketPath, '--states-dir', makeFolder(t)]);
+      assert.deepEqual([ended.code, ended.stdout], [1, '']);
+      assert.match(ended.stderr, new RegExp(`^control-demo: Cannot serve at ${socketPath}: ${message.source}\\n$`));
+    }));
+    assert.ok(statSync(taken).isSocket());
+    assert.equal(readFileSync(file, 'utf8'), 'precious');
+  });
+
+  for (const [what, args, token, line] of WRONG_ACCESS) {
+    it(`refuses ${what}`, async (t) => {
+      const folder = join(makeFolder(t), 'states');
+      const ended = await runProgram(t, 'demo', ['--states-dir', folder, ...args], '', { CONTROL_TOKEN: token });
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-demo: ${line}\n` });
+      assert.ok(!existsSync(folder));
+    });
+  }
+
+  it('--help names --socket and CONTROL_TOKEN', async (t) => {
+    const { stdout } = await runProgram(t, 'demo', ['--help'], '', { CONTROL_TOKEN: TOKEN });
+    assert.match(stdout, /^ {2}--socket PATH .*[^]*\bCONTROL_TOKEN\b/m);
+    assert.ok(!stdout.includes(TOKEN));
   });
 });
 

@@ -3,7 +3,7 @@
 
 import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient } from '../control.ts';
-import { ADDRESS_OPTIONS, EXIT, parseHost, parseInteger, parseOptions, parseText, run, UsageError } from './cli.ts';
+import { ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError } from './cli.ts';
 import { Learner } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
 import type { System, WebApiAddress } from '../control.ts';
@@ -19,6 +19,7 @@ saved and shut down through its web API. Ctrl-C and SIGTERM shut it down, too: i
 Options:
   --host HOST        where the web API listens (default ${DEFAULT_HOST})
   --port PORT        its port; 0 picks a free one (default ${DEFAULT_PORT})
+  --socket PATH      listen on a Unix socket, in place of host and port
   --no-web-api       run without a web API
   --seed N           seed of the random numbers, from 0 to 4294967295 (default: picked at random)
   --load FILE        go on exactly where this checkpoint was made
@@ -27,6 +28,8 @@ Options:
   --keep N           how many checkpoints to keep there, the newest (default 10)
   -h, --help         show this
   --version          show the version
+
+If CONTROL_TOKEN is in the environment, clients must know it, too.
 
 Exit codes: 0 shut down, 1 it could not run or not save its last checkpoint, 2 wrong usage.
 `;
@@ -51,14 +54,14 @@ const SMOOTHING_MS = 1000; // steps/s are an average over about this time
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
-  const { host, port, seed, load, keep, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
-  const address = [parseHost('--host', host), parseInteger('--port', port, 0, 65535)] as const;
+  const { seed, load, keep, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
+  const { host, port, socketPath, token } = parseAccess(parsed.values, 0);
   const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MOST_KEPT));
   const learner = begin(seed, load, folder);
   prepare(checkpoints, folder);
 
   const demo = new Demo(learner, checkpoints);
-  const end = launch(demo, { webApiAddress: noWebApi ? null : address });
+  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], webApiOptions: { socketPath, token } });
   if (noWebApi) demo.start(null); // from here on signals are heard
   await end;
   return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
@@ -155,11 +158,14 @@ class Demo implements System {
 
 function describeControl(address: WebApiAddress | null): string {
   if (address === null) return 'no web API, Ctrl-C or SIGTERM ends it';
-  const { host, port } = address;
-  const options = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
+  const { host, port, socketPath } = address;
+  const network = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
+  const options = socketPath === undefined ? network : ` --socket ${socketPath}`;
   const isNpmStart = process.env['npm_lifecycle_event'] === 'start';
   const program = isNpmStart ? `npm run console${options && ' --'}` : 'control-console';
-  const { baseUrl } = new WebApiClient(host, port);
+  const { baseUrl } = socketPath === undefined
+    ? new WebApiClient(host, port)
+    : new WebApiClient(undefined, undefined, { socketPath });
   return `web API at ${baseUrl} · control it from another terminal: ${program}${options}`;
 }
 

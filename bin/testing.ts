@@ -1,6 +1,9 @@
 // What the tests of the programs share.
 
 import { spawn, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../control.ts';
 import type { System, WebApiServerOptions } from '../control.ts';
@@ -23,9 +26,12 @@ export interface Running {
   ended: Promise<Ended>;
 }
 
+/** What the environment of whoever runs the tests must not change. */
+const ENVIRONMENT = { NO_COLOR: '1', TERM: 'xterm', CONTROL_TOKEN: undefined, NODE_DEBUG: undefined };
+
 /** Starts a command; it is killed at the end of the test if it still runs then. */
-export function start(t: TestContext, command: string, args: readonly string[]): Running {
-  const child = spawn(command, args, { stdio: 'pipe', env: { ...process.env, NO_COLOR: '1', TERM: 'xterm' } });
+export function start(t: TestContext, command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
+  const child = spawn(command, args, { stdio: 'pipe', env: { ...process.env, ...ENVIRONMENT, ...env } });
   t.after(() => child.kill('SIGKILL'));
   let stdout = '';
   let stderr = '';
@@ -47,13 +53,24 @@ export function start(t: TestContext, command: string, args: readonly string[]):
 }
 
 /** Starts one of the built programs. */
-export function startProgram(t: TestContext, name: string, args: readonly string[]): Running {
-  return start(t, process.execPath, [`dist/bin/${name}.js`, ...args]);
+export function startProgram(
+  t: TestContext,
+  name: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Running {
+  return start(t, process.execPath, [`dist/bin/${name}.js`, ...args], env);
 }
 
 /** Runs one of the built programs to its end. */
-export function runProgram(t: TestContext, name: string, args: readonly string[], input: string = ''): Promise<Ended> {
-  const { child, ended } = startProgram(t, name, args);
+export function runProgram(
+  t: TestContext,
+  name: string,
+  args: readonly string[],
+  input: string = '',
+  env: NodeJS.ProcessEnv = {},
+): Promise<Ended> {
+  const { child, ended } = startProgram(t, name, args, env);
   child.stdin?.end(input);
   return ended;
 }
@@ -88,6 +105,42 @@ export async function startServer(
   t.after(() => server.close());
   return { server, port: (await server.runInBackground()).port };
 }
+
+/** A path for a Unix socket, in a folder that is removed at the end of the test. */
+export function makeSocketPath(t: TestContext): string {
+  const folder = mkdtempSync(join(tmpdir(), 'control-socket-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return join(folder, 'control.sock');
+}
+
+/** Why tests with Unix sockets are skipped; false if there are such sockets. */
+export function lacksSockets(): string | false {
+  return process.platform === 'win32' && 'Windows has no sockets in its file system';
+}
+
+/** A token, and what the server says to those who lack it. */
+export const TOKEN = 'a-token-for-tests-only';
+export const NO_TOKEN = 'Missing or wrong token: see the option token, or CONTROL_TOKEN for the programs';
+
+const NOWHERE = '/nowhere/control.sock'; // where no program that takes it can do any harm
+const LONG_PATH = `/${'x'.repeat(94)}`;
+const TOKEN_FORM = 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got';
+
+/** What every program refuses in the same words; no message holds the token. */
+export const WRONG_ACCESS: readonly [what: string, args: string[], token: string, line: string][] = [
+  ['--socket and --host', ['--socket', NOWHERE, '--host', 'localhost'], '',
+    '--socket stands in place of --host and --port: give it, or them'],
+  ['--socket and --port', ['--port', '80', '--socket', NOWHERE], '',
+    '--socket stands in place of --host and --port: give it, or them'],
+  ['no path', ['--socket'], '', '--socket needs a value; --help lists the options'],
+  ['an empty path', ['--socket='], '', "--socket must be a non-empty string, got ''"],
+  ['a long path', ['--socket', LONG_PATH], '',
+    `--socket must be at most 94 bytes long, without NUL, got '${LONG_PATH}'`],
+  ['a short token', ['--socket', NOWHERE], 'secret', `${TOKEN_FORM} 6`],
+  ['a long token', ['--socket', NOWHERE], 'secret'.padEnd(1025, '.'), `${TOKEN_FORM} 1025`],
+  ['a token with spaces', ['--socket', NOWHERE], 'secret in three words', `${TOKEN_FORM} other characters`],
+  ['a token with a newline', ['--socket', NOWHERE], 'secret-of-a-file-with-newline\n', `${TOKEN_FORM} other characters`],
+];
 
 /** Why tests in a pseudo-terminal are skipped; false if script(1) is there. */
 export function lacksScript(): string | false {
