@@ -377,37 +377,6 @@ function serve(): void {
       return fields;
     },
 
-    // ── The router: a command is added with a case here, a word in COMMANDS and a method of WebApiClient ──
-
-    route(request: IncomingMessage, response: ServerResponse, fields: Fields): void {
-      const connection = connections.get(request.socket);
-      if (connection === undefined || connection.hears === 'none') return;
-      connection.latest = response;
-      let path = request.url as string;
-      let authority = fields.host;
-      if (path[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
-        [, authority = authority, path = path] = /^https?:\/\/([^/?]*)(.*)$/i.exec(path) ?? [];
-      }
-      const refusal = thread.refusal(request, fields, authority);
-      if (refusal !== null) return thread.send(response, refusal);
-      if (fields.origin !== undefined) { // one of allowedOrigins
-        response.setHeader('Access-Control-Allow-Origin', fields.origin).setHeader('Vary', 'Origin');
-        if (request.method === 'OPTIONS') return thread.send(response, preflight);
-      }
-      if (!thread.hasToken(fields.authorization)) return thread.send(response, unauthorized);
-
-      const query = path.indexOf('?');
-      if (query !== -1) path = path.slice(0, query);
-      switch (path) {
-        case '/api/status': return thread.status(request, response);
-        case '/api/pause': return thread.command(request, response, 'pause');
-        case '/api/resume': return thread.command(request, response, 'resume');
-        case '/api/shutdown': return thread.command(request, response, 'shutdown');
-        case '/api/save-state': return thread.command(request, response, 'save-state');
-        default: return thread.send(response, invalidEndpoint);
-      }
-    },
-
     // ── Who may ask ──
     //
     // A page in any browser of this machine can send requests here unasked, and a name that its author owns can be
@@ -449,6 +418,37 @@ function serve(): void {
       const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? ''; // RFC 6750 §2.1
       const [digest, expected] = [given, token].map((text) => crypto.createHash('sha256').update(text).digest());
       return crypto.timingSafeEqual(digest as Buffer, expected as Buffer);
+    },
+
+    // ── The router: a command is added with a case here, a word in COMMANDS and a method of WebApiClient ──
+
+    route(request: IncomingMessage, response: ServerResponse, fields: Fields): void {
+      const connection = connections.get(request.socket);
+      if (connection === undefined || connection.hears === 'none') return;
+      connection.latest = response;
+      let path = request.url as string;
+      let authority = fields.host;
+      if (path[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
+        [, authority = authority, path = path] = /^https?:\/\/([^/?]*)(.*)$/i.exec(path) ?? [];
+      }
+      const refusal = thread.refusal(request, fields, authority);
+      if (refusal !== null) return thread.send(response, refusal);
+      if (fields.origin !== undefined) { // one of allowedOrigins
+        response.setHeader('Access-Control-Allow-Origin', fields.origin).setHeader('Vary', 'Origin');
+        if (request.method === 'OPTIONS') return thread.send(response, preflight);
+      }
+      if (!thread.hasToken(fields.authorization)) return thread.send(response, unauthorized);
+
+      const query = path.indexOf('?');
+      if (query !== -1) path = path.slice(0, query);
+      switch (path) {
+        case '/api/status': return thread.status(request, response);
+        case '/api/pause': return thread.command(request, response, 'pause');
+        case '/api/resume': return thread.command(request, response, 'resume');
+        case '/api/shutdown': return thread.command(request, response, 'shutdown');
+        case '/api/save-state': return thread.command(request, response, 'save-state');
+        default: return thread.send(response, invalidEndpoint);
+      }
     },
 
     // ── Commands ──
