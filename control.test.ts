@@ -2585,9 +2585,8 @@ describe('Meanwhile:', { ...LIMIT, concurrency: true }, () => {
     it('what they post while the thread is killed over and over', async (t) => {
       const host = await runHost(t, HOST_AT_RANDOM, { env: { NODE_DEBUG: 'control', KILLS: String(KILLS) } });
       const port = await host.hear<number>();
-      let isOver = false;
-      const over = host.hear().finally(() => (isOver = true));
-      const peers = await postFromMany(port, 20_000, () => isOver);
+      const over = host.hear();
+      const peers = await postFromMany(port, 20_000);
       assert.equal(await over, 'killed');
       const client = clientAt(t, { host: '127.0.0.1', port });
       await client.waitFor(ACTIVE, { timeout: 10_000 });
