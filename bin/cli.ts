@@ -16,13 +16,16 @@ export class UsageError extends Error {}
 /** Runs a program. What it returns is the exit code. */
 export async function run(program: string, main: () => Promise<number>): Promise<void> {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error; // a reader that has seen enough (`… | head -1`) changes nothing
+    if (error.code === 'EPIPE') return; // a reader that has seen enough (`… | head -1`) changes nothing
+    console.error(`${program}: cannot write to standard output: ${error.message}`);
+    process.exit(EXIT.REFUSED);
   });
   try {
     process.exitCode = await main();
   } catch (error) {
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
-    console.error(`${program}: ${error instanceof Error ? error.message : String(error)}`);
+    const message = error instanceof Error ? error.message : String(error);
+    console.error(`${program}: ${message.replaceAll(/[\x00-\x1f\x7f]+/g, ' ')}`); // one line, whatever was given
   }
 }
 
