@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import fs, { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import fs, { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,7 +10,8 @@ import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
 import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
 import {
-  lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN, WRONG_ACCESS,
+  lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
+  WRONG_ACCESS,
 } from './testing.ts';
 import type { Snapshot } from './demo/cartpole.ts';
 import type { Ended, Running } from './testing.ts';
@@ -816,12 +816,6 @@ async function takePort(t: TestContext): Promise<number> {
   await new Promise((resolve) => server.once('listening', resolve));
   t.after(() => server.close());
   return (server.address() as AddressInfo).port;
-}
-
-function makeFolder(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), 'control-demo-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
-  return folder;
 }
 
 /** The files of a folder and what is in them; null if there is no such folder. */

@@ -1,7 +1,7 @@
 // What the tests of the programs share.
 
-import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -43,11 +43,8 @@ export function start(t: TestContext, command: string, args: readonly string[], 
     child.on('close', (code) => resolve({ code, stdout, stderr }));
   });
   const output = (): string => stdout + stderr;
-  const shows = async (pattern: RegExp): Promise<void> => {
-    for (let tries = 0; !pattern.test(output()); tries += 1) {
-      if (tries > 500) throw new Error(`no ${pattern} in: ${JSON.stringify(output())}`);
-      await sleep(20);
-    }
+  const shows = (pattern: RegExp): Promise<void> => {
+    return until(() => pattern.test(output()), () => `no ${pattern} in: ${JSON.stringify(output())}`);
   };
   return { child, output, shows, ended };
 }
@@ -106,11 +103,37 @@ export async function startServer(
   return { server, port: (await server.runInBackground()).port };
 }
 
+/** A new folder, removed at the end of the test. */
+export function makeFolder(t: { after(end: () => void): void }): string {
+  const folder = mkdtempSync(join(tmpdir(), 'control-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
 /** A path for a Unix socket, in a folder that is removed at the end of the test. */
 export function makeSocketPath(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), 'control-socket-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
-  return join(folder, 'control.sock');
+  return join(makeFolder(t), 'control.sock');
+}
+
+/** A FIFO, open for writing whether somebody reads it or not. */
+export function makePipe(t: TestContext): { path: string; file: number } {
+  const path = join(makeFolder(t), 'pipe');
+  execFileSync('mkfifo', [path]);
+  const file = openSync(path, constants.O_RDWR);
+  t.after(() => closeSync(file));
+  return { path, file };
+}
+
+/** Resolves when it is true, or throws if it is not after ten seconds. */
+export async function until(
+  isTrue: () => boolean | Promise<boolean>,
+  what: () => string = () => `not in time: ${isTrue}`,
+): Promise<void> {
+  const limit = performance.now() + 10_000;
+  while (!(await isTrue())) {
+    if (performance.now() > limit) throw new Error(what());
+    await sleep(20);
+  }
 }
 
 /** Why tests with Unix sockets are skipped; false if there are such sockets. */
@@ -141,6 +164,18 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
   ['a token with spaces', ['--socket', NOWHERE], 'secret in three words', `${TOKEN_FORM} other characters`],
   ['a token with a newline', ['--socket', NOWHERE], 'secret-of-a-file-with-newline\n', `${TOKEN_FORM} other characters`],
 ];
+
+/** Debian's packages, by the programs that tests need. */
+const PACKAGES = {
+  Xvfb: 'xvfb', xdotool: 'xdotool', xterm: 'xterm', setxkbmap: 'x11-xkb-utils', mcs: 'mono-mcs', mono: 'mono-runtime',
+  cc: 'gcc',
+} as const;
+
+/** Why tests with these programs are skipped; false if all are there. */
+export function lacks(...programs: (keyof typeof PACKAGES)[]): string | false {
+  const missing = programs.filter((name) => spawnSync('sh', ['-c', `command -v ${name}`]).status !== 0);
+  return missing.length > 0 && missing.map((name) => `needs ${name}: apt-get install ${PACKAGES[name]}`).join('; ');
+}
 
 /** Why tests in a pseudo-terminal are skipped; false if script(1) is there. */
 export function lacksScript(): string | false {
