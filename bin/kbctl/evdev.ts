@@ -1,0 +1,245 @@
+// Key combinations from the keyboards themselves, /dev/input/event*: on the console, X11 and Wayland alike. Linux only.
+// The program that has the focus gets the keys, too. Codes are places of a US keyboard, whatever the layout.
+
+import { closeSync, constants, openSync, readFileSync, readSync, watch } from 'node:fs';
+import { HeldKeys } from './keys.ts';
+import { CannotListen } from './listener.ts';
+import type { Binding, Modifier } from './keys.ts';
+import type { Listener, ListenerEvents } from './listener.ts';
+import type { FSWatcher } from 'node:fs';
+
+// Blocking reads would fill libuv's pool and keep the process from its end, so the devices are read at intervals.
+const POLL_MS = 25;
+const PLUGGED_MS = 500; // from a new device to the permission to read it
+
+const MODIFIERS_BY_CODE: ReadonlyMap<number, Modifier> = new Map([
+  [42, 'shift'], [54, 'shift'], [29, 'ctrl'], [97, 'ctrl'], [56, 'alt'], [100, 'alt'], [125, 'super'], [126, 'super'],
+]);
+
+// ───── Events: struct input_event of linux/input.h ───────────────────────────────────────────────────────────────
+//
+//   seconds, microseconds (a long each) │ type u16 │ code u16 │ value i32
+
+const LONG_BYTES = ['arm', 'ia32'].includes(process.arch) ? 4 : 8;
+const EVENT_BYTES = 2 * LONG_BYTES + 8;
+const EV_SYN = 0;
+const EV_KEY = 1;
+const SYN_REPORT = 0;
+const SYN_DROPPED = 3;
+const VALUE = { UP: 0, DOWN: 1 } as const; // 2 is a key that repeats
+const KEY_P = 25;
+
+interface InputEvent {
+  device: Device;
+  microseconds: number;
+  type: number;
+  code: number;
+  value: number;
+}
+
+function readEvent(device: Device, data: Buffer): InputEvent {
+  const readLong = (at: number): number => (LONG_BYTES === 4 ? data.readUInt32LE(at) : Number(data.readBigInt64LE(at)));
+  const typeAt = 2 * LONG_BYTES;
+  return {
+    device,
+    microseconds: readLong(0) * 1e6 + readLong(LONG_BYTES),
+    type: data.readUInt16LE(typeAt),
+    code: data.readUInt16LE(typeAt + 2),
+    value: data.readInt32LE(typeAt + 4),
+  };
+}
+
+// ───── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * The paths of the keyboards among the input devices.
+ *
+ * @param devices The text of /proc/bus/input/devices: a paragraph each. A keyboard has the handler `kbd`, and the bit
+ *   of KEY_P in `B: KEY`, whose words are as long as a long, the least significant one last.
+ */
+export function findKeyboards(devices: string): string[] {
+  return devices.split('\n\n').flatMap((device) => {
+    const handlers = /^H: Handlers=(.*)$/m.exec(device)?.[1]?.trim().split(/\s+/) ?? [];
+    const word = /^B: KEY=.*?(\w+)$/m.exec(device.trimEnd())?.[1] ?? '0';
+    const hasLetters = ((BigInt(`0x${word}`) >> BigInt(KEY_P)) & 1n) === 1n;
+    if (!handlers.includes('kbd') || !hasLetters) return [];
+    return handlers.filter((handler) => /^event\d+$/.test(handler)).map((handler) => `/dev/input/${handler}`);
+  });
+}
+
+class Device {
+  readonly path: string;
+  readonly #file: number;
+  readonly #buffer: Buffer = Buffer.alloc(64 * EVENT_BYTES);
+  #length = 0; // of what has been read and is less than an event
+  isBehind = false; // it lost events, and those up to the next report are worth nothing
+
+  constructor(path: string) {
+    this.path = path;
+    this.#file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  }
+
+  /** The events since the last read. Throws when the device is gone. */
+  read(): InputEvent[] {
+    const events: InputEvent[] = [];
+    for (;;) {
+      const bytes = this.#readSome();
+      if (bytes === 0) return events;
+      const end = this.#length + bytes;
+      let at = 0;
+      for (; at + EVENT_BYTES <= end; at += EVENT_BYTES) events.push(readEvent(this, this.#buffer.subarray(at)));
+      this.#buffer.copy(this.#buffer, 0, at, end);
+      this.#length = end - at;
+    }
+  }
+
+  close(): void {
+    closeSync(this.#file);
+  }
+
+  #readSome(): number {
+    try {
+      return readSync(this.#file, this.#buffer, this.#length, this.#buffer.length - this.#length, null);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return 0; // nothing new
+      throw error;
+    }
+  }
+}
+
+// ───── The listener ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** @param findPaths Where the keyboards are at this moment. */
+export async function listenEvdev(
+  bindings: readonly Binding[],
+  events: ListenerEvents,
+  findPaths: () => string[] = () => findKeyboards(readFileSync('/proc/bus/input/devices', 'utf8')),
+): Promise<Listener> {
+  const listener = new EvdevListener(bindings, events, findPaths);
+  listener.start();
+  return listener;
+}
+
+class EvdevListener implements Listener {
+  readonly bindings: readonly Binding[];
+  readonly #events: ListenerEvents;
+  readonly #findPaths: () => string[];
+  readonly #keys: HeldKeys;
+  readonly #devices = new Map<string, Device>();
+  readonly #unreadable = new Map<string, string>(); // why, by path
+  #pollTimer: NodeJS.Timeout | undefined;
+  #plugTimer: NodeJS.Timeout | undefined;
+  #watcher: FSWatcher | undefined;
+
+  constructor(bindings: readonly Binding[], events: ListenerEvents, findPaths: () => string[]) {
+    this.bindings = bindings;
+    this.#events = events;
+    this.#findPaths = findPaths;
+    const byCode = new Map<number, Binding[]>();
+    for (const binding of bindings) {
+      const { evdev } = binding.combination.key;
+      byCode.set(evdev, [...(byCode.get(evdev) ?? []), binding]);
+    }
+    this.#keys = new HeldKeys({ modifiers: MODIFIERS_BY_CODE, bindings: byCode });
+  }
+
+  get source(): string {
+    return `the keyboards ${[...this.#devices.keys()].join(', ')}`;
+  }
+
+  start(): void {
+    try {
+      this.#openNew();
+    } catch (error) {
+      throw new CannotListen(`cannot find the keyboards: ${(error as Error).message}`);
+    }
+    if (this.#devices.size === 0) throw new CannotListen(this.#describeUnreadable() || 'no keyboard is connected');
+    if (this.#unreadable.size > 0) this.#events.onNotice(this.#describeUnreadable());
+    this.#pollTimer = setInterval(() => this.#poll(), POLL_MS);
+    try {
+      this.#watcher = watch('/dev/input', () => {
+        clearTimeout(this.#plugTimer);
+        this.#plugTimer = setTimeout(() => this.#noticeNew(), PLUGGED_MS);
+      });
+    } catch {
+      // then a keyboard that is plugged in later is not noticed
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#pollTimer);
+    clearTimeout(this.#plugTimer);
+    this.#watcher?.close();
+    for (const device of this.#devices.values()) device.close();
+  }
+
+  #openNew(): string[] {
+    const paths = this.#findPaths().filter((path) => !this.#devices.has(path));
+    this.#unreadable.clear();
+    for (const path of paths) {
+      try {
+        this.#devices.set(path, new Device(path));
+      } catch (error) {
+        this.#unreadable.set(path, (error as NodeJS.ErrnoException).code ?? String(error));
+      }
+    }
+    return paths.filter((path) => this.#devices.has(path));
+  }
+
+  #noticeNew(): void {
+    const before = this.#describeUnreadable();
+    try {
+      for (const path of this.#openNew()) this.#events.onNotice(`new keyboard ${path}`);
+    } catch {
+      return; // those that are open go on
+    }
+    const unreadable = this.#describeUnreadable();
+    if (unreadable !== '' && unreadable !== before) this.#events.onNotice(unreadable);
+  }
+
+  #describeUnreadable(): string {
+    if (this.#unreadable.size === 0) return '';
+    const list = [...this.#unreadable].map(([path, code]) => `${path} (${code})`).join(', ');
+    const isForbidden = [...this.#unreadable.values()].includes('EACCES');
+    const remedy = isForbidden ? ": 'sudo usermod -aG input $USER' and a new login give the permission" : '';
+    return `cannot read ${list}${remedy}`;
+  }
+
+  #poll(): void {
+    const input: InputEvent[] = [];
+    for (const device of this.#devices.values()) {
+      try {
+        input.push(...device.read());
+      } catch (error) {
+        this.#drop(device, error as NodeJS.ErrnoException);
+      }
+    }
+    input.sort((a, b) => a.microseconds - b.microseconds); // a modifier may be on one keyboard and the key on another
+    for (const event of input) this.#onEvent(event);
+  }
+
+  #drop(device: Device, { code }: NodeJS.ErrnoException): void {
+    device.close();
+    this.#devices.delete(device.path);
+    this.#keys.reset([], device.path);
+    const rest = this.#devices.size === 0 ? '; no other is left, waiting for one' : '';
+    this.#events.onNotice(`keyboard ${device.path} is gone (${code})${rest}`);
+  }
+
+  #onEvent({ device, type, code, value }: InputEvent): void {
+    if (type === EV_SYN && code === SYN_DROPPED) {
+      device.isBehind = true;
+      this.#keys.reset([], device.path);
+    } else if (type === EV_SYN && code === SYN_REPORT) {
+      device.isBehind = false;
+    } else if (type === EV_KEY && !device.isBehind) {
+      if (value === VALUE.UP) this.#keys.release(code, device.path);
+      if (value === VALUE.DOWN) this.#press(code, device);
+    }
+  }
+
+  #press(code: number, { path }: Device): void {
+    const action = this.#keys.press(code, path);
+    if (action !== null) this.#events.onPress(action);
+  }
+}

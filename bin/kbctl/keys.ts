@@ -1,0 +1,219 @@
+// Key combinations: how they are written, what each platform calls its keys, and when one of them is pressed.
+
+import { UsageError } from '../cli.ts';
+
+// ───── Keys: a row here adds one ─────────────────────────────────────────────────────────────────────────────────
+
+export interface Key {
+  name: string;
+  /** X11: keysymdef.h. */
+  keysym: number;
+  /** Linux: KEY_… of input-event-codes.h, which name places of a US keyboard. */
+  evdev: number;
+  /** macOS: kVK_… of Carbon's Events.h; NaN where there is no such key. */
+  mac: number;
+  /** Windows: VK_… of winuser.h. */
+  windows: number;
+}
+
+// name, keysym (hexadecimal), evdev, mac, windows (hexadecimal)
+const KEY_TABLE = `
+  A 61 30 0 41           B 62 48 11 42          C 63 46 8 43           D 64 32 2 44           E 65 18 14 45
+  F 66 33 3 46           G 67 34 5 47           H 68 35 4 48           I 69 23 34 49          J 6a 36 38 4a
+  K 6b 37 40 4b          L 6c 38 37 4c          M 6d 50 46 4d          N 6e 49 45 4e          O 6f 24 31 4f
+  P 70 25 35 50          Q 71 16 12 51          R 72 19 15 52          S 73 31 1 53           T 74 20 17 54
+  U 75 22 32 55          V 76 47 9 56           W 77 17 13 57          X 78 45 7 58           Y 79 21 16 59
+  Z 7a 44 6 5a
+  0 30 11 29 30          1 31 2 18 31           2 32 3 19 32           3 33 4 20 33           4 34 5 21 34
+  5 35 6 23 35           6 36 7 22 36           7 37 8 26 37           8 38 9 28 38           9 39 10 25 39
+  F1 ffbe 59 122 70      F2 ffbf 60 120 71      F3 ffc0 61 99 72       F4 ffc1 62 118 73      F5 ffc2 63 96 74
+  F6 ffc3 64 97 75       F7 ffc4 65 98 76       F8 ffc5 66 100 77      F9 ffc6 67 101 78      F10 ffc7 68 109 79
+  F11 ffc8 87 103 7a     F12 ffc9 88 111 7b     F13 ffca 183 105 7c    F14 ffcb 184 107 7d    F15 ffcc 185 113 7e
+  F16 ffcd 186 106 7f    F17 ffce 187 64 80     F18 ffcf 188 79 81     F19 ffd0 189 80 82     F20 ffd1 190 90 83
+  F21 ffd2 191 - 84      F22 ffd3 192 - 85      F23 ffd4 193 - 86      F24 ffd5 194 - 87
+  Space 20 57 49 20      Enter ff0d 28 36 0d    Tab ff09 15 48 09      Esc ff1b 1 53 1b       Backspace ff08 14 51 08
+  Delete ffff 111 117 2e                        Insert ff63 110 - 2d   Home ff50 102 115 24   End ff57 107 119 23
+  PageUp ff55 104 116 21                        PageDown ff56 109 121 22                      Pause ff13 119 - 13
+  Up ff52 103 126 26     Down ff54 108 125 28   Left ff51 105 123 25   Right ff53 106 124 27
+  ScrollLock ff14 70 - 91                       PrintScreen ff61 99 - 2c
+  Minus 2d 12 27 bd      Equal 3d 13 24 bb      Comma 2c 51 43 bc      Period 2e 52 47 be     Slash 2f 53 44 bf
+  Semicolon 3b 39 41 ba  Quote 27 40 39 de      Grave 60 41 50 c0      Backslash 5c 43 42 dc
+  BracketLeft 5b 26 33 db                       BracketRight 5d 27 30 dd
+`;
+
+const KEYS: ReadonlyMap<string, Key> = new Map(
+  [...KEY_TABLE.matchAll(/(\S+) (\S+) (\S+) (\S+) (\S+)/g)].map((row) => {
+    const [, name = '', keysym, evdev, mac, windows] = row;
+    const [hexKeysym, hexWindows] = [Number(`0x${keysym}`), Number(`0x${windows}`)];
+    const key = { name, keysym: hexKeysym, evdev: Number(evdev), mac: Number(mac), windows: hexWindows };
+    return [name.toLowerCase(), key];
+  }),
+);
+
+/** Electron's and pynput's spellings, the characters themselves, and what Option makes of P, R and Q on a Mac. */
+const KEY_ALIASES: ReadonlyMap<string, string> = new Map(Object.entries({
+  return: 'enter', escape: 'esc', del: 'delete', ins: 'insert', page_up: 'pageup', pgup: 'pageup', pgdn: 'pagedown',
+  page_down: 'pagedown', print_screen: 'printscreen', scroll_lock: 'scrolllock', '-': 'minus', '=': 'equal',
+  ',': 'comma', '.': 'period', '/': 'slash', ';': 'semicolon', "'": 'quote', '`': 'grave', '[': 'bracketleft',
+  ']': 'bracketright', '\\': 'backslash', π: 'p', '∏': 'p', '®': 'r', '‰': 'r', œ: 'q',
+}));
+
+// ───── Modifiers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+export type Modifier = 'ctrl' | 'alt' | 'shift' | 'super';
+
+const MODIFIERS: readonly Modifier[] = ['ctrl', 'alt', 'shift', 'super']; // in the order in which they are printed
+
+const MODIFIER_ALIASES: ReadonlyMap<string, Modifier> = new Map<string, Modifier>([
+  ['ctrl', 'ctrl'], ['control', 'ctrl'], ['alt', 'alt'], ['option', 'alt'], ['opt', 'alt'], ['shift', 'shift'],
+  ['super', 'super'], ['meta', 'super'], ['cmd', 'super'], ['command', 'super'], ['win', 'super'], ['windows', 'super'],
+]);
+
+function readModifier(word: string, platform: NodeJS.Platform): Modifier | undefined {
+  if (word === 'commandorcontrol' || word === 'cmdorctrl') return platform === 'darwin' ? 'super' : 'ctrl';
+  return MODIFIER_ALIASES.get(word.replace(/_[lr]$/, '')); // pynput's alt_l, shift_r: here either side serves
+}
+
+function nameModifier(modifier: Modifier, platform: NodeJS.Platform): string {
+  if (platform === 'darwin' && modifier === 'alt') return 'Option';
+  if (modifier === 'super') return platform === 'darwin' ? 'Command' : platform === 'win32' ? 'Win' : 'Super';
+  return modifier.charAt(0).toUpperCase() + modifier.slice(1);
+}
+
+// ───── Combinations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** One key, and the modifiers that must be held when it goes down: these, and no others. */
+export interface Combination {
+  /** As it is printed: `Alt+Shift+P`. The same name is the same combination. */
+  name: string;
+  modifiers: ReadonlySet<Modifier>;
+  key: Key;
+}
+
+/**
+ * Reads `alt+shift+p`, in any case and order, or the same as pynput (`<alt>+<shift>+p`) or Electron
+ * (`CommandOrControl+P`) write it.
+ *
+ * @throws {UsageError} If it is not one key with at least one modifier other than shift; function keys need none.
+ */
+export function parseCombination(option: string, text: string, platform: NodeJS.Platform): Combination {
+  const refuse = (why: string): never => {
+    throw new UsageError(`${option} must be a key combination such as alt+shift+p, got '${text}': ${why}`);
+  };
+  const modifiers = new Set<Modifier>();
+  let key: Key | undefined;
+  for (const part of text.split('+')) {
+    const word = part.trim().replace(/^<(.+)>$/, '$1').toLowerCase();
+    if (word === '') return refuse(text.trim() === '' ? 'it is empty' : 'beside a + there is nothing');
+    if (/^alt_?gr$/.test(word)) return refuse('AltGr writes characters and is not among the modifiers');
+    const modifier = readModifier(word, platform);
+    if (modifier !== undefined) {
+      if (modifiers.has(modifier)) return refuse(`${word} is there a second time`);
+      modifiers.add(modifier);
+      continue;
+    }
+    const found = KEYS.get(KEY_ALIASES.get(word) ?? word);
+    if (found === undefined) return refuse(`there is no key ${word}`);
+    if (key !== undefined) return refuse(`${key.name} and ${found.name} are two keys`);
+    key = found;
+  }
+  if (key === undefined) return refuse('a key is missing');
+  if (platform === 'darwin' && Number.isNaN(key.mac)) return refuse(`a Mac has no key ${key.name}`);
+  const isFunctionKey = /^F\d/.test(key.name);
+  if (!isFunctionKey && !MODIFIERS.some((modifier) => modifier !== 'shift' && modifiers.has(modifier))) {
+    return refuse('only function keys serve without ctrl, alt or super');
+  }
+  const held = MODIFIERS.filter((modifier) => modifiers.has(modifier));
+  const name = [...held.map((modifier) => nameModifier(modifier, platform)), key.name].join('+');
+  return { name, modifiers, key };
+}
+
+// ───── Bindings: what a combination does ─────────────────────────────────────────────────────────────────────────
+
+export type Action = 'pause' | 'resume' | 'quit';
+
+export interface Binding {
+  action: Action;
+  combination: Combination;
+  /** What sets the combination: `--pause-key`. */
+  option: string;
+}
+
+/** What upstream's controller has, too; everywhere else Ctrl-C is the way to quit. */
+function defaultKey(action: Action, platform: NodeJS.Platform): string | undefined {
+  const keys: Record<Action, string | undefined> = {
+    pause: 'alt+shift+p',
+    resume: 'alt+shift+r',
+    quit: platform === 'win32' ? 'alt+shift+q' : undefined,
+  };
+  return keys[action];
+}
+
+/**
+ * Reads `--pause-key`, `--resume-key` and `--quit-key`, or takes the platform's defaults.
+ *
+ * @throws {UsageError} If one of them is wrong, or two are the same.
+ */
+export function parseBindings(
+  values: { [A in Action as `${A}-key`]?: string | undefined },
+  platform: NodeJS.Platform = process.platform,
+): Binding[] {
+  const bindings: Binding[] = [];
+  for (const action of ['pause', 'resume', 'quit'] as const) {
+    const text = values[`${action}-key`] ?? defaultKey(action, platform);
+    if (text === undefined) continue;
+    const option = `--${action}-key`;
+    const combination = parseCombination(option, text, platform);
+    const twin = bindings.find((binding) => binding.combination.name === combination.name);
+    if (twin !== undefined) {
+      throw new UsageError(`${twin.option} and ${option} must differ, both are ${combination.name}`);
+    }
+    bindings.push({ action, combination, option });
+  }
+  return bindings;
+}
+
+// ───── Keys held ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What the key codes of a listener stand for. Codes that stand for nothing are not kept. */
+export interface Layout {
+  modifiers: ReadonlyMap<number, Modifier>;
+  bindings: ReadonlyMap<number, readonly Binding[]>;
+}
+
+/** Tells when a combination is pressed, from keys that go down and up on one keyboard or several. */
+export class HeldKeys {
+  readonly #held = new Map<string, Set<number>>(); // by keyboard
+  layout: Layout;
+
+  constructor(layout: Layout) {
+    this.layout = layout;
+  }
+
+  /** A key goes down. Returns what it does, together with the modifiers held on all keyboards. */
+  press(code: number, keyboard: string = ''): Action | null {
+    const { modifiers, bindings } = this.layout;
+    if (!modifiers.has(code) && !bindings.has(code)) return null;
+    const keys = this.#held.get(keyboard) ?? new Set();
+    this.#held.set(keyboard, keys);
+    if (keys.has(code)) return null; // it repeats
+    keys.add(code);
+    const held = new Set([...this.#held.values()].flatMap((codes) => [...codes]).map((one) => modifiers.get(one)));
+    held.delete(undefined);
+    const binding = bindings.get(code)?.find(({ combination: { modifiers: wanted } }) => {
+      return wanted.size === held.size && [...wanted].every((modifier) => held.has(modifier));
+    });
+    return binding?.action ?? null;
+  }
+
+  /** A key comes up. Returns whether it is one that was held. */
+  release(code: number, keyboard: string = ''): boolean {
+    return this.#held.get(keyboard)?.delete(code) ?? false;
+  }
+
+  /** Replaces what is known of a keyboard by the codes that are down; the rest is let go. */
+  reset(codes: Iterable<number>, keyboard: string = ''): void {
+    const { modifiers, bindings } = this.layout;
+    this.#held.set(keyboard, new Set([...codes].filter((code) => modifiers.has(code) || bindings.has(code))));
+  }
+}
