@@ -1,0 +1,830 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, writeFileSync, writeSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createContext, runInContext } from 'node:vm';
+import { SystemStatus, VERSION } from '../control.ts';
+import { listenEvdev } from './kbctl/evdev.ts';
+import { parseBindings } from './kbctl/keys.ts';
+import { chooseBackends } from './kbctl/listener.ts';
+import { SCRIPT, macosCommand } from './kbctl/macos.ts';
+import { SOURCE, windowsCommand } from './kbctl/windows.ts';
+import {
+  lacks, lacksScript, lacksSockets, makeFolder, makePipe, makeSocketPath, NO_TOKEN, runProgram, start, startProgram,
+  startServer, startSystem, TOKEN, until, WRONG_ACCESS,
+} from './testing.ts';
+import type { WebApiServerOptions } from '../control.ts';
+import type { Ended, Running } from './testing.ts';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+
+const [PAUSE, RESUME] = parseBindings({}).map(({ combination }) => combination.name) as [string, string];
+const NO_KEYBOARD = 'nothing can listen to the keyboard';
+
+const lacksShell = process.platform === 'win32' && 'Windows has no FIFOs and no sh';
+const lacksEvdev = process.platform !== 'linux' && 'only Linux has evdev';
+
+/** Both helpers, as what the variable HELPER says. */
+const STUBS = makeFolder({ after });
+for (const name of ['osascript', 'powershell.exe']) {
+  writeFileSync(join(STUBS, name), '#!/bin/sh\neval "$HELPER"\n', { mode: 0o755 });
+}
+
+// ───── Terminal ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-kbctl on a terminal', { concurrency: 4, timeout: 30_000, skip: lacksScript() }, () => {
+  it('sends what is typed with Alt or without, and shows no other key', async (t) => {
+    const { shows, type } = await terminal(t, await startSystem(t));
+    await shows(/^listening to this terminal.*\n.* pauses\n.* resumes\nhttp:.*: active\nCtrl-C leaves.*\n$/m);
+    await type('\x1bP', /^pause … paused after \d\.\d\d s\n$/);
+    await type('\x1bR', /^resume … active after \d\.\d\d s\n$/);
+    await type('sesame 123\t\n\x1b[A\x10\x1bxp', /^pause … paused after \d\.\d\d s\n$/);
+    await type('r', /^resume … active after \d\.\d\d s\n$/);
+  });
+
+  it('says which combinations a terminal cannot tell, and serves the letter all the same', async (t) => {
+    const { shows, type } = await terminal(t, await startSystem(t), '--pause-key ctrl+shift+p --resume-key f5');
+    const why = 'a terminal cannot tell Ctrl\\+Shift\\+P from other keys: --pause-key takes another combination';
+    await shows(new RegExp(`^control-kbctl: ${why}\nlistening to this terminal.*\n  F5  resumes\nhttp:`, 'm'));
+    await type('p', /^pause … paused/);
+    await type('\x1b[15~', /^resume … active/);
+  });
+
+  it('goes on after Ctrl-Z where there is no shell to take over', async (t) => {
+    const { type } = await terminal(t, await startSystem(t));
+    await type('\x1ap', /pause … paused/);
+    await type('r', /resume … active/);
+  });
+
+  const leave: [what: string, (typed: Typed) => void][] = [
+    ['q', ({ write }) => write('q')],
+    ['Ctrl-C', ({ write }) => write('\x03')],
+    ['the key to quit', ({ write }) => write('\x1bX')],
+    ['SIGTERM', ({ processId }) => void process.kill(processId, 'SIGTERM')],
+    ['SIGINT', ({ processId }) => void process.kill(processId, 'SIGINT')],
+  ];
+  for (const [what, act] of leave) {
+    it(`leaves with 0 by ${what}, and the terminal is as it was`, async (t) => {
+      const { port } = await startServer(t);
+      const typed = await terminal(t, port, '--quit-key alt+shift+x');
+      act(typed);
+      const { stdout } = await typed.ended;
+      const [before, code, afterwards] = [...stdout.matchAll(/^(?:mode|code) (.*)\r$/gm)].map(([, word]) => word);
+      assert.deepEqual([code, afterwards], ['0', before]);
+      assert.ok(before);
+    });
+  }
+});
+
+interface Typed extends Pick<Running, 'ended'> {
+  processId: number;
+  write(keys: string): void;
+  /** What has been shown since the last keys. */
+  shows(pattern: RegExp): Promise<void>;
+  /** Types keys, and resolves when what is shown from then on matches. */
+  type(keys: string, pattern: RegExp): Promise<void>;
+}
+
+/** The program in a pseudo-terminal, ready for input. */
+async function terminal(t: TestContext, port: number, options: string = ''): Promise<Typed> {
+  const program = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port} ${options}`;
+  const command = `echo mode $(stty -g); sh -c 'echo pid $$; exec ${program}'; echo code $?; echo mode $(stty -g)`;
+  const { child, output, ended } = start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']);
+  let seen = 0;
+  const text = (): string => output().slice(seen).replaceAll('\r\n', '\n');
+  const shows = (pattern: RegExp): Promise<void> => {
+    return until(() => pattern.test(text()), () => `no ${pattern} in ${text()}`);
+  };
+  await shows(/^Ctrl-C leaves.*\n/m);
+  const processId = Number(/^pid (\d+)/m.exec(text())?.[1]);
+  const write = (keys: string): void => void child.stdin?.write(keys);
+  const type = (keys: string, pattern: RegExp): Promise<void> => {
+    seen = output().length;
+    write(keys);
+    return shows(pattern);
+  };
+  return { ended, processId, write, shows, type };
+}
+
+// ───── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
+  it('a command for each press, and says what came of it', async (t) => {
+    const port = await startSystem(t);
+    const { say, shows, output } = await listening(t, ['--port', `${port}`]);
+    say('hit 0');
+    await shows(/^pause … paused after \d\.\d\d s$/m);
+    say('hit 1');
+    await shows(/^resume … active after \d\.\d\d s$/m);
+    say('hit 0');
+    await until(() => output().split('paused after').length === 3);
+    const [title, ...lines] = output().split('\n');
+    assert.match(title as string, /^listening to the hotkeys of Windows/);
+    assert.deepEqual(lines.slice(0, 2), [`  ${PAUSE}  pauses`, `  ${RESUME}  resumes`]);
+  });
+
+  const skipped = 'accepted; not waited for';
+  const noToken = `refused: ${NO_TOKEN.charAt(0).toLowerCase()}${NO_TOKEN.slice(1)}`;
+  const outcomes: [what: string, options: Partial<WebApiServerOptions>, hits: string[], lines: string[]][] = [
+    ['the queue is full', { maxQueueSize: 1 }, ['hit 0', 'hit 1'],
+      [`pause … ${skipped}`, 'resume … refused: command queue is full, try again later']],
+    ['it waits no longer, once the next key is pressed, for a system that does not get there', {}, ['hit 0', 'hit 1'],
+      [`pause … ${skipped}`, 'resume … active after N s']],
+    ['the system cannot get there any more', { systemStatus: () => SystemStatus.SHUTTING_DOWN }, ['hit 0'],
+      ['pause … not paused after N s: the system is shutting down']],
+    ['the token is missing', { token: TOKEN }, ['hit 0'], [`pause … ${noToken}`]],
+  ];
+  for (const [what, options, hits, lines] of outcomes) {
+    it(`and says that ${what}`, async (t) => {
+      const { port } = await startServer(t, options);
+      const { say, output } = await listening(t, ['--port', `${port}`]);
+      say(...hits);
+      const printed = (): string[] => readOutcomes(output());
+      await until(() => printed().length === lines.length, output);
+      assert.deepEqual(printed(), lines);
+    });
+  }
+
+  it('what is pressed while a command is under way: once each, and in order', async (t) => {
+    const { port, posted } = await startSlowServer(t, { postMs: 200 });
+    const { say, shows, output } = await listening(t, ['--port', `${port}`]);
+    say('hit 0', 'hit 1', 'hit 0');
+    await shows(/pause … /);
+    say('hit 1');
+    await shows(/active after/);
+    assert.deepEqual(posted, ['pause', 'resume', 'pause', 'resume']);
+    const early = [`pause … ${skipped}`, `resume … ${skipped}`, `pause … ${skipped}`];
+    assert.deepEqual(readOutcomes(output()), [...early, 'resume … active after N s']);
+  });
+
+  it('what was pressed before the key to quit, and nothing after it', async (t) => {
+    const { port, posted } = await startSlowServer(t, { postMs: 200 });
+    const { say, ended } = await listening(t, ['--port', `${port}`, '--quit-key', 'ctrl+alt+q']);
+    say('hit 0', 'hit 1', 'hit 2', 'hit 0');
+    const { code, stdout, stderr } = await ended;
+    assert.deepEqual([code, stderr, posted], [0, '', ['pause', 'resume']]);
+    assert.match(stdout, /^pause … accepted; not waited for\nresume … accepted; not waited for\n/m);
+  });
+
+  it('what was pressed before two signals, such as the terminal and npm send', async (t) => {
+    const { port, posted } = await startSlowServer(t, { postMs: 300 });
+    const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
+    say('hit 0', 'hit 1');
+    await shows(/pause … /);
+    child.kill('SIGINT');
+    await sleep(20);
+    child.kill('SIGINT');
+    assert.equal((await ended).code, 0);
+    assert.deepEqual(posted, ['pause', 'resume']);
+  });
+
+  it('nothing any more a second after the end', async (t) => {
+    const { port, posted } = await startSlowServer(t, { postMs: 60_000 });
+    const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
+    say('hit 0', 'hit 1', 'hit 0');
+    await shows(/pause … /);
+    const start = performance.now();
+    child.kill('SIGTERM');
+    const { code, stdout } = await ended;
+    assert.equal(code, 0);
+    assert.ok(performance.now() - start < 3000, 'it takes no more than a second');
+    assert.deepEqual(posted, ['pause']);
+    const given = 'pause … given up without an answer; it may still take effect';
+    const lines = [given, 'resume … not sent', 'pause … not sent', 'left; the system is unaffected\n'];
+    assert.ok(stdout.endsWith(lines.join('\n')), stdout);
+  });
+
+  it('at once, even if the status is not known yet, and prints each line whole', async (t) => {
+    const { port, posted } = await startSlowServer(t, { statusMs: 1000 });
+    const { say, shows, output } = startHelped(t, ['--port', `${port}`]);
+    say('ok 0', 'ok 1', 'ready', 'hit 0');
+    await until(() => posted.length === 1);
+    assert.doesNotMatch(output(), /paused/);
+    await shows(/^Ctrl-C leaves\npause … paused after \d\.\d\d s\n$/m);
+  });
+
+  it('and completes the line after a notice', async (t) => {
+    const { port } = await startSlowServer(t, { postMs: 300 });
+    const helper = 'printf "ready 1 1 0\nhit 0\n"; read -r line < "$KEYS"; echo "$line"; exec cat "$KEYS"';
+    const { say, shows } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
+    await shows(/pause … $/);
+    say('note something else');
+    await shows(/^pause … \npause … paused after/m);
+    await shows(/^control-kbctl: something else$/m);
+  });
+
+  it('no more once nobody reads what it prints', async (t) => {
+    const { port, server } = await startServer(t);
+    const { say, child } = await listening(t, ['--port', `${port}`]);
+    const ended = once(child, 'exit');
+    child.stdout?.destroy();
+    say('hit 0');
+    assert.equal(await server.nextCommand(), 'pause');
+    assert.deepEqual(await ended, [0, null]);
+  });
+
+  it('again when the system is back', async (t) => {
+    const { port, server } = await startServer(t);
+    const { say, shows } = await listening(t, ['--port', `${port}`]);
+    await server.close();
+    say('hit 1');
+    await shows(new RegExp(`^resume … offline: localhost:${port} does not answer: .*ECONNREFUSED.*\n`, 'm'));
+    await startServer(t, { port });
+    say('hit 1');
+    await shows(/^resume … active after/m);
+  });
+
+  it('and says how the system is at the start', async (t) => {
+    const { port: activePort } = await startServer(t);
+    const { port: closedPort } = await startServer(t, { token: TOKEN });
+    const { port: mutePort } = await startServer(t, { systemStatus: () => assert.fail('not today') });
+    const { port: gonePort, server } = await startServer(t);
+    await server.close();
+    const lines: [port: number, line: string][] = [
+      [activePort, `http://localhost:${activePort}: active`],
+      [closedPort, `http://localhost:${closedPort}: ${NO_TOKEN}`],
+      [mutePort, `http://localhost:${mutePort}: Internal server error`],
+      [gonePort, `http://localhost:${gonePort} does not answer: connect ECONNREFUSED .*; each press tries again`],
+    ];
+    await Promise.all(lines.map(async ([port, line]) => {
+      const { output } = await listening(t, ['--port', `${port}`]);
+      assert.match(output(), new RegExp(`^${line}\nCtrl-C leaves\n`, 'm'));
+    }));
+  });
+
+  it('the token of its environment, to a Unix socket', { skip: lacksSockets() }, async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
+    const { say, shows, output } = await listening(t, ['--socket', socketPath], { CONTROL_TOKEN: TOKEN });
+    await shows(new RegExp(`^unix:${socketPath}: active$`, 'm'));
+    say('hit 1');
+    await shows(/^resume … active after/m);
+    assert.equal(server.receiveCommand(), 'resume');
+    assert.ok(!output().includes(TOKEN));
+  });
+
+  it('nothing that works with an empty token or a wrong one', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    await Promise.all(['', `not-${TOKEN}`].map(async (token) => {
+      const { say, shows } = await listening(t, ['--port', `${port}`], { CONTROL_TOKEN: token });
+      say('hit 0');
+      await shows(new RegExp(`^pause … ${noToken}\n`, 'm'));
+    }));
+    assert.equal(server.hasCommands(), false);
+  });
+});
+
+/** The lines about presses, without their times. */
+function readOutcomes(output: string): string[] {
+  const lines = output.split('\n').slice(0, -1).filter((line) => line.includes(' … '));
+  return lines.map((line) => line.replace(/\d+\.\d+ s/, 'N s'));
+}
+
+interface SlowServerOptions {
+  postMs?: number;
+  statusMs?: number;
+  /** Gets each request. */
+  sent?: string[];
+}
+
+/** A web API that takes its time, and obeys at once. */
+async function startSlowServer(
+  t: TestContext,
+  { postMs = 0, statusMs = 0, sent = [] }: SlowServerOptions,
+): Promise<{ port: number; posted: string[] }> {
+  const posted: string[] = [];
+  const server = createServer(({ method, url = '' }, response) => {
+    sent.push(url);
+    const isPost = method === 'POST';
+    const status = posted.at(-1) === 'pause' ? 'paused' : 'active';
+    if (isPost) posted.push(url.replace('/api/', ''));
+    const body = JSON.stringify(isPost ? { result: 'ok' } : { status });
+    setTimeout(() => response.end(body), isPost ? postMs : statusMs).unref();
+  });
+  t.after(() => server.close().closeAllConnections());
+  await new Promise<void>((resolve) => server.listen(0, 'localhost', resolve));
+  return { port: (server.address() as AddressInfo).port, posted };
+}
+
+// ───── Helpers: macOS and Windows ────────────────────────────────────────────────────────────────────────────────
+
+interface HelpedOptions {
+  backend?: string;
+  helper?: string;
+  CONTROL_TOKEN?: string | undefined;
+}
+
+interface Helped extends Running {
+  /** What the helper writes. */
+  say(...lines: string[]): void;
+}
+
+/** The program with a helper that writes what the test says, and perhaps does more. */
+function startHelped(t: TestContext, args: string[], options: HelpedOptions = {}): Helped {
+  const { backend = 'windows', helper = 'exec cat "$KEYS"', ...env } = options;
+  const { file, path } = makePipe(t);
+  const running = startProgram(t, 'kbctl', [...args, '--backend', backend], {
+    PATH: `${STUBS}:${process.env['PATH']}`, SystemRoot: undefined, HELPER: helper, KEYS: path, ...env,
+  });
+  return { ...running, say: (...lines) => void writeSync(file, `${lines.join('\n')}\n`) };
+}
+
+/** The same, ready for the presses. */
+async function listening(...given: Parameters<typeof startHelped>): Promise<Helped> {
+  const helped = startHelped(...given);
+  helped.say(...(given[2]?.backend === 'macos' ? ['ready 1 1 0'] : ['ok 0', 'ok 1', 'ready']));
+  await helped.shows(/^Ctrl-C leaves/m);
+  return helped;
+}
+
+describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
+  const PERMISSION = /^control-kbctl: macos: the terminal application may not see keys.*Security > Accessibility.*\n/;
+  const taken = (name: string, option: string): string => {
+    return `${name} does not work, another program has taken it: ${option} takes another combination`;
+  };
+
+  it('passes on notes of macOS, and says when secure input is on', async (t) => {
+    const { port } = await startServer(t);
+    const { say, shows, output } = startHelped(t, ['--port', `${port}`], { backend: 'macos' });
+    say('note Error: no monitor', 'ready 1 0 1');
+    await shows(/^Ctrl-C leaves/m);
+    assert.match(output(), /^listening to the keys of macOS \(osascript\)/);
+    assert.match(output(), /^control-kbctl: Error: no monitor\ncontrol-kbctl: secure input is on: .*\n$/m);
+    say('hit 1');
+    await shows(/^resume … active after/m);
+  });
+
+  for (const permissions of ['0 0 0', '0 -1 0']) {
+    it(`says what to do when macOS shows it no keys: ${permissions}`, async (t) => {
+      const { say, ended } = startHelped(t, [], { backend: 'macos' });
+      say(`ready ${permissions}`);
+      const { code, stdout, stderr } = await ended;
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, PERMISSION);
+    });
+  }
+
+  for (const permissions of ['0 1 0', '1 0 0', '1 1 -1', '-1 -1 -1', '-1 0 0']) {
+    it(`tries when macOS may show it keys: ${permissions}`, async (t) => {
+      const { port } = await startServer(t);
+      const { say, shows, output } = startHelped(t, ['--port', `${port}`], { backend: 'macos' });
+      say(`ready ${permissions}`);
+      await shows(/^Ctrl-C leaves/m);
+      assert.doesNotMatch(output(), /control-kbctl:/);
+    });
+  }
+
+  it('says which combination Windows refuses, and goes on with the others', async (t) => {
+    const { port } = await startServer(t);
+    const { say, shows, output } = startHelped(t, ['--port', `${port}`, '--quit-key', 'f9']);
+    say('failed 0 1409\r', 'ok 1\r', 'failed 2 87\r', 'ready\r', 'hit 99\r', 'constructor\r');
+    await shows(/^Ctrl-C leaves/m);
+    assert.match(output(), /^listening to the hotkeys of Windows.*\n  \S+  resumes\nhttp:/m);
+    assert.ok(output().includes(`control-kbctl: ${taken(PAUSE, '--pause-key')}\n`), output());
+    assert.match(output(), /^control-kbctl: F9 does not work, Windows refuses it \(error 87\): --quit-key takes /m);
+    say('hit 1\r');
+    await shows(/^resume … active after/m);
+  });
+
+  it('ends with 1 if Windows refuses all', async (t) => {
+    const { say, ended } = startHelped(t, []);
+    say('failed 0 1409', 'failed 1 1409', 'ready');
+    const why = `${taken(PAUSE, '--pause-key')}; ${taken(RESUME, '--resume-key')}`;
+    const stderr = `control-kbctl: windows: ${why}\n`;
+    assert.deepEqual(await ended, { code: 1, stdout: '', stderr });
+  });
+
+  it('reads lines that come in pieces', async (t) => {
+    const { port } = await startServer(t);
+    const helper = 'printf "note whole\\nrea"; exec cat "$KEYS"';
+    const { say, shows } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
+    await shows(/^control-kbctl: whole$/m);
+    say('dy 1 1 0');
+    await shows(/^Ctrl-C leaves/m);
+    say('hit 1');
+    await shows(/^resume … active after/m);
+  });
+
+  const early: [what: string, helper: string, why: string][] = [
+    ['ends', 'exit 3', 'powershell.exe ended with code 3'],
+    ['ends with 0', 'exit 0', 'powershell.exe ended with code 0'],
+    ['is killed', 'kill -KILL $$', 'powershell.exe ended by SIGKILL'],
+    ['fails', 'echo " first line" >&2; echo second >&2; exit 1', 'powershell.exe ended with code 1: first line'],
+    ['fails at length', 'echo first line >&2; seq 9999 >&2; exit 1', 'powershell.exe ended with code 1: first line'],
+    ['may not compile',
+      'echo "Add-Type : Definition of new types is not supported in this language mode." >&2; exit 1',
+      'PowerShell is in Constrained Language Mode, a policy of this machine that forbids Add-Type'],
+  ];
+  for (const [what, helper, why] of early) {
+    it(`says why when the helper ${what} at the start`, async (t) => {
+      const stderr = `control-kbctl: windows: ${why}\n`;
+      assert.deepEqual(await startHelped(t, [], { helper }).ended, { code: 1, stdout: '', stderr });
+    });
+  }
+
+  it('says so when there is no helper', async (t) => {
+    const PATH = makeFolder(t);
+    for (const [backend, file] of [['macos', 'osascript'], ['windows', 'powershell.exe']] as const) {
+      const ended = await runProgram(t, 'kbctl', ['--backend', backend], '', { PATH, SystemRoot: undefined });
+      const why = `${backend}: cannot start ${file}: spawn ${file} ENOENT`;
+      const stderr = `control-kbctl: ${why}\n`;
+      assert.deepEqual(ended, { code: 1, stdout: '', stderr });
+    }
+  });
+
+  it('ends with 1 when the helper ends, and says why', async (t) => {
+    const { port } = await startServer(t);
+    const helper = 'printf "ok 0\\nok 1\\nready\\n"; read -r _ < "$KEYS"; echo no more >&2; exit 7';
+    const { say, shows, ended } = startHelped(t, ['--port', `${port}`], { helper });
+    await shows(/^Ctrl-C leaves/m);
+    say('go');
+    const { code, stderr } = await ended;
+    assert.deepEqual([code, stderr], [1, 'control-kbctl: powershell.exe ended with code 7: no more\n']);
+  });
+
+  const leave: [what: string, (helped: Helped) => void][] = [
+    ['SIGTERM', ({ child }) => void child.kill('SIGTERM')],
+    ['SIGINT', ({ child }) => void child.kill('SIGINT')],
+    ['the key to quit', ({ say }) => say('hit 2')],
+  ];
+  for (const [what, act] of leave) {
+    it(`ends with 0 by ${what}, and the helper with it`, async (t) => {
+      const { port } = await startServer(t);
+      const helper = 'echo "note $$"; exec cat "$KEYS"';
+      const helped = startHelped(t, ['--port', `${port}`, '--quit-key', 'f9'], { backend: 'macos', helper });
+      helped.say('ready 1 1 0');
+      await helped.shows(/^Ctrl-C leaves/m);
+      const processId = Number(/^control-kbctl: (\d+)$/m.exec(helped.output())?.[1]);
+      assert.ok(isRunning(processId));
+      act(helped);
+      assert.equal((await helped.ended).code, 0);
+      await until(() => !isRunning(processId));
+    });
+  }
+
+  it('does not wait for what the helper has started', async (t) => {
+    const { port } = await startServer(t);
+    const helper = 'sleep 5 & echo ready 1 1 0; wait';
+    const { child, shows, ended } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
+    await shows(/^Ctrl-C leaves/m);
+    const start = performance.now();
+    child.kill();
+    assert.equal((await ended).code, 0);
+    assert.ok(performance.now() - start < 3000);
+  });
+
+  it('ends with 0 while the helper starts, and the helper with it', async (t) => {
+    const helper = 'echo "note $$"; exec sleep 60';
+    const { child, shows, output, ended } = startHelped(t, [], { backend: 'macos', helper });
+    await shows(/^control-kbctl: \d+$/m);
+    const processId = Number(/(\d+)$/m.exec(output())?.[1]);
+    child.kill('SIGTERM');
+    const { code, stdout } = await ended;
+    assert.deepEqual([code, stdout], [0, 'left; the system is unaffected\n']);
+    await until(() => !isRunning(processId));
+  });
+
+  it('ends with 0 by Ctrl-C, which the helper does not hear of', { skip: lacksScript() }, async (t) => {
+    const { port } = await startServer(t);
+    const marker = join(makeFolder(t), 'interrupted');
+    const env = {
+      PATH: `${STUBS}:${process.env['PATH']}`, MARKER: marker,
+      HELPER: 'trap \'touch "$MARKER"\' INT; echo ready 1 1 0; while :; do sleep 0.1; done',
+    };
+    const program = `${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`;
+    const command = ['--quiet', '--return', '--command', program, '/dev/null'];
+    const { child, shows, ended } = start(t, 'script', command, env);
+    await shows(/^Ctrl-C leaves\r$/m);
+    child.stdin?.write('\x03');
+    const { code, stdout } = await ended;
+    assert.equal(code, 0);
+    assert.match(stdout, /^\^C\r\nleft; the system is unaffected\r\n$/m);
+    assert.equal(existsSync(marker), false);
+  });
+});
+
+describe('the helper of macOS', () => {
+  it('is started with the combinations as JSON', () => {
+    const bindings = parseBindings({ 'quit-key': 'ctrl+cmd+f17' }, 'darwin');
+    const combinations = '[{"code":35,"flags":655360},{"code":15,"flags":655360},{"code":64,"flags":1310720}]';
+    assert.deepEqual(macosCommand(bindings), ['osascript', '-l', 'JavaScript', '-e', SCRIPT, combinations]);
+  });
+
+  const [P, R, ALT_SHIFT, CTRL, CAPS_LOCK] = [35, 15, 0xa0000, 0x40000, 0x10000];
+  const event = (keyCode: number, modifierFlags: number, isARepeat: boolean = false): Step => {
+    return { event: { keyCode, modifierFlags, isARepeat } };
+  };
+  const presses: [what: string, steps: Record<number, Step>, hits: string][] = [
+    ['the state of the keys', { 5: { flags: ALT_SHIFT }, 6: { down: [P] }, 12: { down: [] } }, '0'],
+    ['the monitor', { 5: event(R, ALT_SHIFT) }, '1'],
+    ['both, within 250 ms', { 5: { flags: ALT_SHIFT, down: [P] }, 15: event(P, ALT_SHIFT) }, '0'],
+    ['both, in the other order', { 5: event(P, ALT_SHIFT), 15: { flags: ALT_SHIFT, down: [P] } }, '0'],
+    ['one and then the other', { 5: { flags: ALT_SHIFT, down: [P] }, 20: event(P, ALT_SHIFT) }, '0 0'],
+    ['two combinations at once', { 5: event(P, ALT_SHIFT), 6: event(R, ALT_SHIFT) }, '0 1'],
+    ['the key twice', { 5: { flags: ALT_SHIFT, down: [P] }, 10: { down: [] }, 20: { down: [P] } }, '0 0'],
+    ['a key that is held', { 5: { flags: ALT_SHIFT, down: [P] }, 30: event(P, ALT_SHIFT, true) }, '0'],
+    ['a key that repeats', { 5: event(P, ALT_SHIFT, true) }, ''],
+    ['a modifier too many', { 5: { flags: ALT_SHIFT | CTRL, down: [P] }, 30: event(R, ALT_SHIFT | CTRL) }, ''],
+    ['a modifier too few', { 5: { flags: 0x80000, down: [P] }, 30: event(R, 0x20000) }, ''],
+    ['CapsLock on', { 5: { flags: ALT_SHIFT | CAPS_LOCK, down: [P] } }, '0'],
+    ['bits of one side', { 5: event(R, ALT_SHIFT | 0x122) }, '1'],
+    ['the key first', { 5: { down: [P] }, 6: { flags: ALT_SHIFT } }, ''],
+    ['a key held since before the start', { 0: { flags: ALT_SHIFT, down: [P] } }, ''],
+    ['another key', { 5: { flags: ALT_SHIFT, down: [34] }, 6: event(34, ALT_SHIFT) }, ''],
+  ];
+  for (const [what, steps, hits] of presses) {
+    it(`hears ${what}`, () => {
+      const [ready, ...lines] = runScript(steps);
+      assert.equal(ready, 'ready 0 1 -1');
+      assert.equal(lines.map((line) => line.replace('hit ', '')).join(' '), hits);
+    });
+  }
+
+  it('goes on without the monitor, and says so', () => {
+    const lines = runScript({ 5: { flags: ALT_SHIFT, down: [P] } }, false);
+    assert.deepEqual(lines, ['note Error: no monitor', 'ready 0 1 -1', 'hit 0']);
+  });
+});
+
+interface Step {
+  flags?: number;
+  down?: number[];
+  event?: { keyCode: number; modifierFlags: number; isARepeat: boolean };
+}
+
+/** Runs the script with a stand-in for AppKit, where a turn takes 20 ms; its parent is gone after 50. */
+function runScript(steps: Record<number, Step>, hasMonitor: boolean = true): string[] {
+  let [now, turn] = [1e6, 0];
+  let onKeyDown: (event: unknown) => void = () => {};
+  const lines: string[] = [];
+  const keys: Required<Pick<Step, 'flags' | 'down'>> = { flags: 0, down: [], ...steps[0] };
+  const runUntilDate = (): void => {
+    [turn, now] = [turn + 1, now + 20];
+    assert.ok(turn < 100, 'it ends when its parent is gone');
+    const { event, ...state } = steps[turn] ?? {};
+    Object.assign(keys, state);
+    if (event !== undefined) onKeyDown(event);
+  };
+  const addMonitor = (mask: number, handler: typeof onKeyDown): void => {
+    if (!hasMonitor) throw new Error('no monitor');
+    assert.equal(mask, 1024);
+    onKeyDown = handler;
+  };
+  const $ = Object.assign((text: string) => ({ dataUsingEncoding: () => text }), {
+    NSUTF8StringEncoding: 4,
+    NSFileHandle: { fileHandleWithStandardOutput: { writeData: (text: string) => lines.push(text.trim()) } },
+    NSApplication: { sharedApplication: { setActivationPolicy: () => {} } },
+    NSEvent: { addGlobalMonitorForEventsMatchingMaskHandler: addMonitor },
+    NSRunLoop: { currentRunLoop: { runUntilDate } },
+    NSDate: { dateWithTimeIntervalSinceNow: () => {} },
+    NSThread: { sleepForTimeInterval: () => {} },
+    CGEventSourceFlagsState: () => keys.flags,
+    CGEventSourceKeyState: (_: number, code: number) => keys.down.includes(code),
+    AXIsProcessTrusted: () => false,
+    CGPreflightListenEventAccess: () => true,
+    getppid: () => (turn < 50 ? 99 : 1),
+  });
+  const bindFunction = (name: string): void => assert.notEqual(name, 'IsSecureEventInputEnabled');
+  const context = createContext({ $, ObjC: { import: () => {}, bindFunction }, Date: { now: () => now } });
+  runInContext(SCRIPT, context);
+  context['run']([macosCommand(parseBindings({}, 'darwin')).at(-1)]);
+  return lines;
+}
+
+describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
+  const bindings = parseBindings({ 'resume-key': 'ctrl+shift+super+f5' }, 'win32');
+
+  it('is started without double quotes, by its full path', () => {
+    const root = process.env['SystemRoot'];
+    try {
+      delete process.env['SystemRoot'];
+      const [file, ...args] = windowsCommand(bindings, 4711);
+      assert.equal(file, 'powershell.exe');
+      assert.ok(!args.join('').includes('"'));
+      assert.deepEqual(args.slice(0, -1), [
+        '-NoLogo', '-NoProfile', '-NonInteractive', '-InputFormat', 'None', '-ExecutionPolicy', 'Bypass', '-Command',
+      ]);
+      assert.match(args.at(-1) as string, /^[\x20-\x7e]+; \[Hotkeys\]::Listen\(4711,'5,80;14,116;5,81'\)$/);
+      process.env['SystemRoot'] = 'C:\\Windows';
+      const [fullPath] = windowsCommand(bindings, 4711);
+      assert.equal(fullPath, 'C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe');
+    } finally {
+      if (root === undefined) delete process.env['SystemRoot'];
+      else process.env['SystemRoot'] = root;
+    }
+  });
+
+  it('gets the same source, once PowerShell has undone the quotes', () => {
+    assert.equal(readSource().replace(/\s+/g, ' '), SOURCE.trim().replace(/\s+/g, ' '));
+  });
+
+  it('compiles with C# 5', { skip: lacksShell || lacks('mcs') }, async (t) => {
+    const folder = makeFolder(t);
+    writeFileSync(join(folder, 'Hotkeys.cs'), readSource());
+    const args = ['-langversion:5', '-target:library', `-out:${folder}/Hotkeys.dll`, `${folder}/Hotkeys.cs`];
+    assert.deepEqual(await start(t, 'mcs', args).ended, { code: 0, stdout: '', stderr: '' });
+  });
+
+  it('registers, reports, and ends with its parent', { skip: lacksShell || lacks('mcs', 'mono', 'cc') }, async (t) => {
+    const folder = makeFolder(t);
+    const call = 'public static void Main(string[] words) { Hotkeys.Listen(int.Parse(words[0]), words[1]); }';
+    writeFileSync(join(folder, 'Main.cs'), `${readSource()} public class Program { ${call} }`);
+    writeFileSync(join(folder, 'user32.c'), USER32);
+    const compiled = await Promise.all([
+      start(t, 'mcs', ['-langversion:5', `-out:${folder}/Main.exe`, `${folder}/Main.cs`]).ended,
+      start(t, 'cc', ['-shared', '-fPIC', '-o', `${folder}/libuser32.so`, `${folder}/user32.c`]).ended,
+    ]);
+    assert.deepEqual(compiled.map(({ code }) => code), [0, 0]);
+    const parent = start(t, 'cat', []);
+    const helper = start(t, 'mono', [`${folder}/Main.exe`, `${parent.child.pid}`, '5,80;2,80;4,80;8,113']);
+    await helper.shows(/hit 3/);
+    parent.child.kill();
+    const { code, stdout, stderr } = await helper.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.equal(stdout, 'ok 0\nfailed 1 1409\nfailed 2 87\nok 3\nready\nhit 0\nhit 3\n');
+  });
+
+  /** What PowerShell makes of the expression on the command line. */
+  function readSource(): string {
+    const expression = /-TypeDefinition \('((?:[^']|'')*)'\.Replace\(\[string\]\[char\]96,\[string\]\[char\]34\)\); /;
+    const [, quoted] = expression.exec(windowsCommand(bindings, 1).at(-1) as string) ?? [];
+    assert.ok(quoted);
+    return quoted.replaceAll("''", "'").replaceAll('`', '"');
+  }
+});
+
+/** Stands in for Windows. Refuses Ctrl+P and Shift+P; says that the first and the fourth combination are pressed. */
+const USER32 = `
+#include <errno.h>
+#include <stdint.h>
+#include <unistd.h>
+
+typedef struct { void *window; uint32_t type; uintptr_t wParam; intptr_t lParam; uint32_t time; int32_t x, y; } Message;
+
+int RegisterHotKey(void *window, int id, uint32_t modifiers, uint32_t key) {
+  if (modifiers == 0x4002 && key == 0x50) { errno = 1409; return 0; }
+  if (window != 0 || modifiers == 0x4004 || !(modifiers & 0x4000) || id < 1) { errno = 87; return 0; }
+  return 1;
+}
+
+int GetMessage(Message *message, void *window, uint32_t first, uint32_t last) {
+  static int count;
+  static const Message messages[] = { { 0, 0x0312, 1 }, { 0, 0x0113, 2 }, { 0, 0x0312, 4, 5, 6, 7, 8 } };
+  usleep(10000);
+  *message = messages[count < 3 ? count++ : 1];
+  return 1;
+}
+`;
+
+// ───── Options, and the choice ───────────────────────────────────────────────────────────────────────────────────
+
+describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
+  const backends = '--backend must be one of x11, evdev, terminal, macos, windows, got';
+  const keys = (option: string, text: string, why: string): string => {
+    return `${option} must be a key combination such as alt+shift+p, got '${text}': ${why}`;
+  };
+  const wrong: [args: string[], line: string][] = [
+    [['--prot', '1'], "unknown option '--prot'; --help lists the options"],
+    [['pause'], "unexpected argument 'pause'; --help lists the options"],
+    [['--backend', 'wayland'], `${backends} 'wayland'`],
+    [['--backend='], `${backends} ''`],
+    [['--backend', 'constructor'], `${backends} 'constructor'`],
+    [['--pause-key'], '--pause-key needs a value; --help lists the options'],
+    [['--pause-key', 'alt+p\nq'], keys('--pause-key', 'alt+p q', 'there is no key p q')],
+    [['--pause-key='], keys('--pause-key', '', 'it is empty')],
+    [['--pause-key', 'p'], keys('--pause-key', 'p', 'only function keys serve without ctrl, alt or super')],
+    [['--resume-key', 'alt+'], keys('--resume-key', 'alt+', 'beside a + there is nothing')],
+    [['--quit-key', 'alt+x+y'], keys('--quit-key', 'alt+x+y', 'X and Y are two keys')],
+    [['--resume-key', '<shift>+P+Option'], `--pause-key and --resume-key must differ, both are ${PAUSE}`],
+    [['--quit-key', 'alt+shift+r'], `--resume-key and --quit-key must differ, both are ${RESUME}`],
+    [['--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
+    [['--port=x'], "--port must be an integer from 1 to 65535, got 'x'"],
+    [['--host', 'a b'], "--host must be a host name or an IP address, got 'a b'"],
+  ];
+  const all = [
+    ...wrong.map(([args, line]) => [args.join(' '), args, '', line] as const),
+    ...WRONG_ACCESS,
+  ];
+  for (const [what, args, token, line] of all) {
+    it(`refuses ${what}, and starts nothing`, async (t) => {
+      const { path: marker } = makePipe(t);
+      const addressed = args.some((arg) => /^--(port|host|socket)/.test(arg));
+      const sent: string[] = [];
+      const { port } = await startSlowServer(t, { sent });
+      const env = { PATH: `${STUBS}:${process.env['PATH']}`, HELPER: 'touch "$MARKER.started"', MARKER: marker };
+      const options = [...(addressed ? [] : ['--port', `${port}`]), '--backend', 'windows', ...args];
+      const ended = await runProgram(t, 'kbctl', options, '', { ...env, CONTROL_TOKEN: token });
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-kbctl: ${line}\n` });
+      assert.deepEqual([existsSync(`${marker}.started`), sent], [false, []]);
+    });
+  }
+
+  it('--help and --version', async (t) => {
+    const { code, stdout, stderr } = await runProgram(t, 'kbctl', ['--help'], '', { CONTROL_TOKEN: TOKEN });
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /^Usage: control-kbctl /);
+    const options = [...stdout.matchAll(/^  (?:-h, )?--(\S+)/gm)].map(([, option]) => option);
+    const keys = ['pause-key', 'resume-key', 'quit-key'];
+    assert.deepEqual(options, ['host', 'port', 'socket', ...keys, 'backend', 'help', 'version']);
+    assert.match(stdout, /\bCONTROL_TOKEN\b[^]*^Exit codes: 0 .*; 1 .*; 2 /m);
+    assert.ok(!stdout.includes(TOKEN));
+    assert.deepEqual(await runProgram(t, 'kbctl', ['-h']), { code, stdout, stderr });
+    assert.deepEqual(await runProgram(t, 'kbctl', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+  });
+});
+
+describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacksEvdev }, () => {
+  const NO_TERMINAL = /^control-kbctl: terminal: standard input is not a terminal/m;
+  const NO_SERVER = /^control-kbctl: x11: no X server at .*:99999: connect ENOENT.*\n/;
+
+  it('by the platform and the session, the best first', () => {
+    const choices: [NodeJS.Platform, NodeJS.ProcessEnv, backends: string, why: string][] = [
+      ['linux', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
+      ['linux', { DISPLAY: ':0', WAYLAND_DISPLAY: 'wayland-0' }, 'evdev x11 terminal', 'WAYLAND_DISPLAY is set'],
+      ['linux', { DISPLAY: '', WAYLAND_DISPLAY: '' }, 'evdev terminal', 'there is no DISPLAY'],
+      ['freebsd', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
+      ['darwin', { DISPLAY: ':0' }, 'macos terminal', 'this is macOS'],
+      ['win32', {}, 'windows terminal', 'this is Windows'],
+    ];
+    for (const [platform, env, backends, why] of choices) {
+      assert.deepEqual(chooseBackends(undefined, platform, env), { backends: backends.split(' '), why });
+      assert.deepEqual(chooseBackends('evdev', platform, env), { backends: ['evdev'], why: '--backend says so' });
+    }
+  });
+
+  const NO_DISPLAY = ':99999';
+
+  it('the keyboards where there is no display', async (t) => {
+    const { stderr } = await choose(t, {}, /there is no DISPLAY/);
+    assert.doesNotMatch(stderr, /x11|curl/);
+  });
+
+  it('the keyboards under Wayland, and says what works without their permission', async (t) => {
+    const { stderr } = await choose(t, { WAYLAND_DISPLAY: 'wayland-0' }, /WAYLAND_DISPLAY is set/, ['--port', '4711']);
+    if (stderr === '') return; // they can be read here
+    const [evdev, x11, , shortcut] = stderr.split('\n') as [string, string, string, string];
+    assert.match(evdev, /^control-kbctl: evdev: /);
+    assert.match(x11, /^control-kbctl: x11: DISPLAY is not set/);
+    const command = 'curl -X POST http://localhost:4711/api/pause';
+    const bind = `what needs no permission: bind ${command} (and …/resume) to keys in the settings of your desktop`;
+    assert.equal(shortcut, `control-kbctl: ${bind}`);
+  });
+
+  it('and names the socket, but no token', async (t) => {
+    const env = { WAYLAND_DISPLAY: 'wayland-0', CONTROL_TOKEN: TOKEN };
+    const { stderr } = await choose(t, env, /WAYLAND_DISPLAY is set/, ['--socket', '/nowhere/control.sock']);
+    if (stderr === '') return;
+    const where = "--unix-socket '/nowhere/control.sock' http://localhost/api/pause";
+    assert.ok(stderr.includes(`curl -H 'Authorization: Bearer …' -X POST ${where}`), stderr);
+    assert.ok(!stderr.includes(TOKEN));
+  });
+
+  it('the next one where DISPLAY names no server', async (t) => {
+    const { stderr } = await choose(t, { DISPLAY: NO_DISPLAY }, /x11 cannot/);
+    assert.match(stderr, NO_SERVER);
+    assert.doesNotMatch(stderr, /curl/);
+  });
+
+  it('nothing else where --backend names it', async (t) => {
+    const env = { DISPLAY: NO_DISPLAY, WAYLAND_DISPLAY: undefined };
+    const cannot: [backend: string, why: RegExp][] = [['terminal', NO_TERMINAL], ['x11', NO_SERVER]];
+    for (const [backend, why] of cannot) {
+      const { code, stdout, stderr } = await runProgram(t, 'kbctl', ['--backend', backend], '', env);
+      assert.deepEqual([code, stdout, stderr.split('\n').length], [1, '', 2]);
+      assert.match(stderr, why);
+    }
+  });
+
+  /** The program without a terminal, ended; what it says if it can listen depends on the machine. */
+  async function choose(t: TestContext, env: NodeJS.ProcessEnv, why: RegExp, args: string[] = []): Promise<Ended> {
+    const silent = { onPress: () => {}, onNotice: () => {}, onEnd: () => {} };
+    const listener = await listenEvdev(parseBindings({}), silent).catch(() => null);
+    listener?.close();
+    const canReadKeyboards = listener !== null;
+    const without = { DISPLAY: undefined, WAYLAND_DISPLAY: undefined, ...env };
+    const { child, shows, ended } = startProgram(t, 'kbctl', args, without);
+    child.stdin?.end();
+    await shows(/^Ctrl-C leaves|nothing can listen/m);
+    if (canReadKeyboards) child.kill();
+    const { code, stdout, stderr } = await ended;
+    if (canReadKeyboards) {
+      assert.equal(code, 0);
+      assert.match(stdout, /^listening to the keyboards \/dev\/input\/event/);
+      assert.match(stdout, why);
+    } else {
+      assert.deepEqual([code, stdout, stderr.trimEnd().split('\n').at(-1)], [1, '', `control-kbctl: ${NO_KEYBOARD}`]);
+      assert.match(stderr, /^control-kbctl: evdev: /m);
+      assert.match(stderr, NO_TERMINAL);
+    }
+    return { code, stdout, stderr };
+  }
+});
+
+function isRunning(processId: number): boolean {
+  const { stdout } = spawnSync('ps', ['-o', 'stat=', '-p', `${processId}`], { encoding: 'utf8' });
+  return /^[^Z\s]/.test(stdout.trim()); // one that has ended may wait for its parent to notice
+}
