@@ -8,7 +8,7 @@ import { HeldKeys, parseBindings, parseCombination } from './kbctl/keys.ts';
 import { CannotListen } from './kbctl/listener.ts';
 import { sequencesOf } from './kbctl/terminal.ts';
 import { makeFolder, makePipe, until } from './testing.ts';
-import type { Modifier } from './kbctl/keys.ts';
+import type { Layout, Modifier } from './kbctl/keys.ts';
 import type { ListenerEvents } from './kbctl/listener.ts';
 import type { TestContext } from 'node:test';
 
@@ -205,7 +205,7 @@ function readKeys(keys: string): { sign: string; code: number; keyboard: number 
 }
 
 function makeHeldKeys(): HeldKeys {
-  const bindings = new Map(HELD_BINDINGS.map((binding) => [binding.combination.key.evdev, [binding]]));
+  const bindings: Layout['bindings'] = HELD_BINDINGS.map((binding) => [binding.combination.key.evdev, binding]);
   return new HeldKeys({ modifiers: MODIFIERS, bindings });
 }
 
@@ -249,7 +249,7 @@ describe('keys held', () => {
 
   it('takes a code for two combinations, and finds the one whose modifiers are held', () => {
     const bindings = parseBindings({ 'pause-key': 'alt+p', 'resume-key': 'ctrl+p', 'quit-key': 'p+super' }, 'linux');
-    const held = new HeldKeys({ modifiers: MODIFIERS, bindings: new Map([[25, bindings]]) });
+    const held = new HeldKeys({ modifiers: MODIFIERS, bindings: bindings.map((one) => [25, one]) });
     held.press(29);
     assert.equal(held.press(25), 'resume');
     held.reset([125]);

@@ -135,12 +135,10 @@ class EvdevListener implements Listener {
     this.bindings = bindings;
     this.#events = events;
     this.#findPaths = findPaths;
-    const byCode = new Map<number, Binding[]>();
-    for (const binding of bindings) {
-      const { evdev } = binding.combination.key;
-      byCode.set(evdev, [...(byCode.get(evdev) ?? []), binding]);
-    }
-    this.#keys = new HeldKeys({ modifiers: MODIFIERS_BY_CODE, bindings: byCode });
+    this.#keys = new HeldKeys({
+      modifiers: MODIFIERS_BY_CODE,
+      bindings: bindings.map((binding) => [binding.combination.key.evdev, binding]),
+    });
   }
 
   get source(): string {

@@ -139,7 +139,7 @@ export interface Binding {
   option: string;
 }
 
-/** What upstream's controller has, too; everywhere else Ctrl-C is the way to quit. */
+/** Ctrl-C quits everywhere; on Windows a key does it, too. */
 function defaultKey(action: Action, platform: NodeJS.Platform): string | undefined {
   const keys: Record<Action, string | undefined> = {
     pause: 'alt+shift+p',
@@ -175,13 +175,13 @@ export function parseBindings(
 
 // ───── Keys held ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the key codes of a listener stand for. Codes that stand for nothing are not kept. */
+/** What the key codes of a listener stand for. A key may be in several bindings, and a binding have several keys. */
 export interface Layout {
   modifiers: ReadonlyMap<number, Modifier>;
-  bindings: ReadonlyMap<number, readonly Binding[]>;
+  bindings: readonly (readonly [code: number, Binding])[];
 }
 
-/** Tells when a combination is pressed, from keys that go down and up on one keyboard or several. */
+/** Tells when a combination is pressed, from keys that go down and up on one keyboard or several. Keeps no others. */
 export class HeldKeys {
   readonly #held = new Map<string, Set<number>>(); // by keyboard
   layout: Layout;
@@ -192,18 +192,18 @@ export class HeldKeys {
 
   /** A key goes down. Returns what it does, together with the modifiers held on all keyboards. */
   press(code: number, keyboard: string = ''): Action | null {
-    const { modifiers, bindings } = this.layout;
-    if (!modifiers.has(code) && !bindings.has(code)) return null;
+    if (!this.#isOurs(code)) return null;
     const keys = this.#held.get(keyboard) ?? new Set();
     this.#held.set(keyboard, keys);
     if (keys.has(code)) return null; // it repeats
     keys.add(code);
+    const { modifiers, bindings } = this.layout;
     const held = new Set([...this.#held.values()].flatMap((codes) => [...codes]).map((one) => modifiers.get(one)));
     held.delete(undefined);
-    const binding = bindings.get(code)?.find(({ combination: { modifiers: wanted } }) => {
-      return wanted.size === held.size && [...wanted].every((modifier) => held.has(modifier));
+    const pressed = bindings.find(([one, { combination: { modifiers: wanted } }]) => {
+      return one === code && wanted.size === held.size && [...wanted].every((modifier) => held.has(modifier));
     });
-    return binding?.action ?? null;
+    return pressed?.[1].action ?? null;
   }
 
   /** A key comes up. Returns whether it is one that was held. */
@@ -213,7 +213,10 @@ export class HeldKeys {
 
   /** Replaces what is known of a keyboard by the codes that are down; the rest is let go. */
   reset(codes: Iterable<number>, keyboard: string = ''): void {
-    const { modifiers, bindings } = this.layout;
-    this.#held.set(keyboard, new Set([...codes].filter((code) => modifiers.has(code) || bindings.has(code))));
+    this.#held.set(keyboard, new Set([...codes].filter((code) => this.#isOurs(code))));
+  }
+
+  #isOurs(code: number): boolean {
+    return this.layout.modifiers.has(code) || this.layout.bindings.some(([one]) => one === code);
   }
 }

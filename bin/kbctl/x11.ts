@@ -340,7 +340,7 @@ class X11Listener implements Listener {
   readonly bindings: readonly Binding[];
   readonly #display: Display;
   readonly #events: ListenerEvents;
-  readonly #keys = new HeldKeys({ modifiers: new Map(), bindings: new Map() });
+  readonly #keys = new HeldKeys({ modifiers: new Map(), bindings: [] });
   readonly #noticed = new Set<Binding>(); // those with a difficulty that the user has been told of
   readonly #actions = new Map<string, Action>(); // of core events, by key code and state
   #connection!: Connection;
@@ -409,7 +409,7 @@ class X11Listener implements Listener {
       this.#connection.ask(REQUEST.GET_MODIFIER_MAPPING),
     ]);
     const keymap = new Keymap(firstCode, mapping[1] as number, mapping.subarray(32), bitRows.subarray(32));
-    const bindings = new Map<number, Binding[]>();
+    const bindings: [code: number, Binding][] = [];
     this.#actions.clear();
     const grabs = this.#roots.map((root) => {
       return this.#connection.send(REQUEST.UNGRAB_KEY, words(root, ANY_MODIFIER), ANY_KEY);
@@ -421,7 +421,7 @@ class X11Listener implements Listener {
       const states = keymap.statesOf(modifiers);
       if (states.length === 0) this.#notice(binding, `the layout lacks a modifier of ${name}`);
       for (const code of codes) {
-        bindings.set(code, [...(bindings.get(code) ?? []), binding]);
+        bindings.push([code, binding]);
         for (const state of states) {
           this.#actions.set(`${code} ${state}`, binding.action);
           grabs.push(...this.#grab(binding, code, state));
