@@ -495,7 +495,7 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
       PATH: `${STUBS}:${process.env['PATH']}`, MARKER: marker,
       HELPER: 'trap \'touch "$MARKER"\' INT; echo ready 1 1 0; while :; do sleep 0.1; done',
     };
-    const program = `${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`;
+    const program = `exec ${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`;
     const command = ['--quiet', '--return', '--command', program, '/dev/null'];
     const { child, shows, ended } = start(t, 'script', command, env);
     await shows(/^Ctrl-C leaves\r$/m);
