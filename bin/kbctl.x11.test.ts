@@ -531,7 +531,8 @@ type Typed = () => Promise<string>;
 
 async function startXterm(t: TestContext, display: Display): Promise<Typed> {
   const file = join(makeFolder(t), 'typed');
-  start(t, 'xterm', ['-e', `stty raw -echo; exec cat > '${file}'`], display.env);
+  const env = { ...display.env, LC_ALL: 'C.UTF-8' }; // in the locale C it would drop what is not Latin
+  start(t, 'xterm', ['-e', `stty raw -echo; exec cat > '${file}'`], env);
   await until(() => existsSync(file));
   await press(display, 'search', '--sync', '--onlyvisible', '--class', 'xterm', 'windowfocus', '--sync');
   let length = 0;
