@@ -2067,7 +2067,7 @@ const SLOW_ATTACKS: [
   ['a body without end', 0, 3000, 413, (socket) => {
     drip(socket, bytesOf(POST, HOST, CHUNKED), `2000\r\n${'x'.repeat(0x2000)}\r\n`, 5);
   }],
-  ['an idle connection', 3500, 10_000, 200, (socket) => socket.write(bytesOf(GET, HOST))],
+  ['an idle connection', 14_000, 20_000, 200, (socket) => socket.write(bytesOf(GET, HOST))],
   ['the end of a silent connection', 0, 3000, null, (socket) => socket.end()],
   ['the end within a header', 0, 3000, 400, (socket) => socket.end('GET /api')],
   ['the end within a body', 0, 3000, 400, (socket) => {

@@ -30,13 +30,11 @@
 
 import { EventEmitter, once } from 'node:events';
 import { lstatSync, unlinkSync } from 'node:fs';
-import { Agent, request as httpRequest } from 'node:http';
-import { isIPv6 } from 'node:net';
 import { resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { debuglog, inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Agent, IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { MessagePort } from 'node:worker_threads';
@@ -57,7 +55,7 @@ const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS takes 103, of which the server needs 9 for a while
 const GRACE_MS = 1000; // for requests under way when the server is closed
-const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 6 }; // of the server thread
+const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 16 }; // of the server thread
 const STEADY_MS = 10_000; // a thread that has listened for so long had not just been started in vain
 const MAX_PAUSE_MS = 5000; // before a thread is started again
 const RESTARTS_A_MINUTE = 17; // 0.1 + 0.2 + … + 3.2 + 11 · 5 s
@@ -135,7 +133,6 @@ const CELL = {
   SAMPLED: 18, // CLOCK when the status was sampled
   ANSWER: 19,
   SLEEPING: 20, // 1 while the host waits in nextCommand() and wants a message for each command
-  POLLING: 21, // 1 if the latest answer came from hasCommands(), 0 if it took a message
   RING: 32,
 } as const;
 
@@ -184,9 +181,10 @@ type Fields = { [name in FieldName]?: string | undefined } & { isRepeated?: bool
 
 /** What there is to know of an open connection. */
 interface Connection {
-  latest: ServerResponse | undefined; // of the answers begun
+  latest: ServerResponse | undefined; // to the last of the requests routed, unless it is already on its way
   turn: number; // of the thread's event loop, the latest in which it brought a request
   requests: number; // in that turn
+  idleTicks: number; // since the latest request
   hears: 'all' | 'arrived' | 'none'; // of its requests: no more that arrive now, none since its last answer
 }
 
@@ -226,13 +224,13 @@ function serve(): void {
   const parent = threads.parentPort as MessagePort;
   const { waitAsync } = Atomics as unknown as AtomicsWaitAsync;
 
-  const questionMs = 10; // for the host to answer a question, before it is reported what was known last
+  const questionMs = 9; // for the host to answer before it is reported what was known last; timers add up to 1 ms
   const freshMs = 1; // for which an answer serves later requests too
-  const pollMs = 2; // for a host that polls to do so, before it is sent a message
   const silentMs = 50; // for connections that have not said anything yet when the server is closed
   const headersMs = 5000; // for the headers of a request to arrive
   const requestMs = 10_000; // for all of it
-  const checkMs = 1000; // from one look at these times to the next
+  const maxIdleTicks = 60; // quarters of a second from one request to the next
+  const checkMs = 2000; // from one look at these times to the next
   const maxHeaderSize = 8192; // bytes, the request line included
   const maxBodySize = 65_536; // bytes, though no request needs any
   const maxPipelined = 128; // requests that one connection may bring in one turn of the event loop
@@ -250,7 +248,7 @@ function serve(): void {
   let question = Atomics.load(memory, cells.QUESTION);
   let askedAt = -Infinity;
   let answeredAt = -Infinity;
-  let ringAt = Infinity;
+  let allowedAuthority: string | undefined; // the latest: most requests ask for the same one
 
   const thread = {
     // ── Answers ──
@@ -281,7 +279,14 @@ function serve(): void {
       const isLast = isClosing && response === connection.latest;
       if (ends || isLast) connection.hears = 'none';
       response.writeHead(statusCode, isLast && !ends ? [...headers, 'Connection', 'close'] : headers);
-      response.end(body);
+      // All in one chunk. end(body) adds an empty one, and so would end() while write() still holds back its chunk:
+      // two take a costlier system call.
+      response.cork();
+      response.write(body, 'latin1');
+      response.uncork();
+      response.end();
+      // Whatever is kept until the next request grows old, and costs the garbage collector more.
+      if (response === connection.latest && response.socket !== null) connection.latest = undefined;
     },
 
     /** Answers what node refuses to parse or has waited for too long, and ends the connection. */
@@ -349,6 +354,7 @@ function serve(): void {
       }
       connection.requests = connection.turn === turn ? connection.requests + 1 : 1;
       connection.turn = turn;
+      connection.idleTicks = 0;
       return connection.requests;
     },
 
@@ -390,7 +396,10 @@ function serve(): void {
       if (fields.host === undefined && request.httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
       if (fields.upgrade !== undefined) return notImplemented;
       if (fields.expect !== undefined && fields.expect.toLowerCase() !== '100-continue') return expectationFailed;
-      if (authority !== undefined && !thread.isAllowedHost(authority)) return forbiddenHost;
+      if (authority !== undefined && authority !== allowedAuthority) {
+        if (!thread.isAllowedHost(authority)) return forbiddenHost;
+        allowedAuthority = authority;
+      }
       if (origin !== undefined) return allowedOrigins.includes(origin) ? null : forbiddenOrigin;
       if (site === undefined) return null;
       const isTyped = site === 'none' && (request.method === 'GET' || request.method === 'HEAD'); // by a person
@@ -498,8 +507,7 @@ function serve(): void {
       askedAt = now;
       Atomics.store(memory, cells.QUESTION, question);
       Atomics.store(memory, cells.CALLS, calls);
-      ringAt = Atomics.load(memory, cells.POLLING) === 1 ? now + pollMs : Infinity;
-      if (ringAt === Infinity) thread.ring();
+      thread.ring();
     },
 
     isAnswered(asked: number): boolean {
@@ -524,13 +532,9 @@ function serve(): void {
           waiting.shift();
           next = waiting[0];
         }
-        if (now >= ringAt && !thread.isAnswered(question)) { // late maybe, but not left out: the host may sleep
-          ringAt = Infinity;
-          thread.ring();
-        }
         isWatching = false;
         if (next === undefined) return;
-        const wait = waitAsync(memory, cells.ANSWER, answer, Math.min(next.until, ringAt) - now);
+        const wait = waitAsync(memory, cells.ANSWER, answer, next.until - now);
         if (wait.async) {
           isWatching = true;
           wait.value.then(thread.settle);
@@ -541,12 +545,11 @@ function serve(): void {
 
     /** Sends the last status known, with its age if the host has not been heard for a second. */
     report(response: ServerResponse): void {
-      const statusName = statusNames[Atomics.load(memory, cells.STATUS)];
-      if (statusName === undefined) return thread.send(response, internalError);
+      const answer = statuses[Atomics.load(memory, cells.STATUS)] ?? internalError;
       const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
       const seconds = (quarters - 1) >> 2; // that surely have passed
-      const age: string[] = seconds > 0 ? ['Age', String(seconds)] : []; // RFC 9111 §5.1
-      thread.send(response, thread.answer(200, { status: statusName }, ...age));
+      if (seconds > 0 && answer !== internalError) response.setHeader('Age', seconds); // RFC 9111 §5.1
+      thread.send(response, answer);
     },
 
     // ── Start and end ──
@@ -563,9 +566,9 @@ function serve(): void {
         headersTimeout: headersMs,
         requestTimeout: requestMs,
         connectionsCheckingInterval: checkMs,
+        keepAliveTimeout: 0, // tick() does it, without a timer that each request would set anew
         maxHeaderSize,
       }, thread.receive);
-      server.timeout = requestMs + 2 * checkMs; // ends a client that reads nothing
       server.maxHeadersCount = 0; // node would silently drop what comes after the thousandth
       Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
       server.on('connection', thread.admit);
@@ -583,13 +586,24 @@ function serve(): void {
     },
 
     admit(socket: Socket): void {
-      connections.set(socket, { latest: undefined, turn, requests: 0, hears: 'all' });
+      connections.set(socket, { latest: undefined, turn, requests: 0, idleTicks: 0, hears: 'all' });
       socket.on('close', () => connections.delete(socket));
-      // node does this, too, but forgets a socket that has asked to CONNECT.
-      socket.on('error', () => {}).on('timeout', () => socket.destroy());
+      socket.on('error', () => {}); // node does this, too, but forgets a socket that has asked to CONNECT
       if (connections.size <= data.maxConnections) return;
       thread.log(`${thread.peer(socket)} refused: ${data.maxConnections} connections are open`);
       socket.destroy();
+    },
+
+    /**
+     * Counts the quarters of a second, and ends the connections without a request in too many of them. Those of clients
+     * that read no answers are among them: node stops to read what they send.
+     */
+    tick(): void {
+      Atomics.add(memory, cells.CLOCK, 1);
+      for (const [socket, connection] of connections) {
+        connection.idleTicks += 1;
+        if (connection.idleTicks > maxIdleTicks) socket.destroy();
+      }
     },
 
     /** Listens on one address after the other, all on the same port. */
@@ -741,13 +755,14 @@ function serve(): void {
     },
 
     authorityOf(host: string, port: number): string {
-      return `${net.isIPv6(host) ? `[${host}]` : host}:${port}`;
+      return `${host.includes(':') ? `[${host}]` : host}:${port}`;
     },
   };
 
   const fieldNames: Set<FieldName> = new Set([
     'host', 'origin', 'sec-fetch-site', 'authorization', 'expect', 'upgrade', 'content-length', 'transfer-encoding',
   ]);
+  const statuses = statusNames.map((status) => thread.answer(200, { status }));
   const ok = thread.answer(200, { result: 'ok' });
   const preflight = thread.answer(204, null, ...[
     'Access-Control-Allow-Methods', 'GET, HEAD, POST',
@@ -776,7 +791,7 @@ function serve(): void {
   nowhere.addSubnet('0.0.0.0', 8);
   nowhere.addAddress('::', 'ipv6');
 
-  setInterval(() => Atomics.add(memory, cells.CLOCK, 1), 250);
+  setInterval(thread.tick, 250);
   process.on('uncaughtException', thread.fail);
   parent.on('message', thread.close); // the host has nothing else to say
   thread.start();
@@ -929,11 +944,15 @@ export class WebApiServer {
 
   /** True if commands wait. Never blocks, and may be called in the tightest of loops. */
   hasCommands(): boolean {
+    // A plain read, for Atomics.load() takes longer than all the rest: who polls and sees a call late polls again.
+    if (this.#memory[CELL.CALLS] === this.#heard) {
+      this.#publish();
+      return false;
+    }
     const calls = Atomics.load(this.#memory, CELL.CALLS); // before the sample: see "The question" above
     this.#publish();
-    if (calls === this.#heard) return false;
     if (this.#holdsCommands()) return true; // the question stays open: what comes of the command answers it
-    this.#answer(calls, 1);
+    this.#answer(calls);
     this.#heard = calls;
     return false;
   }
@@ -960,16 +979,12 @@ export class WebApiServer {
    */
   async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
     const { signal } = options;
-    this.#setSleepers(this.#sleepers + 1); // before the look at the queue: a command that comes after it rings
-    try {
-      for (;;) {
-        signal?.throwIfAborted();
-        if (this.hasCommands()) return this.receiveCommand();
-        if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
-        await once(this.#alarm, 'ring', signal && { signal }).catch(() => {});
-      }
-    } finally {
-      this.#setSleepers(this.#sleepers - 1);
+    for (;;) {
+      signal?.throwIfAborted();
+      // The second look is there because the plain read of the first may be late, and no ring may follow.
+      if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
+      if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+      await this.#sleep(signal);
     }
   }
 
@@ -1014,8 +1029,7 @@ export class WebApiServer {
     return STATUSES.length;
   }
 
-  #answer(calls: number, polling: 0 | 1): void {
-    Atomics.store(this.#memory, CELL.POLLING, polling);
+  #answer(calls: number): void {
     Atomics.store(this.#memory, CELL.ANSWER, calls);
     Atomics.notify(this.#memory, CELL.ANSWER);
   }
@@ -1031,6 +1045,16 @@ export class WebApiServer {
 
   #holdsCommands(): boolean {
     return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
+  }
+
+  /** Waits for the thread to ring, unless a command is there. */
+  async #sleep(signal: AbortSignal | undefined): Promise<void> {
+    this.#setSleepers(this.#sleepers + 1); // before the look at the queue: a command that comes after it rings
+    try {
+      if (!this.#holdsCommands()) await once(this.#alarm, 'ring', signal && { signal }).catch(() => {});
+    } finally {
+      this.#setSleepers(this.#sleepers - 1);
+    }
   }
 
   /** Tells the thread whether to ring for a command. */
@@ -1061,7 +1085,7 @@ export class WebApiServer {
     const question = Atomics.load(this.#memory, CELL.QUESTION);
     if (((Atomics.load(this.#memory, CELL.ANSWER) - question) | 0) >= 0) return;
     this.#publish();
-    this.#answer(calls, 0);
+    this.#answer(calls);
   }
 
   // ── The thread ──
@@ -1074,6 +1098,8 @@ export class WebApiServer {
       name: 'runtime-control',
       execArgv: [], // the host's own --import and --require are not for this thread
       env: {},
+      stdout: true, // else node opens the host's own streams for it, which takes time;
+      stderr: true, // but the thread prints nothing, and what node may warn it of is lost
       resourceLimits: HEAP_LIMITS,
     });
     this.#worker = worker;
@@ -1207,8 +1233,9 @@ export class WebApiClient {
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
-  // An idle connection is dropped before node's server does it (5 s): a request should not meet a closing one.
-  readonly #agent: Agent = new Agent({ keepAlive: true, timeout: 4000 });
+  readonly #http: typeof import('node:http') = process.getBuiltinModule('node:http'); // not loaded by mere hosts
+  // An idle connection is dropped long before the server does it: a request should not meet a closing one.
+  readonly #agent: Agent = new this.#http.Agent({ keepAlive: true, timeout: 4000 });
 
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
     checkType('host', host, 'string');
@@ -1337,7 +1364,7 @@ export class WebApiClient {
     signal: AbortSignal,
     agent: Agent | false = this.#agent,
   ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
-    const request = httpRequest({ ...this.#target, agent, method, path, signal, headers: this.#headers });
+    const request = this.#http.request({ ...this.#target, agent, method, path, signal, headers: this.#headers });
     request.on('error', () => {}); // once() below reports it, or the response that is cut short
     request.end();
     let response: IncomingMessage;
@@ -1360,7 +1387,7 @@ export class WebApiClient {
 }
 
 function authorityOf(host: string, port: number): string {
-  return `${isIPv6(host) ? `[${host}]` : host}:${port}`;
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`; // an IPv6 address, if it has one
 }
 
 /** What is no JSON object has no fields. */
