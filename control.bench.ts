@@ -202,7 +202,7 @@ const busyHost: Measurement = {
     }));
   },
   explain: [
-    `${LOADS * ASKED} requests of each kind a round, 0 to ${LONG_TICK_MS} ms apart, by ${LOADS} clients.`,
+    `${LOADS * (ASKED - 1)} requests of each kind a round, 0 to ${LONG_TICK_MS} ms apart, by ${LOADS} clients.`,
     'most: the highest p99 of the rounds. GET waits about 10 ms for a host that is busy, and then reports what was',
     'known last. A server in the thread of a host that never yields never answers: requests were given up after',
     `${PATIENCE_MS} ms.`,

@@ -229,8 +229,8 @@ function serve(): void {
   const silentMs = 50; // for connections that have not said anything yet when the server is closed
   const headersMs = 5000; // for the headers of a request to arrive
   const requestMs = 10_000; // for all of it
-  const maxIdleTicks = 60; // quarters of a second from one request to the next
   const checkMs = 2000; // from one look at these times to the next
+  const maxIdleTicks = 60; // quarters of a second from one request to the next
   const maxHeaderSize = 8192; // bytes, the request line included
   const maxBodySize = 65_536; // bytes, though no request needs any
   const maxPipelined = 128; // requests that one connection may bring in one turn of the event loop
@@ -545,10 +545,11 @@ function serve(): void {
 
     /** Sends the last status known, with its age if the host has not been heard for a second. */
     report(response: ServerResponse): void {
-      const answer = statuses[Atomics.load(memory, cells.STATUS)] ?? internalError;
+      const answer = statuses[Atomics.load(memory, cells.STATUS)];
+      if (answer === undefined) return thread.send(response, internalError);
       const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
       const seconds = (quarters - 1) >> 2; // that surely have passed
-      if (seconds > 0 && answer !== internalError) response.setHeader('Age', seconds); // RFC 9111 §5.1
+      if (seconds > 0) response.setHeader('Age', seconds); // RFC 9111 §5.1
       thread.send(response, answer);
     },
 
@@ -596,7 +597,7 @@ function serve(): void {
 
     /**
      * Counts the quarters of a second, and ends the connections without a request in too many of them. Those of clients
-     * that read no answers are among them: node stops to read what they send.
+     * that read no answers are among them: node stops reading what they send.
      */
     tick(): void {
       Atomics.add(memory, cells.CLOCK, 1);
