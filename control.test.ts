@@ -20,7 +20,7 @@ import { inspect, promisify } from 'node:util';
 import { build } from 'esbuild';
 import type { BuildOptions } from 'esbuild';
 import type { ChildProcess } from 'node:child_process';
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingHttpHeaders, RequestListener } from 'node:http';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
@@ -74,10 +74,12 @@ describe('The constants', LIMIT, () => {
     assert.deepEqual([DEFAULT_HOST, DEFAULT_PORT, DEFAULT_MAX_QUEUE_SIZE], ['localhost', 8391, 16]);
   });
 
-  it('VERSION is that of the package and of the first line of the file', async () => {
+  it('VERSION is that of the package, of the first line of the file and of the latest change', async () => {
     const { version } = JSON.parse(await readFile(join(PROJECT, 'package.json'), 'utf8'));
     assert.equal(VERSION, version);
     assert.match(await readFile(join(PROJECT, 'control.ts'), 'utf8'), new RegExp(`^/\\*! control.ts ${version} `));
+    const [, latest] = /^## (\S+)/m.exec(await readFile(join(PROJECT, 'CHANGELOG.md'), 'utf8')) ?? [];
+    assert.equal(latest, version);
   });
 });
 
@@ -287,11 +289,16 @@ const NOT_ENDPOINTS = [
   'ftp://localhost/api/status', 'http://localhost//api/status', '/constructor',
 ];
 
-for (const isSocket of [false, true]) {
-  describe(`Each endpoint, ${isSocket ? 'on a Unix socket' : 'on a port'},`, isSocket ? POSIX_ONLY : {}, () => {
+// The ways to serve.
+const WAYS = [
+  ['on a port', start, {}], ['on a Unix socket', startOnSocket, POSIX_ONLY], ['mounted', mount, {}],
+] as const;
+
+for (const [way, startThere, suiteOptions] of WAYS) {
+  describe(`Each endpoint, ${way},`, suiteOptions, () => {
     for (const { path, allowed, body, command } of ENDPOINTS) {
       it(`${path} answers ${allowed.join(' and ')} with 200, the other methods with 405`, async (t) => {
-        const { server, where } = isSocket ? await startOnSocket(t) : await start(t);
+        const { server, where } = await startThere(t);
         for (const method of METHODS) {
           const isAllowed = allowed.includes(method);
           const reply = await ask(where, method, path);
@@ -848,6 +855,17 @@ const BYTE_TABLES: ByteTable[] = [
   },
 ];
 
+// Rows that node answers, or lets pass, by itself where the server is the host's.
+const NODES_OWN: RegExp[] = [
+  /CONNECT/,
+  /garbage$/,
+  /^What is cut short: behind a question$/,
+  /^What is pipelined: (a long head|the start of HTTP\/2) behind a question$/,
+  /^What is pipelined: (HTTP\/1\.0|the last one by its own word), then a command$/,
+  /^What is pipelined: one more/,
+];
+const TOO_MANY_FIELDS = /thousand fields/; // node tells a mounted server a thousand of them
+
 describe('Byte by byte:', { ...LIMIT, concurrency: true }, () => {
   for (const { title, options = {}, isOnSocket = false, endsAtOnce = false, rows } of BYTE_TABLES) {
     it(`${title} (${rows.length} requests)`, isOnSocket ? POSIX_ONLY : {}, async (t) => {
@@ -870,6 +888,28 @@ describe('Byte by byte:', { ...LIMIT, concurrency: true }, () => {
     });
   }
 
+  for (const { title, options, isOnSocket = false, endsAtOnce = false, rows } of BYTE_TABLES) {
+    if (isOnSocket) continue;
+    it(`${title}, mounted`, async (t) => {
+      const { server, where } = await mount(t, options);
+      const results: string[] = [];
+      const expected: string[] = [];
+      for (const [row, bytes, wanted, queued] of rows) {
+        const name = `${title}: ${row}`;
+        const outcomes = TOO_MANY_FIELDS.test(name) ? ['431'] : [wanted].flat();
+        const accepted = queued ?? outcomes.filter((outcome) => outcome === 'ok').map((): ControlCommand => 'pause');
+        const text = await converse(where, [bytes], endsAtOnce ? 0 : outcomes.length);
+        const codes = [...text.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, code]) => code);
+        const taken = takeAll(server);
+        assert.equal(text.split('{"result":"ok"}').length - 1, taken.length, `what is queued is answered: ${name}`);
+        if (NODES_OWN.some((pattern) => pattern.test(name))) continue;
+        expected.push(`${name}: ${outcomes.map((outcome) => /^\d+/.exec(outcome)?.[0] ?? '200')} / ${accepted}`);
+        results.push(`${name}: ${codes} / ${taken}`);
+      }
+      assert.deepEqual(results, expected);
+    });
+  }
+
   it('What is cut short by a reset', async (t) => {
     const { server, port, client } = await start(t);
     for (const [, bytes] of CUT_SHORT) {
@@ -885,20 +925,22 @@ describe('Byte by byte:', { ...LIMIT, concurrency: true }, () => {
 });
 
 describe('Pipelined requests', LIMIT, () => {
-  it('give a status from after the command before them', async (t) => {
-    let status: SystemStatus = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    const posts = [bytesOf(POST, HOST, 'Content-Length: 2') + '{}', bytesOf(POST, HOST)];
-    for (let round = 0; round < 20; round += 1) {
-      for (const post of posts) {
-        status = ACTIVE;
-        const obeyed = server.nextCommand().then(() => (status = PAUSED));
-        const replies = await talk(port, bytesOf(GET, HOST) + post + bytesOf(GET, HOST, CLOSE));
-        await obeyed;
-        assert.equal(replies.at(-1)?.body, '{"status":"paused"}', `round ${round}`);
+  for (const [way, startThere] of [['in a thread', start], ['mounted', mount]] as const) {
+    it(`give a status from after the command before them, ${way}`, async (t) => {
+      let status: SystemStatus = ACTIVE;
+      const { server, port } = await startThere(t, { systemStatus: () => status });
+      const posts = [bytesOf(POST, HOST, 'Content-Length: 2') + '{}', bytesOf(POST, HOST)];
+      for (let round = 0; round < 20; round += 1) {
+        for (const post of posts) {
+          status = ACTIVE;
+          const obeyed = server.nextCommand().then(() => (status = PAUSED));
+          const replies = await talk(port, bytesOf(GET, HOST) + post + bytesOf(GET, HOST, CLOSE));
+          await obeyed;
+          assert.equal(replies.at(-1)?.body, '{"status":"paused"}', `round ${round}`);
+        }
       }
-    }
-  });
+    });
+  }
 });
 
 // ───── Who may ask ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -1185,7 +1227,187 @@ describe('The queue', LIMIT, () => {
   });
 });
 
-// ───── The start ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Mounting and the start ────────────────────────────────────────────────────────────────────────────────────
+
+describe('handler', { timeout: 30_000 }, () => {
+  it('is one function, and starts no thread', async (t) => {
+    const before = process.getActiveResourcesInfo().filter((name) => name === 'MessagePort').length;
+    const { server, client } = await mount(t);
+    assert.equal(server.handler, server.handler);
+    assert.equal(await client.pause(), 'ok');
+    assert.equal(await client.getStatus(), ACTIVE);
+    assert.equal(server.receiveCommand(), 'pause');
+    assert.equal(process.getActiveResourcesInfo().filter((name) => name === 'MessagePort').length, before);
+  });
+
+  it('stands in place of runInBackground()', async (t) => {
+    const { server: mounted } = await mount(t);
+    await assert.rejects(mounted.runInBackground(), { message: 'Cannot run the server: it is mounted' });
+    const { server: running } = await start(t);
+    assert.throws(() => running.handler, { message: 'Cannot mount the server: it runs already' });
+    await running.close();
+    assert.throws(() => running.handler, { message: 'Cannot mount the server: it was closed' });
+  });
+
+  it('wakes a host that sleeps', async (t) => {
+    const { server, client } = await mount(t);
+    for (const command of COMMANDS) {
+      const taken = server.nextCommand();
+      assert.equal((await client.request(command)).ok, true);
+      assert.equal(await taken, command);
+    }
+  });
+
+  it('answers 503 after close(), and what was accepted before stays', async (t) => {
+    const { server, client, port } = await mount(t);
+    assert.equal(await client.pause(), 'ok');
+    const socket = await open(t, port);
+    socket.write(bytesOf(POST, HOST, CLOSE, 'Content-Length: 2') + '{');
+    await client.getStatus(); // by now the server has read that
+    await server.close();
+    for (const endpoint of ['status', ...COMMANDS] as const) {
+      assert.deepEqual(await client.request(endpoint), { ok: false, error: 'The server is closed', answered: true });
+    }
+    socket.write('}');
+    assert.deepEqual((await readReplies(socket)).map(outcomeOf), ['503']);
+    assert.equal(await server.nextCommand(), 'pause');
+    await assert.rejects(server.nextCommand(), EmptyError);
+    assert.throws(() => server.receiveCommand(), EmptyError);
+  });
+
+  it('leaves the connections of the host alone when it is closed', async (t) => {
+    const systemStatus = (): SystemStatus => {
+      server?.close(); // in the middle of a request
+      return ACTIVE;
+    };
+    let server: WebApiServer | undefined;
+    const mounted = await mount(t, { systemStatus }, ({ handler }) => (request, response) => {
+      if (request.url === '/own') response.end('own');
+      else handler(request, response);
+    });
+    server = mounted.server;
+    const socket = await open(t, mounted.port);
+    socket.write(bytesOf(GET, HOST));
+    const [answer] = await once(socket, 'data');
+    assert.match(String(answer), /^Connection: keep-alive\r\n[^]*"active"/m);
+    await sleep(100);
+    socket.write(bytesOf('GET /own', HOST, CLOSE));
+    assert.match(await readToEnd(socket), /own$/);
+  });
+
+  it('answers 500 while the provider fails', async (t) => {
+    collectWarnings(t);
+    let isBroken = true;
+    const { client } = await mount(t, { systemStatus: () => (isBroken ? assert.fail('broken') : PAUSED) });
+    assert.deepEqual(await client.request('status'), { ok: false, error: 'Internal server error', answered: true });
+    isBroken = false;
+    await client.waitFor(PAUSED);
+  });
+
+  it('gives a status of now, however long the host blocks meanwhile', async (t) => {
+    let status: SystemStatus = ACTIVE;
+    const { port } = await mount(t, { systemStatus: () => status }, ({ handler }) => (request, response) => {
+      if (request.url !== '/slow') return handler(request, response);
+      status = PAUSED;
+      blockThread(30);
+      response.end('{}');
+    });
+    for (let round = 0; round < 5; round += 1) {
+      status = ACTIVE;
+      const requests = bytesOf(GET, HOST) + bytesOf('GET /slow', HOST) + bytesOf(GET, HOST);
+      const text = await converse(port, [requests], 3);
+      assert.deepEqual(text.match(/"status":"\w+"/g), ['"status":"paused"', '"status":"paused"']);
+    }
+  });
+
+  it('answers a HEAD where the host forbids bodies', async (t) => {
+    const { handler } = new WebApiServer({ systemStatus: () => ACTIVE });
+    const port = await listenAt(t, createHttpServer({ rejectNonStandardBodyWrites: true }, handler));
+    checkReply(await ask(port, 'HEAD', '/api/status'), 200, '{"status":"active"}', 'HEAD');
+    checkReply(await ask(port, 'HEAD', '/api/pause'), 405, INVALID_METHOD, 'HEAD');
+  });
+
+  it('takes a request whose body was read by the host, at once or late', async (t) => {
+    const { server, port } = await mount(t, {}, ({ handler }) => async (request, response) => {
+      for await (const _ of request);
+      if (request.headers['x-late'] !== undefined) await sleep(50);
+      handler(request, response);
+    });
+    for (const field of ['X: x', 'X-Late: x']) {
+      const post = bytesOf(POST, HOST, field, 'Content-Length: 2') + '{}';
+      assert.deepEqual(outcomesIn(await converse(port, [post], 1)), ['ok']);
+      assert.deepEqual(takeAll(server), ['pause']);
+    }
+  });
+
+  it('takes a request that the host has paused', async (t) => {
+    const { server, port } = await mount(t, {}, ({ handler }) => async (request, response) => {
+      request.pause();
+      await sleep(10);
+      handler(request, response);
+    });
+    const post = bytesOf(POST, HOST, 'Content-Length: 2') + '{}';
+    assert.deepEqual(outcomesIn(await converse(port, [post], 1)), ['ok']);
+    assert.deepEqual(takeAll(server), ['pause']);
+  });
+
+  it('lets the host be faster with an answer', async (t) => {
+    const host = await runHost(t, `
+      import { createServer } from 'node:http';
+      const server = new WebApiServer({ systemStatus: () => ACTIVE });
+      const listener = createServer((request, response) => {
+        const { 'x-early': early, 'x-late': late } = request.headers;
+        if (early) response.writeHead(418).end();
+        server.handler(request, response);
+        if (late) response.writeHead(418).end();
+      });
+      listener.listen(0, '127.0.0.1', () => say(listener.address().port));
+      setTimeout(() => {
+        say(server.hasCommands());
+        listener.close();
+      }, 1000);
+    `);
+    const port = await host.hear<number>();
+    for (const bytes of [
+      bytesOf(GET, HOST, 'X-Early: x'), bytesOf(GET, HOST, 'X-Late: x'), bytesOf(POST, HOST, 'X-Early: x'),
+      bytesOf(POST, HOST, 'X-Late: x', 'Content-Length: 2') + '{}',
+      bytesOf(POST, HOST, 'X-Early: x', 'Content-Length: 65537') + `${FULL}x`,
+    ]) {
+      const text = await converse(port, [bytes + bytesOf(GET, HOST)], 2);
+      assert.deepEqual(text.match(/HTTP\/1.1 \d+/g), ['HTTP/1.1 418', 'HTTP/1.1 200'], bytes.slice(0, 200));
+    }
+    await checkEnd(host, [false]);
+  });
+
+  it('forgets a request whose client is gone', async (t) => {
+    let handled = 0;
+    const { server, port } = await mount(t, {}, ({ handler }) => async (request, response) => {
+      await closing(request.socket);
+      handler(request, response);
+      handled += 1;
+    });
+    const socket = await open(t, port);
+    socket.write(bytesOf(POST, HOST));
+    await sleep(20);
+    socket.resetAndDestroy();
+    await until(() => handled === 1);
+    assert.deepEqual(takeAll(server), []);
+  });
+
+  it('leaves connections and their limits to the host, and Unix sockets', async (t) => {
+    const socketPath = join(await makeFolder(t), 'unused.sock');
+    const { server, port } = await mount(t, { maxConnections: 1, socketPath });
+    const sockets = await Promise.all(Array.from({ length: 3 }, () => open(t, port)));
+    for (const socket of sockets) {
+      socket.write(bytesOf(POST, HOST));
+      await once(socket, 'data');
+    }
+    assert.equal(takeAll(server).length, 3);
+    assert.equal(outcomesIn(await converse(port, [bytesOf(GET, HOST).repeat(MOST + 1)], MOST + 1)).length, MOST + 1);
+    assert.deepEqual(outcomesIn(await converse(port, [bytesOf(POST, 'Host: evil.example')], 1)), [NO_HOST]);
+    assert.equal(existsSync(socketPath), false);
+  });
+});
 
 describe('runInBackground()', LIMIT, () => {
   it('resolves with the address that is bound', async (t) => {
@@ -2562,14 +2784,16 @@ describe('Meanwhile:', { ...LIMIT, concurrency: true }, () => {
   });
 
   describe('the queue delivers exactly once and in order', { concurrency: 1 }, () => {
-    it('what 16 clients post at a time', async (t) => {
-      const host = await runHost(t, HOST_AT_RANDOM, { env: { NODE_DEBUG: 'control' } });
-      const port = await host.hear<number>();
-      const peers = await postFromMany(port, 20_000);
-      order(host, 'end');
-      const { taken } = await host.hear<{ taken: string[] }>();
-      checkDelivery(taken, peers, await host.log(), 0);
-    });
+    for (const [way, MOUNTED] of [['', ''], [' to a mounted server', 'yes']] as const) {
+      it(`what 16 clients post at a time${way}`, async (t) => {
+        const host = await runHost(t, HOST_AT_RANDOM, { env: { NODE_DEBUG: 'control', MOUNTED } });
+        const port = await host.hear<number>();
+        const peers = await postFromMany(port, 20_000);
+        order(host, 'end');
+        const { taken } = await host.hear<{ taken: string[] }>();
+        checkDelivery(taken, peers, await host.log(), 0);
+      });
+    }
 
     it('what they post until the server is closed', async (t) => {
       const host = await runHost(t, HOST_AT_RANDOM, { env: { NODE_DEBUG: 'control', CLOSE_AFTER: '3000' } });
@@ -3519,6 +3743,101 @@ describe('The module', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal((await host.end()).code, 0); // node may warn that require() of ESM is experimental
   });
 
+  it('explains all that it exports, and nothing else, in its types', async () => {
+    const lines = (await readFile(join(PROJECT, 'dist', 'control.d.ts'), 'utf8')).split('\n');
+    assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
+    const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
+    const places = [...lines.keys()].filter((place) => isDeclaration.test(lines[place] as string));
+    assert.ok(places.length > 60, `there are ${places.length} declarations`);
+    assert.deepEqual(places.filter((place) => !lines[place - 1]?.endsWith('*/')).map((place) => lines[place]), []);
+    const code = lines.filter((line) => !/^ *\/?\*/.test(line));
+    assert.deepEqual(code.filter((line) => /^declare |\bany\b/.test(line)), [], 'what is private or untyped');
+  });
+
+  it('does not disturb another copy of itself in the same process', async (t) => {
+    const copy: typeof import('./control.ts') = await import(pathToFileURL(join(PROJECT, 'dist', 'control.js')).href);
+    assert.notEqual(copy.WebApiServer, WebApiServer);
+    let status: SystemStatus = copy.SystemStatus.PAUSED; // which is as good as its own
+    const { server, client } = await start(t, { systemStatus: () => status });
+    const other = new copy.WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+    t.after(() => other.close());
+    const otherClient = new copy.WebApiClient('127.0.0.1', (await other.runInBackground()).port);
+    t.after(() => otherClient.close());
+    await client.waitFor(copy.SystemStatus.PAUSED);
+    await otherClient.waitFor(ACTIVE);
+    status = RESUMING;
+    await client.waitFor(copy.SystemStatus.RESUMING);
+    assert.equal(await client.pause(), 'ok');
+    assert.equal(await otherClient.resume(), 'ok');
+    assert.deepEqual([takeAll(server), takeAll(other)], [['pause'], ['resume']]);
+    await server.close();
+    assert.equal(await otherClient.getStatus(), copy.SystemStatus.ACTIVE);
+  });
+
+  it('ends with another copy of itself at one signal', POSIX_ONLY, async (t) => {
+    const host = await runHost(t, `
+      import { launch as launchOther } from './dist/control.js';
+      let steps = 0;
+      const step = async () => {
+        if (++steps === 4) process.kill(process.pid, 'SIGINT');
+        await new Promise(setImmediate);
+      };
+      const systemOf = (name) => ({ step, saveState: () => say(name) });
+      await Promise.all([
+        launch(systemOf('one'), { webApiAddress: null }), launchOther(systemOf('other'), { webApiAddress: null }),
+      ]);
+    `);
+    assert.deepEqual((await host.hearAll()).sort(), ['one', 'other']);
+    assert.deepEqual(await host.end(), CLEAN_END);
+  });
+
+  it('says what is missing where it cannot work: a Node that is not too old', async (t) => {
+    const host = await runHost(t, `
+      process.getBuiltinModule = undefined;
+      for (const make of [() => new WebApiServer({ systemStatus: () => ACTIVE }), () => new WebApiClient()]) {
+        try { make(); } catch ({ message }) { say(message); }
+      }
+    `);
+    const what = `needs Node 20.19 or newer, or a recent Deno or Bun; this is ${process.version}`;
+    await checkEnd(host, [`WebApiServer ${what}`, `WebApiClient ${what}`]);
+  });
+
+  const BRIEF_HOST = `
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+    await server.runInBackground().catch(({ message, code }) => say([message, code]));
+  `;
+
+  it('says what is missing where it cannot work: leave to start a thread', async (t) => {
+    const flag = process.allowedNodeEnvironmentFlags.has('--permission') ? '--permission' : '--experimental-permission';
+    const host = await runHost(t, BRIEF_HOST, { nodeOptions: [flag, '--allow-fs-read=*'] });
+    const [[message, code]] = (await host.hearAll()) as [string, string][] as [[string, string]];
+    assert.match(message, /^Cannot serve at 127\.0\.0\.1:0: a thread needs --allow-worker: Access to this API has/);
+    assert.equal(code, 'ERR_ACCESS_DENIED');
+    assert.equal((await host.end()).code, 0);
+  });
+
+  it('says what is missing where it cannot work: any source text', async (t) => {
+    const host = await runHost(t, `
+      Function.prototype.toString = () => 'function serve() { [native code] }'; // as where there is bytecode alone
+      ${BRIEF_HOST}
+    `);
+    const [[message]] = (await host.hearAll()) as [string][] as [[string]];
+    assert.match(message, /^Cannot serve at 127\.0\.0\.1:0: its thread runs the source text of serve\(\), which was ch/);
+    assert.equal((await host.end()).code, 0);
+  });
+
+  it('says what is missing where it cannot work: the source text of serve()', async (t) => {
+    const count = async ({ path }: { path: string }): Promise<{ contents: string; loader: 'ts' }> => {
+      const source = await readFile(path, 'utf8');
+      return { contents: source.replace('\n  const net = ', '\n  counters.serve += 1;$&'), loader: 'ts' };
+    };
+    const host = await runHost(t, `globalThis.counters = { serve: 0 }; ${BRIEF_HOST}`, {}, {
+      plugins: [{ name: 'counters', setup: ({ onLoad }) => onLoad({ filter: /control\.ts$/ }, count) }],
+    });
+    const reason = 'its thread runs the source text of serve(), which was changed: counters is not defined';
+    await checkEnd(host, [[`Cannot serve at 127.0.0.1:0: ${reason}`, null]]);
+  });
+
   it('does nothing when it is imported', async (t) => {
     const host = await runHost(t, `say([process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')]);`);
     await checkEnd(host, [[0, 0]]);
@@ -3553,6 +3872,27 @@ async function startOnSocket(
 ): Promise<Started & { path: string }> {
   const path = options.socketPath ?? join(await makeFolder(t), 'control.sock');
   return { ...await start(t, { host: undefined, port: undefined, ...options, socketPath: path }), path };
+}
+
+/**
+ * Mounts a server in an HTTP server of the test's, by its own handler unless told otherwise, until the end of the test.
+ * What node looks after is set as in the thread.
+ */
+async function mount(
+  t: TestContext,
+  options: Partial<WebApiServerOptions> = {},
+  listenerOf = ({ handler }: WebApiServer): RequestListener => handler,
+): Promise<Started> {
+  const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
+  const host = createHttpServer({ requireHostHeader: false, maxHeaderSize: 8192 }, listenerOf(server));
+  Object.assign(host, { httpAllowHalfOpen: true });
+  t.after(async () => {
+    await server.close();
+    host.closeAllConnections();
+  });
+  const port = await listenAt(t, host);
+  const address = { host: '127.0.0.1', port };
+  return { server, address, port, where: port, client: clientAt(t, address, options.token) };
 }
 
 /** A client until the end of the test. */
@@ -3842,6 +4182,7 @@ const HOST_UNDER_ATTACK = `
 // Takes commands in all the ways there are, until it is told to end or, after some commands, closes the server.
 const HOST_AT_RANDOM = `
   ${MORTAL}
+  import { createServer } from 'node:http';
   const { CLOSE_AFTER = Infinity, KILLS = 0 } = process.env;
   const taken = [];
   const pause = (milliseconds) => new Promise((done) => realSetTimeout(done, milliseconds));
@@ -3850,7 +4191,11 @@ const HOST_AT_RANDOM = `
   let status = ACTIVE;
   orders.end = () => (isOver = true);
   const server = new WebApiServer({ systemStatus: () => status, ${LOCAL}, maxQueueSize: 7 });
-  say((await server.runInBackground()).port);
+  if (process.env.MOUNTED) {
+    const listener = createServer(server.handler).listen(0, '127.0.0.1', () => say(listener.address().port));
+  } else {
+    say((await server.runInBackground()).port);
+  }
 
   const progress = async () => {
     const before = taken.length;

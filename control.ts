@@ -16,7 +16,8 @@
 //   }
 //   await server.close();
 //
-// or leave the loop, the states and the signals to launch({ step: work, saveState: save }).
+// or leave the loop, the states and the signals to launch({ step: work, saveState: save }). A program that has an HTTP
+// server already can mount the routes there, without a thread: createServer(server.handler).
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
@@ -39,23 +40,24 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { MessagePort } from 'node:worker_threads';
 
-/** Of this file. */
+/** The version of this file, such as `'0.1.0'`. */
 export const VERSION: string = '0.1.0';
 
-/** The host where the server listens and the client looks unless told otherwise. */
-export const DEFAULT_HOST: string = 'localhost';
+/** The host where a server listens, and a client looks for it, unless told otherwise. */
+export const DEFAULT_HOST = 'localhost';
 
-/** The port there. */
-export const DEFAULT_PORT: number = 8391;
+/** The port where a server listens, and a client looks for it, unless told otherwise. */
+export const DEFAULT_PORT = 8391;
 
-/** How many commands may wait for the host unless told otherwise. */
-export const DEFAULT_MAX_QUEUE_SIZE: number = 16;
+/** How many commands may wait for the host unless told otherwise; a command more is refused (503). */
+export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS takes 103, of which the server needs 9 for a while
 const GRACE_MS = 1000; // for requests under way when the server is closed
 const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 16 }; // of the server thread
+const QUESTION_MS = 9; // for a host to tell its status; timers add up to 1 ms
 const STEADY_MS = 10_000; // a thread that has listened for so long had not just been started in vain
 const MAX_PAUSE_MS = 5000; // before a thread is started again
 const RESTARTS_A_MINUTE = 17; // 0.1 + 0.2 + … + 3.2 + 11 · 5 s
@@ -67,18 +69,25 @@ const MAX_TIMEOUT_MS = 2 ** 31 - 1; // what setTimeout() can take
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
-/** What a system is doing. `statusName` is the lowercase form that `GET /api/status` sends. */
+/** What a system is doing. */
 export interface SystemStatus {
+  /** The lowercase form that `GET /api/status` sends. */
   readonly statusName: 'active' | 'pausing' | 'paused' | 'resuming' | 'shutting down' | 'offline';
 }
 
-/** The statuses there are. `OFFLINE` is the client's word for a system that does not answer; no server sends it. */
+/** The statuses there are. */
 export const SystemStatus: {
+  /** Running normally: `'active'`. */
   readonly ACTIVE: SystemStatus;
+  /** On the way from active to paused: `'pausing'`. */
   readonly PAUSING: SystemStatus;
+  /** Doing nothing until it is resumed: `'paused'`. */
   readonly PAUSED: SystemStatus;
+  /** On the way from paused to active: `'resuming'`. */
   readonly RESUMING: SystemStatus;
+  /** On the way to its end: `'shutting down'`. */
   readonly SHUTTING_DOWN: SystemStatus;
+  /** The client's word for a system that does not answer: `'offline'`. No server sends it. */
   readonly OFFLINE: SystemStatus;
 } = Object.freeze({
   ACTIVE: Object.freeze({ statusName: 'active' }),
@@ -89,7 +98,7 @@ export const SystemStatus: {
   OFFLINE: Object.freeze({ statusName: 'offline' }),
 });
 
-/** What a host is asked to do. */
+/** What a host is asked to do. A command that asks for the state that there is should change nothing. */
 export type ControlCommand = 'pause' | 'resume' | 'shutdown' | 'save-state';
 
 // In shared memory a status and a command are their places in these lists.
@@ -143,7 +152,7 @@ function slotsFor(size: number): number {
 
 // ───── The server thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the thread is given. It can reach nothing else of this file. */
+/** What serve() is given. It can reach nothing else of this file. */
 interface ThreadData {
   memory: Int32Array;
   cells: typeof CELL;
@@ -151,6 +160,7 @@ interface ThreadData {
   commands: readonly ControlCommand[];
   maxQueueSize: number;
   maxConnections: number;
+  questionMs: number; // for the host to answer before it is reported what was known last
   host: string;
   port: number;
   socketPath: string | undefined;
@@ -160,7 +170,7 @@ interface ThreadData {
   isDebugging: boolean;
 }
 
-/** What the thread says to the host; `null` is the mere ring of the bell. */
+/** What serve() says to the host; `null` is the mere ring of the bell. */
 type ThreadMessage =
   | null
   | { listening: Listening }
@@ -196,6 +206,16 @@ interface Answer {
   ends: boolean; // the connection
 }
 
+/** What serve() returns, for the thread or for a host that mounts it. */
+interface Service {
+  start(): void;
+  fail(error: NodeJS.ErrnoException): void;
+  close(): void;
+
+  handle(request: IncomingMessage, response: ServerResponse): void;
+  unmount(): void;
+}
+
 /** Atomics.waitAsync, which is newer (ES2024) than the `lib` that many programs compile with. */
 interface AtomicsWaitAsync {
   waitAsync(
@@ -207,24 +227,23 @@ interface AtomicsWaitAsync {
 }
 
 /**
- * All that runs in the server thread. It gets there as source text, not as a file: in a bundle this file is the whole
- * program, and a thread that started that would run the host a second time. Hence three rules for what is in here:
- * name nothing of the file outside; no named functions or classes (bundlers wrap those in helpers of theirs), so the
- * functions are methods of an object; no syntax that an old compile target turns into helper calls (async functions,
- * object spread, class fields).
+ * All that runs in the server thread, or in the host's if the server is mounted. It gets to the thread as source text,
+ * not as a file: in a bundle this file is the whole program, and a thread that started that would run the host a second
+ * time. Hence three rules for what is in here: name nothing of the file outside; no named functions or classes
+ * (bundlers wrap those in helpers of theirs), so the functions are methods of an object; no syntax that an old compile
+ * target turns into helper calls (async functions, object spread, class fields). Code coverage would break the first
+ * rule, if it did not heed the next line.
  */
-function serve(): void {
+/* istanbul ignore next @preserve */
+function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Service {
   const http = process.getBuiltinModule('node:http');
   const net = process.getBuiltinModule('node:net');
   const fs = process.getBuiltinModule('node:fs');
-  const threads = process.getBuiltinModule('node:worker_threads');
-  const data = threads.workerData as ThreadData;
-  const { memory, cells, statusNames, commands, socketPath, token, allowedHosts, allowedOrigins, isDebugging } = data;
+  const { memory, cells, statusNames, commands, socketPath, token, allowedHosts, allowedOrigins } = data;
+  const { questionMs, isDebugging } = data;
   const slots = memory.length - cells.RING;
-  const parent = threads.parentPort as MessagePort;
   const { waitAsync } = Atomics as unknown as AtomicsWaitAsync;
 
-  const questionMs = 9; // for the host to answer before it is reported what was known last; timers add up to 1 ms
   const freshMs = 1; // for which an answer serves later requests too
   const silentMs = 50; // for connections that have not said anything yet when the server is closed
   const headersMs = 5000; // for the headers of a request to arrive
@@ -233,6 +252,7 @@ function serve(): void {
   const maxIdleTicks = 60; // quarters of a second from one request to the next
   const maxHeaderSize = 8192; // bytes, the request line included
   const maxBodySize = 65_536; // bytes, though no request needs any
+  const maxForeignFields = 1000; // the host's server silently drops those beyond
   const maxPipelined = 128; // requests that one connection may bring in one turn of the event loop
 
   const servers: Server[] = [];
@@ -243,6 +263,7 @@ function serve(): void {
   let turn = 0;
   let isTurnCounted = false;
   let isClosing = false;
+  let isUnmounted = false;
   let isWatching = false; // a wait for ANSWER is under way
   let calls = Atomics.load(memory, cells.CALLS); // this thread is the only writer of these two
   let question = Atomics.load(memory, cells.QUESTION);
@@ -275,15 +296,17 @@ function serve(): void {
     send(response: ServerResponse, { statusCode, headers, body, ends }: Answer): void {
       if (isDebugging) thread.logAnswer(response.req, statusCode, body);
       const connection = connections.get(response.req.socket);
-      if (connection === undefined) return; // the client is gone
+      if (connection === undefined || response.headersSent) return; // the client is gone, the host was faster
       const isLast = isClosing && response === connection.latest;
       if (ends || isLast) connection.hears = 'none';
       response.writeHead(statusCode, isLast && !ends ? [...headers, 'Connection', 'close'] : headers);
       // All in one chunk. end(body) adds an empty one, and so would end() while write() still holds back its chunk:
       // two take a costlier system call.
-      response.cork();
-      response.write(body, 'latin1');
-      response.uncork();
+      if (body !== '' && response.req.method !== 'HEAD') {
+        response.cork();
+        response.write(body, 'latin1');
+        response.uncork();
+      }
       response.end();
       // Whatever is kept until the next request grows old, and costs the garbage collector more.
       if (response === connection.latest && response.socket !== null) connection.latest = undefined;
@@ -314,16 +337,32 @@ function serve(): void {
 
     // ── Requests ──
 
-    /** Routes a request when all of it is there, and after those that came before it on its connection. */
-    receive(request: IncomingMessage, response: ServerResponse): void {
+    /** Takes a request from a server of its own. */
+    accept(request: IncomingMessage, response: ServerResponse): void {
       const connection = connections.get(request.socket);
       if (connection?.hears !== 'all') return;
       if (thread.countRequest(connection) > maxPipelined) return thread.cut(request.socket);
+      thread.receive(request, response, connection);
+    },
+
+    /** Takes a request from the host, whose connections it meets here, unless the host has answered it already. */
+    handle(request: IncomingMessage, response: ServerResponse): void {
+      const { socket, rawHeaders } = request;
+      if (socket.destroyed || response.headersSent) return;
+      const connection = connections.get(socket) ?? thread.meet(socket);
+      if (connection.hears !== 'all') return;
+      if (rawHeaders.length >= 2 * maxForeignFields) return thread.send(response, manyFields);
+      thread.receive(request, response, connection);
+    },
+
+    /** Routes a request when all of it is there, and after those that came before it on its connection. */
+    receive(request: IncomingMessage, response: ServerResponse, connection: Connection): void {
       const fields = thread.readFields(request.rawHeaders);
       const size = fields['transfer-encoding'] === undefined ? Number(fields['content-length'] ?? 0) : NaN;
       if (size > maxBodySize) return thread.refuseBody(connection, response);
       const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
-      if (isFirst && size === 0) return thread.route(request, response, fields);
+      const isRead = request.readableEnded; // by the host that has passed it on
+      if (isRead || (isFirst && size === 0)) return thread.route(request, response, fields);
       // The body means nothing, but if it is cut short or malformed, so is the request.
       let received = 0;
       request.on('data', (chunk: Buffer) => {
@@ -334,6 +373,7 @@ function serve(): void {
         const isWhole = request.complete && received <= maxBodySize;
         if (isWhole && request.socket.writable) thread.route(request, response, fields);
       });
+      request.resume(); // the host may have paused it
     },
 
     refuseBody(connection: Connection, response: ServerResponse): void {
@@ -433,7 +473,7 @@ function serve(): void {
 
     route(request: IncomingMessage, response: ServerResponse, fields: Fields): void {
       const connection = connections.get(request.socket);
-      if (connection === undefined || connection.hears === 'none') return;
+      if (connection === undefined || connection.hears === 'none' || response.headersSent) return;
       connection.latest = response;
       let path = request.url as string;
       let authority = fields.host;
@@ -447,6 +487,7 @@ function serve(): void {
         if (request.method === 'OPTIONS') return thread.send(response, preflight);
       }
       if (!thread.hasToken(fields.authorization)) return thread.send(response, unauthorized);
+      if (isUnmounted) return thread.send(response, closed);
 
       const query = path.indexOf('?');
       if (query !== -1) path = path.slice(0, query);
@@ -556,6 +597,11 @@ function serve(): void {
     // ── Start and end ──
 
     start(): void {
+      setInterval(thread.tick, 250);
+      thread.listenAnywhere();
+    },
+
+    listenAnywhere(): void {
       if (socketPath !== undefined) return thread.listenOnSocket(socketPath);
       // node's listen('localhost') takes the first address alone, and a client may try the other.
       thread.listen(data.host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [data.host], data.port);
@@ -569,12 +615,12 @@ function serve(): void {
         connectionsCheckingInterval: checkMs,
         keepAliveTimeout: 0, // tick() does it, without a timer that each request would set anew
         maxHeaderSize,
-      }, thread.receive);
+      }, thread.accept);
       server.maxHeadersCount = 0; // node would silently drop what comes after the thousandth
       Object.assign(server, { httpAllowHalfOpen: true }); // answer a client that has ended its side, as `nc -N` does
       server.on('connection', thread.admit);
       server.on('connect', (_request, socket) => thread.refuse(socket, 501));
-      server.on('checkExpectation', thread.receive);
+      server.on('checkExpectation', thread.accept);
       server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
         const codes: Record<string, number> = {
           ERR_HTTP_REQUEST_TIMEOUT: 408,
@@ -586,9 +632,15 @@ function serve(): void {
       return server;
     },
 
-    admit(socket: Socket): void {
-      connections.set(socket, { latest: undefined, turn, requests: 0, idleTicks: 0, hears: 'all' });
+    meet(socket: Socket): Connection {
+      const connection: Connection = { latest: undefined, turn, requests: 0, idleTicks: 0, hears: 'all' };
+      connections.set(socket, connection);
       socket.on('close', () => connections.delete(socket));
+      return connection;
+    },
+
+    admit(socket: Socket): void {
+      thread.meet(socket);
       socket.on('error', () => {}); // node does this, too, but forgets a socket that has asked to CONNECT
       if (connections.size <= data.maxConnections) return;
       thread.log(`${thread.peer(socket)} refused: ${data.maxConnections} connections are open`);
@@ -617,7 +669,7 @@ function serve(): void {
         if (lacksFamily && others.length + servers.length > 0) return thread.listen(others, boundPort);
         if (data.port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
           servers.pop()?.close(); // the port that was free at one address is taken at the other: try another port
-          return thread.start();
+          return thread.listenAnywhere();
         }
         thread.fail(error);
       });
@@ -730,6 +782,10 @@ function serve(): void {
       thread.log('closes');
     },
 
+    unmount(): void {
+      isUnmounted = true;
+    },
+
     // ── The log ──
 
     /** Not by way of process.stderr, which is the host's: it would have to yield first. */
@@ -784,18 +840,17 @@ function serve(): void {
   const postOnly = thread.answer(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const tooLarge = thread.answer(413, { error: 'Content Too Large' }, 'Connection', 'close');
   const expectationFailed = thread.answer(417, { error: 'Expectation Failed' });
+  const manyFields = thread.answer(431, { error: 'Request Header Fields Too Large' }, 'Connection', 'close');
   const internalError = thread.answer(500, { error: 'Internal server error' });
   const notImplemented = thread.answer(501, { error: 'Upgrade is not supported' }, 'Connection', 'close');
   const queueFull = thread.answer(503, { error: 'Command queue is full, try again later' });
+  const closed = thread.answer(503, { error: 'The server is closed' });
 
   const nowhere = new net.BlockList(); // addresses that a browser takes for this machine without saying so
   nowhere.addSubnet('0.0.0.0', 8);
   nowhere.addAddress('::', 'ipv6');
 
-  setInterval(thread.tick, 250);
-  process.on('uncaughtException', thread.fail);
-  parent.on('message', thread.close); // the host has nothing else to say
-  thread.start();
+  return thread;
 }
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
@@ -837,7 +892,9 @@ export interface WebApiServerOptions {
 }
 
 // Those that launch() passes on as they are.
-const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
+const WEB_API_OPTIONS: readonly (keyof NonNullable<LaunchConfig['webApiOptions']>)[] = [
+  'socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections',
+];
 
 /** Where a server listens. */
 export interface WebApiAddress {
@@ -855,8 +912,8 @@ export class EmptyError extends Error {
 }
 
 /**
- * The web API of a running system. The server lives in a thread of its own: it answers, and takes commands, whatever
- * the thread that made it is doing.
+ * The web API of a running system. Unless it is mounted (see `handler`), the server lives in a thread of its own: it
+ * answers, and takes commands, whatever the thread that made it is doing.
  *
  * A command that was answered `ok` is delivered once and in order.
  *
@@ -869,8 +926,9 @@ export class WebApiServer {
   readonly #memory: Int32Array;
   readonly #data: ThreadData;
 
-  #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
+  #state: 'idle' | 'starting' | 'running' | 'mounted' | 'closed' = 'idle';
   #worker: Worker | null = null;
+  #mounted: Service | null = null;
   #closed: Promise<void> | null = null;
   #restarts = 0; // since a thread was steady
   #restartTimer: NodeJS.Timeout | undefined;
@@ -883,6 +941,7 @@ export class WebApiServer {
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
+    checkRuntime('WebApiServer');
     checkOptions('WebApiServer', options, ['systemStatus', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS]);
     const {
       systemStatus, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token,
@@ -906,6 +965,7 @@ export class WebApiServer {
       commands: COMMANDS,
       maxQueueSize,
       maxConnections,
+      questionMs: QUESTION_MS,
       host,
       port,
       socketPath: resolveSocketPath(options.socketPath, host, port),
@@ -924,14 +984,11 @@ export class WebApiServer {
    *
    * @returns The address that clients can use, with the port that was picked if `port` is 0. (A `close()` during the
    *   start resolves the promise, too.)
-   * @throws {Error} If the server was started before or was closed, or cannot listen (`code` is node's: EADDRINUSE,
+   * @throws {Error} If the server was started, mounted or closed before, or cannot listen (`code` is node's: EADDRINUSE,
    *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …); in the latter case it may be tried again.
    */
   async runInBackground(): Promise<WebApiAddress> {
-    if (this.#state === 'closed') throw new Error('Cannot run the server: it was closed');
-    if (this.#state !== 'idle') throw new Error('Cannot run the server: it runs already');
-    this.#publish();
-    this.#state = 'starting';
+    this.#leaveIdle('starting');
     try {
       await this.#startThread();
     } catch (error) {
@@ -941,6 +998,21 @@ export class WebApiServer {
     const { host: boundHost, port, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost; // one of all addresses
     return socketPath === undefined ? { host, port } : { host, port, socketPath };
+  }
+
+  /**
+   * For a host that has an HTTP server already, in place of `runInBackground()`: a listener for node:http (HTTP/1.1),
+   * and for the frameworks that are built on it. It has the same routes, checks and queue, but no thread: it answers
+   * when this thread has a turn of its event loop. The routes are looked for in `request.url`; every other path gets a
+   * 404. Connections and the limits on them are the host's (its `maxHeadersCount` must not be below node's default, or
+   * a field may be dropped before it is checked). Of the options, `host` is but a name by which clients may ask, and
+   * `port`, `socketPath` and `maxConnections` mean nothing. After `close()` it answers 503.
+   *
+   * @throws {Error} If the server runs in the background, or was closed before it was mounted.
+   */
+  get handler(): (request: IncomingMessage, response: ServerResponse) => void {
+    this.#mounted ??= this.#mount();
+    return this.#mounted.handle;
   }
 
   /** True if commands wait. Never blocks, and may be called in the tightest of loops. */
@@ -973,7 +1045,7 @@ export class WebApiServer {
 
   /**
    * Waits for the next command without using the CPU, and takes it off the queue; for a host that sleeps while it is
-   * paused. Keeps the process alive meanwhile.
+   * paused. Keeps the process alive meanwhile, unless the server is mounted.
    *
    * @param options.signal Ends the wait: the promise rejects with the signal's reason, and no command is lost.
    * @throws {EmptyError} If no command waits and the server is closed.
@@ -991,9 +1063,10 @@ export class WebApiServer {
 
   /**
    * Stops serving: no new connections, requests under way are answered, and what is still open after a second is cut.
-   * Commands accepted before stay receivable. Calling it again is fine.
+   * Commands accepted before stay receivable. Calling it again is fine. A mounted server leaves connections alone, and
+   * answers 503 from now on.
    *
-   * @returns A promise that resolves when the port is free and the thread is gone.
+   * @returns A promise that resolves when the port is free and the thread is gone, if there was one.
    */
   close(): Promise<void> {
     this.#closed ??= this.#stopThread();
@@ -1089,20 +1162,30 @@ export class WebApiServer {
     this.#answer(calls);
   }
 
-  // ── The thread ──
+  // ── Serving ──
+
+  /** @throws {Error} If the server was started, mounted or closed before. */
+  #leaveIdle(state: 'starting' | 'mounted'): void {
+    const reasons = { starting: 'runs already', running: 'runs already', mounted: 'is mounted', closed: 'was closed' };
+    const verb = state === 'mounted' ? 'mount' : 'run';
+    if (this.#state !== 'idle') throw new Error(`Cannot ${verb} the server: it ${reasons[this.#state]}`);
+    this.#publish();
+    this.#state = state;
+  }
+
+  #mount(): Service {
+    this.#leaveIdle('mounted');
+    // The host answers a question in the turn of the event loop that asks it: there is nothing to give up on.
+    return serve({ ...this.#data, questionMs: Infinity, socketPath: undefined }, {
+      postMessage: (message: ThreadMessage) => {
+        if (message === null) this.#onRing();
+      },
+    });
+  }
 
   /** Resolves when the thread listens; rejects with the reason when it is gone without that. */
   async #startThread(): Promise<void> {
-    const worker = new Worker(`(${serve})()`, {
-      eval: true,
-      workerData: this.#data,
-      name: 'runtime-control',
-      execArgv: [], // the host's own --import and --require are not for this thread
-      env: {},
-      stdout: true, // else node opens the host's own streams for it, which takes time;
-      stderr: true, // but the thread prints nothing, and what node may warn it of is lost
-      resourceLimits: HEAP_LIMITS,
-    });
+    const worker = this.#createThread();
     this.#worker = worker;
     await new Promise<void>((resolve, reject) => {
       let listeningSince = Infinity;
@@ -1115,12 +1198,15 @@ export class WebApiServer {
           return resolve();
         }
         if ('failed' in message) {
-          const { message: text, code } = message.failed;
-          reason = Object.assign(new Error(`Cannot serve at ${this.#place()}: ${text}`), { code });
+          reason = this.#failure(message.failed.message, message.failed.code);
         }
         worker.terminate();
       });
-      worker.on('error', (error: Error) => (reason = error));
+      worker.on('error', (error: NodeJS.ErrnoException) => {
+        const isChanged = error.name === 'ReferenceError' || error.name === 'SyntaxError';
+        const hint = isChanged ? 'its thread runs the source text of serve(), which was changed' : 'its thread failed';
+        reason = this.#failure(`${hint}: ${describeError(error)}`, error.code);
+      });
       worker.on('exit', () => {
         this.#worker = null;
         // It may have rung in vain, or have put in a command and not counted the call.
@@ -1134,6 +1220,37 @@ export class WebApiServer {
       });
       this.#keepAlive(); // now: a listener for messages keeps the process alive
     });
+  }
+
+  /** @throws {Error} If there may be no threads. */
+  #createThread(): Worker {
+    const source = `
+      const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
+      const service = (${serve})(workerData, parentPort);
+      process.on('uncaughtException', service.fail);
+      parentPort.on('message', service.close); // the host has nothing else to say
+      service.start();
+    `;
+    try {
+      return new Worker(source, {
+        eval: true,
+        workerData: this.#data,
+        name: 'runtime-control',
+        execArgv: [], // the host's own --import and --require are not for this thread
+        env: {},
+        stdout: true, // else node opens the host's own streams for it, which takes time;
+        stderr: true, // but the thread prints nothing, and what node may warn it of is lost
+        resourceLimits: HEAP_LIMITS,
+      });
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      const hint = code === 'ERR_ACCESS_DENIED' ? 'a thread needs --allow-worker' : 'no thread can be started';
+      throw this.#failure(`${hint}: ${describeError(error)}`, code);
+    }
+  }
+
+  #failure(reason: string, code: string | undefined): Error {
+    return Object.assign(new Error(`Cannot serve at ${this.#place()}: ${reason}`), { code });
   }
 
   #onListening({ port, isPublic, socketId }: Listening): void {
@@ -1176,6 +1293,7 @@ export class WebApiServer {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(grace);
     }
+    this.#mounted?.unmount();
     this.#removeSocket();
     this.#alarm.emit('ring'); // for those who sleep though there never was a thread
   }
@@ -1195,10 +1313,22 @@ export class WebApiServer {
 
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What came of a request: the status or result, or why there is none; `answered` tells a refusal from silence. */
+/** What came of a request. */
 export type WebApiReply =
-  | { readonly ok: true; readonly value: string }
-  | { readonly ok: false; readonly error: string; readonly answered: boolean };
+  | {
+    /** It was answered with 200. */
+    readonly ok: true;
+    /** The name of the status, or the result of a command. */
+    readonly value: string;
+  }
+  | {
+    /** It was refused, or not answered. */
+    readonly ok: false;
+    /** Why, in a line. */
+    readonly error: string;
+    /** Whether a control server has refused it; if not, there was none, or none in time. */
+    readonly answered: boolean;
+  };
 
 /** How a client behaves. */
 export interface WebApiClientOptions {
@@ -1223,9 +1353,9 @@ export interface WaitOptions {
 /**
  * Controls a system from outside. A request that fails is not an exception: the status is then `OFFLINE` and the
  * result of a command `null`; `request()` also tells why. Connections are kept for the next request, but do not keep
- * the process alive.
+ * the process alive. The host is `localhost` and the port 8391 unless told otherwise.
  *
- * @throws {TypeError} If an argument has the wrong type.
+ * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an argument is out of range.
  */
 export class WebApiClient {
@@ -1234,11 +1364,11 @@ export class WebApiClient {
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
-  readonly #http: typeof import('node:http') = process.getBuiltinModule('node:http'); // not loaded by mere hosts
-  // An idle connection is dropped long before the server does it: a request should not meet a closing one.
-  readonly #agent: Agent = new this.#http.Agent({ keepAlive: true, timeout: 4000 });
+  readonly #http: typeof import('node:http');
+  readonly #agent: Agent;
 
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
+    checkRuntime('WebApiClient');
     checkType('host', host, 'string');
     checkInteger('port', port, 1, 65535);
     checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath']);
@@ -1250,6 +1380,9 @@ export class WebApiClient {
     this.baseUrl = socketPath === undefined ? `http://${authorityOf(host, port)}` : `unix:${socketPath}`;
     this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
     this.#timeoutMs = timeout;
+    this.#http = process.getBuiltinModule('node:http'); // takes time to load, and mere hosts do not need it
+    // An idle connection is dropped long before the server does it: a request should not meet a closing one.
+    this.#agent = new this.#http.Agent({ keepAlive: true, timeout: 4000 });
   }
 
   /**
@@ -1261,22 +1394,22 @@ export class WebApiClient {
     return (await this.#readStatus(signal)) ?? SystemStatus.OFFLINE;
   }
 
-  /** Asks the system to pause. Resolves with the result message, or `null` if the request failed. */
+  /** Asks the system to pause. Resolves with the result, `'ok'`, or with `null` if the request failed. */
   pause(): Promise<string | null> {
     return this.#send('pause');
   }
 
-  /** Asks the system to resume; result as with `pause()`. */
+  /** Asks the system to resume. Resolves with the result, `'ok'`, or with `null` if the request failed. */
   resume(): Promise<string | null> {
     return this.#send('resume');
   }
 
-  /** Asks the system to save its state; result as with `pause()`. */
+  /** Asks the system to save its state. Resolves with the result, `'ok'`, or with `null` if the request failed. */
   saveState(): Promise<string | null> {
     return this.#send('save-state');
   }
 
-  /** Asks the system to shut down; result as with `pause()`. */
+  /** Asks the system to shut down. Resolves with the result, `'ok'`, or with `null` if the request failed. */
   shutdown(): Promise<string | null> {
     return this.#send('shutdown');
   }
@@ -1321,9 +1454,8 @@ export class WebApiClient {
    * @throws {RangeError} If the timeout is out of range.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
-    if (!Object.values(SystemStatus).includes(status)) {
-      throw new TypeError(`status must be a SystemStatus, got ${inspect(status)}`);
-    }
+    const awaited = Object.values(SystemStatus).find((one) => one.statusName === status?.statusName);
+    if (awaited === undefined) throw new TypeError(`status must be a SystemStatus, got ${inspect(status)}`);
     checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
     const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
@@ -1336,7 +1468,7 @@ export class WebApiClient {
       const current = await this.#readStatus(end);
       end.throwIfAborted(); // a request that is cut short reads as OFFLINE
       if (current !== null && current !== last) onStatus?.(current);
-      if (current === status) return;
+      if (current === awaited) return;
       last = current;
       await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
     }
@@ -1430,7 +1562,9 @@ export interface LaunchConfig {
   /** How many commands may wait, from 1 to 65536, default 16. */
   webApiCommandQueueSize?: number | undefined;
   /** Further options of the server. */
-  webApiOptions?: Pick<WebApiServerOptions, (typeof WEB_API_OPTIONS)[number]> | undefined;
+  webApiOptions?:
+    | Pick<WebApiServerOptions, 'socketPath' | 'token' | 'allowedHosts' | 'allowedOrigins' | 'maxConnections'>
+    | undefined;
 }
 
 /**
@@ -1598,10 +1732,16 @@ function warn(message: string): void {
   process.emitWarning(message, 'ControlWarning');
 }
 
-/** In a line: node's connection errors may have a code and no message. */
+/** In a line: node's connection errors may have a code and no message. Under jest, not all are instances of Error. */
 function describeError(error: unknown): string {
-  if (!(error instanceof Error)) return inspect(error);
-  return error.message || (error as NodeJS.ErrnoException).code || error.name;
+  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>;
+  return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
+}
+
+/** Says what is missing in place of failing somewhere. */
+function checkRuntime(owner: string): void {
+  if (typeof process.getBuiltinModule === 'function') return;
+  throw new Error(`${owner} needs Node 20.19 or newer, or a recent Deno or Bun; this is ${process.version}`);
 }
 
 function checkInteger(name: string, value: unknown, least: number, most: number): void {
