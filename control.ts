@@ -27,7 +27,7 @@
 //
 // The file reads in the order in which a command travels: the shared memory, the server thread, WebApiServer (the
 // host's side of both), WebApiClient (the far end), launch (a host loop). It imports node's built-ins alone and does
-// nothing when it is imported. Node 20.19 and newer.
+// nothing when it is imported. Node 20.19 and newer, Deno, Bun.
 
 import { EventEmitter, once } from 'node:events';
 import { lstatSync, unlinkSync } from 'node:fs';
@@ -206,12 +206,13 @@ interface Answer {
   ends: boolean; // the connection
 }
 
-/** What serve() returns, for the thread or for a host that mounts it. */
+/** What serve() returns. */
 interface Service {
+  // For a thread:
   start(): void;
   fail(error: NodeJS.ErrnoException): void;
   close(): void;
-
+  // For a host that mounts it:
   handle(request: IncomingMessage, response: ServerResponse): void;
   unmount(): void;
 }
@@ -597,11 +598,6 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
     // ── Start and end ──
 
     start(): void {
-      setInterval(thread.tick, 250);
-      thread.listenAnywhere();
-    },
-
-    listenAnywhere(): void {
       if (socketPath !== undefined) return thread.listenOnSocket(socketPath);
       // node's listen('localhost') takes the first address alone, and a client may try the other.
       thread.listen(data.host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [data.host], data.port);
@@ -669,7 +665,7 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
         if (lacksFamily && others.length + servers.length > 0) return thread.listen(others, boundPort);
         if (data.port === 0 && servers.length > 0 && error.code === 'EADDRINUSE') {
           servers.pop()?.close(); // the port that was free at one address is taken at the other: try another port
-          return thread.listenAnywhere();
+          return thread.start();
         }
         thread.fail(error);
       });
@@ -749,6 +745,7 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
     reportListening(port: number): void {
       const addresses = servers.map((server) => server.address() as AddressInfo | string);
       const isPublic = addresses.some((one) => typeof one !== 'string' && !/^(::ffff:)?127\.|^::1$/.test(one.address));
+      setInterval(thread.tick, 250);
       thread.log(`listens at ${socketPath ?? thread.authorityOf(data.host, port)}`);
       parent.postMessage({ listening: { port, isPublic, socketId } } satisfies ThreadMessage);
     },
