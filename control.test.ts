@@ -1351,6 +1351,14 @@ describe('handler', { timeout: 30_000 }, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
+  it('answers what came before a request with too many fields', async (t) => {
+    const { server, port } = await mount(t);
+    const post = bytesOf(POST, HOST, 'Content-Length: 2') + '{}';
+    const bytes = post + bytesOf(GET, HOST) + bytesOf(GET, HOST, ...MANY_FIELDS) + bytesOf(POST, HOST);
+    assert.deepEqual(outcomesIn(await converse(port, [bytes], 3)), ['ok', 'active', '431']);
+    assert.deepEqual(takeAll(server), ['pause']);
+  });
+
   it('lets the host be faster with an answer', async (t) => {
     const host = await runHost(t, `
       import { createServer } from 'node:http';

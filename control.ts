@@ -352,7 +352,7 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
       if (socket.destroyed || response.headersSent) return;
       const connection = connections.get(socket) ?? thread.meet(socket);
       if (connection.hears !== 'all') return;
-      if (rawHeaders.length >= 2 * maxForeignFields) return thread.send(response, manyFields);
+      if (rawHeaders.length >= 2 * maxForeignFields) return thread.endWith(manyFields, response, connection);
       thread.receive(request, response, connection);
     },
 
@@ -360,7 +360,7 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
     receive(request: IncomingMessage, response: ServerResponse, connection: Connection): void {
       const fields = thread.readFields(request.rawHeaders);
       const size = fields['transfer-encoding'] === undefined ? Number(fields['content-length'] ?? 0) : NaN;
-      if (size > maxBodySize) return thread.refuseBody(connection, response);
+      if (size > maxBodySize) return thread.endWith(tooLarge, response, connection);
       const isFirst = response.socket !== null; // of the pipelined requests that have no answer yet
       const isRead = request.readableEnded; // by the host that has passed it on
       if (isRead || (isFirst && size === 0)) return thread.route(request, response, fields);
@@ -368,7 +368,7 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
       let received = 0;
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
-        if (received > maxBodySize) thread.refuseBody(connection, response);
+        if (received > maxBodySize) thread.endWith(tooLarge, response, connection);
       });
       request.on('end', () => {
         const isWhole = request.complete && received <= maxBodySize;
@@ -377,10 +377,11 @@ function serve(data: ThreadData, parent: Pick<MessagePort, 'postMessage'>): Serv
       request.resume(); // the host may have paused it
     },
 
-    refuseBody(connection: Connection, response: ServerResponse): void {
+    /** Refuses a request that is too large, and with it whatever its connection brings after it. */
+    endWith(answer: Answer, response: ServerResponse, connection: Connection): void {
       connection.hears = 'arrived';
       setImmediate(() => { // the requests before it have their turn first
-        if (connection.hears !== 'none') thread.send(response, tooLarge);
+        if (connection.hears !== 'none') thread.send(response, answer);
       });
     },
 
