@@ -26,7 +26,7 @@ Runs control.ts in other runtimes, bundlers, test runners, processes and compile
 words: only in the cells that have them all in "group: name". Installs tools from the npm registry for that: 2 GB in a
 temporary folder. Takes about four minutes.
 
-  --in FOLDER  install the tools in that folder, which must be new, and leave them there for the next time
+  --in FOLDER  install the tools in that folder, new or of an earlier run, and leave them there for the next one
   --json       print the results as JSON: group, name, passes, reason
   -h, --help   show this
   --version    show the version
