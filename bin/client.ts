@@ -2,9 +2,8 @@
 // control-client: one command and an exit code, for scripts.
 
 import { SystemStatus } from '../control.ts';
-import {
-  ADDRESS_OPTIONS, clientFor, EXIT, follow, parseOptions, parseSeconds, run, TARGETS, UsageError,
-} from './cli.ts';
+import { follow, TARGETS } from './shared/follow.ts';
+import { ADDRESS_OPTIONS, clientFor, EXIT, parseOptions, parseSeconds, run, UsageError } from './shared/options.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 
 const HELP = `

@@ -3,7 +3,8 @@
 
 import { createInterface } from 'node:readline';
 import { SystemStatus } from '../control.ts';
-import { ADDRESS_OPTIONS, EXIT, TARGETS, clientFor, follow, parseOptions, run } from './cli.ts';
+import { TARGETS, follow } from './shared/follow.ts';
+import { ADDRESS_OPTIONS, EXIT, clientFor, parseOptions, run } from './shared/options.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Interface } from 'node:readline';
 

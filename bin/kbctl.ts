@@ -3,7 +3,6 @@
 
 import { once } from 'node:events';
 import { resolve } from 'node:path';
-import { ADDRESS_OPTIONS, clientFor, EXIT, follow, parseOptions, run, TARGETS } from './cli.ts';
 import { listenEvdev } from './kbctl/evdev.ts';
 import { parseBindings } from './kbctl/keys.ts';
 import { CannotListen, chooseBackends, isWayland } from './kbctl/listener.ts';
@@ -11,6 +10,8 @@ import { listenMacos } from './kbctl/macos.ts';
 import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
+import { follow, TARGETS } from './shared/follow.ts';
+import { ADDRESS_OPTIONS, clientFor, EXIT, parseOptions, run } from './shared/options.ts';
 import type { ControlCommand, SystemStatus, WebApiClient, WebApiReply } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';

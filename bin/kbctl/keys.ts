@@ -1,6 +1,6 @@
 // Key combinations: how they are written, what each platform calls its keys, and when one of them is pressed.
 
-import { UsageError } from '../cli.ts';
+import { UsageError } from '../shared/options.ts';
 
 // ───── Keys: a row here adds one ─────────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,6 @@
 // What a listener is: it takes bindings and reports presses, or says why it cannot. And which to try on which system.
 
-import { UsageError } from '../cli.ts';
+import { UsageError } from '../shared/options.ts';
 import type { Action, Binding } from './keys.ts';
 
 /**

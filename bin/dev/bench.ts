@@ -15,8 +15,8 @@ import { availableParallelism, cpus } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
-import { EXIT, parseInteger, parseOptions, run } from './bin/cli.ts';
-import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer } from './control.ts';
+import { EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
+import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { OutgoingHttpHeaders, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -339,7 +339,7 @@ const calls: Measurement = {
 
 // ───── Footprint ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-const MODULE = new URL('../dist/control.js', import.meta.url); // as seen from .bench
+const MODULE = new URL('../dist/control.js', import.meta.url); // as seen from .dev
 
 const PROGRAMS = [
   { name: 'no server', specifier: 'node:process', program: 'tell({ port: 0 });' },

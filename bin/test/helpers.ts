@@ -5,8 +5,8 @@ import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, WebApiClient, WebApiServer, launch } from '../control.ts';
-import type { System, WebApiServerOptions } from '../control.ts';
+import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
+import type { System, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 

@@ -14,9 +14,9 @@ import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promis
 import { createServer } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
-import { EXIT, UsageError, parseOptions, parseText, run } from './cli.ts';
-import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
-import type { ControlCommand } from '../control.ts';
+import { EXIT, UsageError, parseOptions, parseText, run } from '../shared/options.ts';
+import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
+import type { ControlCommand } from '../../control.ts';
 import type { AddressInfo } from 'node:net';
 
 const HELP = `

@@ -10,10 +10,10 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { SystemStatus, WebApiClient } from '../control.ts';
-import { lacks, makeFolder, start, startProgram, startServer, until } from './testing.ts';
-import type { ControlCommand, WebApiServer, WebApiServerOptions } from '../control.ts';
-import type { Running } from './testing.ts';
+import { SystemStatus, WebApiClient } from '../../control.ts';
+import { lacks, makeFolder, start, startProgram, startServer, until } from './helpers.ts';
+import type { ControlCommand, WebApiServer, WebApiServerOptions } from '../../control.ts';
+import type { Running } from './helpers.ts';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 

@@ -7,18 +7,18 @@ import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createContext, runInContext } from 'node:vm';
-import { SystemStatus, VERSION } from '../control.ts';
-import { listenEvdev } from './kbctl/evdev.ts';
-import { parseBindings } from './kbctl/keys.ts';
-import { chooseBackends } from './kbctl/listener.ts';
-import { SCRIPT, macosCommand } from './kbctl/macos.ts';
-import { SOURCE, windowsCommand } from './kbctl/windows.ts';
+import { SystemStatus, VERSION } from '../../control.ts';
+import { listenEvdev } from '../kbctl/evdev.ts';
+import { parseBindings } from '../kbctl/keys.ts';
+import { chooseBackends } from '../kbctl/listener.ts';
+import { SCRIPT, macosCommand } from '../kbctl/macos.ts';
+import { SOURCE, windowsCommand } from '../kbctl/windows.ts';
 import {
   lacks, lacksScript, lacksSockets, makeFolder, makePipe, makeSocketPath, NO_TOKEN, runProgram, start, startProgram,
   startServer, startSystem, TOKEN, until, WRONG_ACCESS,
-} from './testing.ts';
-import type { WebApiServerOptions } from '../control.ts';
-import type { Ended, Running } from './testing.ts';
+} from './helpers.ts';
+import type { WebApiServerOptions } from '../../control.ts';
+import type { Ended, Running } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
+import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import {
   lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start, startServer, startSystem, TOKEN, WRONG_ACCESS,
-} from './testing.ts';
-import type { Running } from './testing.ts';
+} from './helpers.ts';
+import type { Running } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const CTRL_C = '\x03';

@@ -3,10 +3,10 @@ import { createServer } from 'node:net';
 import { relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, VERSION } from '../control.ts';
+import { SystemStatus, VERSION } from '../../control.ts';
 import {
   lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startServer, startSystem, TOKEN, WRONG_ACCESS,
-} from './testing.ts';
+} from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 

@@ -6,15 +6,15 @@ import { createServer } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus, VERSION, WebApiClient } from '../control.ts';
-import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from './demo/cartpole.ts';
-import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
+import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
+import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from '../demo/cartpole.ts';
+import { Checkpoints, latestIn, readCheckpoint } from '../demo/checkpoints.ts';
 import {
   lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
   WRONG_ACCESS,
-} from './testing.ts';
-import type { Snapshot } from './demo/cartpole.ts';
-import type { Ended, Running } from './testing.ts';
+} from './helpers.ts';
+import type { Snapshot } from '../demo/cartpole.ts';
+import type { Ended, Running } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
