@@ -11,13 +11,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { EXIT, UsageError, parseOptions, parseText, run } from '../shared/options.ts';
+import { freePort } from '../test/helpers.ts';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import type { ControlCommand } from '../../control.ts';
-import type { AddressInfo } from 'node:net';
 
 const HELP = `
 Usage: npm run matrix -- [options] [words …]
@@ -602,7 +601,7 @@ async function runCell(cell: Cell, root: string, name: string): Promise<Outcome>
 
   const path = [join(tools, 'node_modules', '.bin'), process.env['PATH']];
   if (cell.node !== undefined) path.unshift(join(root, 'node', 'node_modules', `node-${cell.node}`, 'bin'));
-  const port = await freePort();
+  const port = await freePort('localhost');
   const env = {
     ...process.env, PATH: path.join(delimiter), PORT: String(port), CI: '1', NO_COLOR: '1',
     TMPDIR: join(root, 'tmp'), XDG_CACHE_HOME: join(root, 'tmp'), // what jest and Deno keep ends with the folder
@@ -694,14 +693,6 @@ function failureOf(command: string, code: number | null, output: string): string
   const telling = /^\W*\w*Error\b|^(Cannot|While) |\bneeds\b|^npm error (?!code|errno|syscall)/;
   const reason = lines.find((line) => telling.test(line)) ?? lines.at(-1);
   return `${command} ends with ${code ?? 'a signal'}: ${reason ?? 'it says nothing'}`;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, 'localhost');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  return port;
 }
 
 // ───── What they print ───────────────────────────────────────────────────────────────────────────────────────────

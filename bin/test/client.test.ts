@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../control.ts';
 import {
-  lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startServer, startSystem, TOKEN, WRONG_ACCESS,
+  freePort, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startServer, startSystem, TOKEN, WRONG_ACCESS,
 } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -236,13 +236,4 @@ describe('control-client with a Unix socket or a token', { concurrency: 4, skip:
 
 function client(t: TestContext, port: number, ...args: string[]): ReturnType<typeof runProgram> {
   return runProgram(t, 'client', ['--port', String(port), ...args]);
-}
-
-/** A port at which nothing listens now. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, 'localhost');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

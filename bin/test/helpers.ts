@@ -1,13 +1,16 @@
 // What the tests of the programs share.
 
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { System, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
+import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
 export interface Ended {
@@ -101,6 +104,16 @@ export async function startServer(
   const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, ...options });
   t.after(() => server.close());
   return { server, port: (await server.runInBackground()).port };
+}
+
+/** A port where nothing listens, for a server that starts later. */
+export async function freePort(host: string = '127.0.0.1'): Promise<number> {
+  const server = createServer().listen(0, host);
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
 }
 
 /** A new folder, removed at the end of the test. */
