@@ -21,9 +21,7 @@
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
-//   POST /api/resume       likewise
-//   POST /api/shutdown     likewise
-//   POST /api/save-state   likewise
+//        /api/resume, /api/shutdown, /api/save-state: likewise
 //
 // The file reads in the order in which a command travels: shared memory, policy, server thread, WebApiServer (the
 // host's side), WebApiClient, and launch (a ready-made host loop). "Host" is the program that is controlled. The file
@@ -61,7 +59,6 @@ const MAX_WARNINGS = 20; // distinct ones per server
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
-const MAX_TIMEOUT_MS = 2 ** 31 - 1; // the limit of setTimeout()
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,10 +140,11 @@ const CELL = {
   RING: 32,
 } as const;
 
-// The server thread runs linkToHost(), prepareResponse(), createPolicy() and serve(). It gets them as source text, not as
-// a file: a bundle is one file, and a thread started from it would run the host a second time. Hence three rules:
+// The server thread runs four functions: linkToHost(), prepareResponse(), createPolicy() and serve(). It gets them as
+// source text, not as a file: a bundle is one file, and a thread started from it would run the host a second time.
+// Hence three rules for these functions:
 //
-// - These functions use nothing but their arguments and globals.
+// - They use nothing but their arguments and globals.
 // - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks. Methods of object
 //   literals take their place.
 // - They contain no syntax that older compile targets turn into helper calls: async functions, object spread, class
@@ -255,8 +253,6 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
   };
   return link;
 }
-
-// ───── Responses ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** A response that is ready to be sent. */
 interface PreparedResponse {
@@ -377,7 +373,7 @@ type ThreadMessage =
   | { type: 'failed'; message: string; code: string | undefined };
 
 interface Connection {
-  latest: ServerResponse | undefined; // to the request routed last, unless it is already on its way
+  latest?: ServerResponse | undefined; // to the request routed last, unless it is already on its way
   pending: number; // requests without a response
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after a request that was malformed, too slow or too large
@@ -538,7 +534,7 @@ function serve(
     // ── Connections ──
 
     onConnection(socket: Socket): void {
-      connections.set(socket, { latest: undefined, pending: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
+      connections.set(socket, { pending: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
       socket.on('close', () => connections.delete(socket));
       socket.on('error', () => {}); // after CONNECT, node no longer handles it
       if (connections.size > maxConnections) socket.destroy();
@@ -726,7 +722,7 @@ export interface WebApiAddress {
   socketPath?: string | undefined;
 }
 
-/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if it stays empty because of `close()`. */
+/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if it is empty and the server closed. */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
@@ -796,10 +792,10 @@ export class WebApiServer {
   /**
    * Starts the server. Its thread starts at once, even if the host neither awaits the promise nor yields again; but
    * then a failure becomes an unhandled rejection. A listening server does not keep the process alive. If its thread
-   * dies, a new one takes over, with the same address and queue, when the host's event loop next turns.
+   * dies, a new one takes over, with the same address and queue, when the host's event loop next turns. A `close()`
+   * during the start resolves the promise.
    *
-   * @returns The address for clients, with the port that was picked if `port` is 0. Also resolves if `close()` is called
-   *   during the start.
+   * @returns The address for clients, with the actual port if `port` is 0.
    * @throws {Error} If the server was started or closed before, or cannot listen (`code` is node's: EADDRINUSE,
    *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …). In the latter case it can be started again.
    */
@@ -821,7 +817,7 @@ export class WebApiServer {
 
   /** Returns true if the queue holds commands. Never blocks, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
-    // A plain read, because Atomics.load() takes longer than all the rest. If it is late, the next poll sees the change.
+    // A plain read, because Atomics.load() takes longer than all the rest. If it is stale, the next poll is not.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
       this.#publish();
       return false;
@@ -946,10 +942,10 @@ export class WebApiServer {
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first: whatever comes from now on notifies again
     this.#wakeUps.emit('wake-up');
-    setImmediate(() => this.#answerSampleRequest()); // after the sleepers: the sample shows the effect of their commands
+    setImmediate(() => this.#sampleIfRequested()); // after the sleepers, so that it shows the effect of their commands
   }
 
-  #answerSampleRequest(): void {
+  #sampleIfRequested(): void {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     const requested = Atomics.load(this.#memory, CELL.REQUESTED);
     if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
@@ -982,8 +978,9 @@ export class WebApiServer {
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#wakeUps.emit('wake-up');
+        const error = new Error(`Cannot serve at ${this.#where()}: ${failure.message}`);
         if (this.#state === 'closed') resolve();
-        else reject(this.#cannotServe(failure.message, failure.code));
+        else reject(Object.assign(error, { code: failure.code }));
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
         if (listeningSince !== Infinity) this.#restartLater(failure.message);
       });
@@ -1003,23 +1000,15 @@ export class WebApiServer {
       parentPort.on('message', server.close); // the host sends nothing else
       server.start();
     `;
-    try {
-      return new Worker(source, {
-        eval: true,
-        workerData: this.#data,
-        name: 'runtime-control',
-        execArgv: [], // not the host's --import and --require
-        env: {},
-        stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-        resourceLimits: HEAP_LIMITS,
-      });
-    } catch (error) {
-      throw this.#cannotServe(describeError(error), (error as NodeJS.ErrnoException).code);
-    }
-  }
-
-  #cannotServe(reason: string, code: string | undefined): Error {
-    return Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
+    return new Worker(source, {
+      eval: true,
+      workerData: this.#data,
+      name: 'runtime-control',
+      execArgv: [], // not the host's --import and --require
+      env: {},
+      stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
+      resourceLimits: HEAP_LIMITS,
+    });
   }
 
   #onListening(port: number, isPublic: boolean): void {
@@ -1028,17 +1017,19 @@ export class WebApiServer {
     this.#state = 'running';
     this.#keepAlive();
     if (!isPublic) return;
-    const who = this.#data.token === undefined ? 'anyone who can connect' : 'anyone who can connect and knows the token';
+    const who = `anyone who can connect${this.#data.token === undefined ? '' : ' and knows the token'}`;
     warn(`The web API at ${this.#where()} accepts connections from other machines: ${who} controls this program`);
   }
 
   /** Restarts the thread after a delay, which grows until a thread is healthy. */
   #restartLater(reason: string): void {
     if (this.#state !== 'running') return;
-    if (this.#restarts === 0) this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`);
+    const warning = `The web API at ${this.#where()} stopped and will be restarted: ${reason}`;
+    if (this.#restarts === 0) this.#warnOnce(warning);
     const delayMs = Math.min(100 * 2 ** this.#restarts, MAX_RESTART_DELAY_MS);
     this.#restarts += 1;
-    this.#restartTimer = setTimeout(() => this.#startThread().catch(({ message }) => this.#restartLater(message)), delayMs);
+    const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
+    this.#restartTimer = setTimeout(restart, delayMs);
     this.#keepAlive();
   }
 
@@ -1093,8 +1084,8 @@ export interface WaitOptions {
 }
 
 /**
- * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE` and the result of a command
- * `null`; `request()` also returns the reason. Each request opens a connection of its own and is sent once.
+ * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE`, the result of a command
+ * `null`, and `request()` returns the reason. Each request opens its own connection and is sent once.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an argument is out of range.
@@ -1183,9 +1174,9 @@ export class WebApiClient {
   }
 
   /**
-   * Waits until the system reports the status, polling twenty times a second. A command takes effect when the host takes
-   * it from the queue, so the first status may predate a command sent just before. While the system cannot report its
-   * status (500), the wait goes on.
+   * Waits until the system reports the status, polling twenty times a second. A command takes effect when the host
+   * takes it from the queue, so the first status may predate a command sent just before. While the system cannot report
+   * its status (500), the wait goes on.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
    * @throws The signal's reason if it is aborted.
@@ -1229,13 +1220,14 @@ export class WebApiClient {
 
   async #send(command: ControlCommand): Promise<string | null> {
     const reply = await this.request(command);
-    return reply.ok ? reply.value : null;
+    return reply.ok === true ? reply.value : null; // compiles without `strict`, too
   }
 
   async #exchange(
     endpoint: 'status' | ControlCommand,
     signal: AbortSignal,
   ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
+    signal.throwIfAborted();
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' ? 'GET' : 'POST';
     const path = `/api/${endpoint}`;
@@ -1296,12 +1288,12 @@ export interface LaunchConfig {
 }
 
 /**
- * Runs a system until it is shut down by a command, SIGINT or SIGTERM. A second signal kills it at once. A paused system
- * uses no CPU. Steps need not await: commands, timers and signals are handled every 10 ms, or after each step that takes
- * longer.
+ * Runs a system until it is shut down by a command, SIGINT or SIGTERM. A second signal kills it at once. A paused
+ * system uses no CPU. Steps need not await: commands, timers and signals are handled every 10 ms, or after each step
+ * that takes longer.
  *
- * If a hook fails, `process.emitWarning()` reports it and the system goes on. If a step throws, the promise rejects with
- * the error and no state is saved.
+ * If a hook fails, `process.emitWarning()` reports it and the system goes on. If a step throws, the promise rejects
+ * with the error and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -1320,8 +1312,9 @@ class Launch {
 
   constructor(system: System, config: LaunchConfig) {
     check('system', system, 'object', 'an object');
-    for (const name of ['step', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown'] as const) {
-      if (system[name] !== undefined || name === 'step') check(`system.${name}`, system[name], 'function', 'a function');
+    check('system.step', system.step, 'function', 'a function');
+    for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown'] as const) {
+      if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
     }
     checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'webApiOptions']);
     const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiOptions = {} } = config;
@@ -1478,7 +1471,7 @@ function checkInteger(name: string, value: number, least: number, most: number):
 }
 
 function checkTimeout(value: number): void {
-  const isValid = value > 0 && value <= MAX_TIMEOUT_MS;
+  const isValid = value > 0 && value < 2 ** 31; // the limit of setTimeout()
   check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', isValid);
 }
 
@@ -1521,9 +1514,7 @@ function resolveSocketPath(socketPath: string | undefined, host: string, port: n
   return path;
 }
 
-// ───── Licence ───────────────────────────────────────────────────────────────────────────────────────────────────
-//
-// MIT License
+// ───── MIT License ───────────────────────────────────────────────────────────────────────────────────────────────
 //
 // Copyright (c) 2026 The runtime-control authors
 //
