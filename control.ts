@@ -34,7 +34,6 @@ import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 
 /** The version of this file, such as `'0.2.0'`. */
 export const VERSION: string = '0.2.0';
@@ -55,6 +54,7 @@ const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 16 }
 const GRACE_MS = 1000; // for open requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
+const WARNING = 'ControlWarning'; // the type of all warnings
 const MAX_WARNINGS = 20; // distinct ones per server
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
@@ -62,7 +62,7 @@ const TURN_MS = 10; // launch() runs steps this long before it yields to timers 
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
-/** The status of a system. In a template string it is its name. */
+/** The status of a system. */
 export class SystemStatus {
   /** Running normally: `'active'`. */
   static readonly ACTIVE: SystemStatus = new SystemStatus('active');
@@ -85,6 +85,7 @@ export class SystemStatus {
     Object.freeze(this);
   }
 
+  /** Returns `statusName`. */
   toString(): string {
     return this.statusName;
   }
@@ -136,7 +137,7 @@ const CELL = {
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails
   SAMPLED: 18, // CLOCK at the latest sample
   ACKNOWLEDGED: 19,
-  SLEEPING: 20, // 1 while the host waits in nextCommand() and each command must wake it
+  SLEEPERS: 20, // pending calls of nextCommand(), which each command must wake
   RING: 32,
 } as const;
 
@@ -181,7 +182,7 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       sequence = (sequence + 1) | 0;
       Atomics.store(memory, cells.SEQUENCE, sequence);
-      if (Atomics.load(memory, cells.SLEEPING) === 1) link.notify();
+      if (Atomics.load(memory, cells.SLEEPERS) > 0) link.notify();
       return true;
     },
 
@@ -367,10 +368,12 @@ function createPolicy(
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the thread reports to the host; `null` only wakes the host. */
-type ThreadMessage =
-  | null
-  | { type: 'listening'; port: number; isPublic: boolean }
-  | { type: 'failed'; message: string; code: string | undefined };
+type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+
+interface Failure {
+  message: string;
+  code?: string | undefined; // node's, such as EADDRINUSE
+}
 
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, unless it is already on its way
@@ -414,7 +417,7 @@ function serve(
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
 
   const listeners: Server[] = []; // two for localhost
-  const connections: Map<Duplex, Connection> = new Map();
+  const connections: Map<Socket, Connection> = new Map();
   let inode = 0; // of the Unix socket
   let isClosing = false;
 
@@ -428,7 +431,8 @@ function serve(
     /** Closes idle connections now, the others after their last response, and then ends the thread. */
     close(): void {
       isClosing = true;
-      server.removeSocket();
+      const entry = socketPath === undefined ? undefined : fs.lstatSync(socketPath, { throwIfNoEntry: false });
+      if (entry?.ino === inode) fs.unlinkSync(socketPath as string); // unless another server has replaced it
       let open = listeners.length;
       if (open === 0) process.exit(); // still starting
       for (const listener of listeners) {
@@ -440,7 +444,7 @@ function serve(
       }
     },
 
-    fail({ code, message }: { code?: string | undefined; message: string }): void {
+    fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
       process.exit();
     },
@@ -488,15 +492,6 @@ function serve(
       });
     },
 
-    /** Leaves a socket that has replaced this one, which keeps its inode as long as it is open. */
-    removeSocket(): void {
-      try {
-        if (socketPath !== undefined && fs.lstatSync(socketPath).ino === inode) fs.unlinkSync(socketPath);
-      } catch {
-        // It is gone or out of reach. The next server replaces it.
-      }
-    },
-
     reportListening(boundPort: number): void {
       const isPublic = listeners.some((listener) => {
         const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
@@ -519,14 +514,14 @@ function serve(
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // node's own 417 has no JSON body
-      listener.on('connect', (_request, socket) => server.refuse(socket, 501));
+      listener.on('connect', (_request, socket) => server.refuse(socket as Socket, 501));
       listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
         const statusCodes: Record<string, number> = {
           ERR_HTTP_REQUEST_TIMEOUT: 408,
           HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
           HPE_HEADER_OVERFLOW: 431,
         };
-        server.refuse(socket, statusCodes[error.code ?? ''] ?? 400);
+        server.refuse(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
       });
       return listener;
     },
@@ -545,7 +540,8 @@ function serve(
       link.tick();
       for (const [socket, connection] of connections) {
         connection.idleTicks += 1;
-        if (connection.idleTicks > maxIdleTicks) socket.destroy();
+        const isSilent = socket.bytesRead === 0; // node does not close it as idle
+        if (connection.idleTicks > maxIdleTicks || (isClosing && isSilent)) socket.destroy();
       }
     },
 
@@ -636,7 +632,7 @@ function serve(
      * Refuses a request that node could not parse, that did not arrive in time or that is too large, and ends the
      * connection. Earlier requests get their responses first (RFC 9112 §9.3.2).
      */
-    refuse(socket: Duplex, statusCode: number): void {
+    refuse(socket: Socket, statusCode: number): void {
       const connection = connections.get(socket);
       if (connection?.acceptsRequests !== true) return;
       connection.acceptsRequests = false;
@@ -648,7 +644,7 @@ function serve(
       });
     },
 
-    writeRefusal(socket: Duplex, statusCode: number): void {
+    writeRefusal(socket: Socket, statusCode: number): void {
       if (!socket.writable) return;
       const reason = STATUS_CODES[statusCode];
       const date = new Date().toUTCString(); // RFC 9110 §6.6.1; node adds it to all other responses
@@ -714,9 +710,11 @@ const WEB_API_OPTIONS: readonly (keyof NonNullable<LaunchConfig['webApiOptions']
   'socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections',
 ];
 
-/** Where a server listens: `localhost` and port 0 if it is a Unix socket. */
+/** Where a server listens. */
 export interface WebApiAddress {
+  /** `localhost` for a Unix socket. */
   host: string;
+  /** 0 for a Unix socket. */
   port: number;
   /** The absolute path of the Unix socket. */
   socketPath?: string | undefined;
@@ -779,7 +777,6 @@ export class WebApiServer {
 
   #published = 0; // the value of STATUS
   #seen = 0; // the SEQUENCE up to which commands are taken and sample requests acknowledged
-  #sleepers = 0; // pending calls of nextCommand()
   readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
   readonly #warned: Set<string> = new Set();
 
@@ -906,35 +903,22 @@ export class WebApiServer {
   #warnOnce(message: string): void {
     if (this.#warned.has(message) || this.#warned.size >= MAX_WARNINGS) return;
     this.#warned.add(message);
-    warn(message);
+    process.emitWarning(message, WARNING);
   }
 
   #holdsCommands(): boolean {
     return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
   }
 
-  /** Sleeps until a wake-up, unless the queue holds commands. */
+  /** Sleeps until a wake-up, unless the queue holds commands. Keeps the process alive. */
   async #sleep(signal: AbortSignal | undefined): Promise<void> {
-    this.#setSleepers(this.#sleepers + 1); // before the check: the thread wakes the host for later commands
+    const keepAlive = setInterval(() => {}, 2 ** 30);
+    Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check: the thread wakes the host for later commands
     try {
       if (!this.#holdsCommands()) await once(this.#wakeUps, 'wake-up', signal && { signal }).catch(() => {});
     } finally {
-      this.#setSleepers(this.#sleepers - 1);
-    }
-  }
-
-  #setSleepers(sleepers: number): void {
-    this.#sleepers = sleepers;
-    Atomics.store(this.#memory, CELL.SLEEPING, Math.sign(sleepers));
-    this.#keepAlive();
-  }
-
-  /** Keeps the process alive for the thread during its first start, for nextCommand(), and during close(). */
-  #keepAlive(): void {
-    const isNeeded = this.#state !== 'running' || this.#sleepers > 0;
-    for (const one of [this.#worker, this.#restartTimer]) {
-      if (isNeeded) one?.ref();
-      else one?.unref();
+      Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
+      clearInterval(keepAlive);
     }
   }
 
@@ -959,7 +943,7 @@ export class WebApiServer {
     this.#worker = worker;
     await new Promise<void>((resolve, reject) => {
       let listeningSince = Infinity;
-      let failure = { message: 'its thread exited', code: undefined as string | undefined };
+      let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
         if (message.type === 'listening') {
@@ -978,13 +962,12 @@ export class WebApiServer {
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#wakeUps.emit('wake-up');
-        const error = new Error(`Cannot serve at ${this.#where()}: ${failure.message}`);
         if (this.#state === 'closed') resolve();
-        else reject(Object.assign(error, { code: failure.code }));
+        else reject(this.#cannotServe(failure));
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
         if (listeningSince !== Infinity) this.#restartLater(failure.message);
       });
-      this.#keepAlive(); // after the listeners, because they ref() the worker
+      if (this.#state === 'running') worker.unref(); // a restart; after the listeners, because they ref() the worker
     });
   }
 
@@ -1000,25 +983,34 @@ export class WebApiServer {
       parentPort.on('message', server.close); // the host sends nothing else
       server.start();
     `;
-    return new Worker(source, {
-      eval: true,
-      workerData: this.#data,
-      name: 'runtime-control',
-      execArgv: [], // not the host's --import and --require
-      env: {},
-      stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-      resourceLimits: HEAP_LIMITS,
-    });
+    try {
+      return new Worker(source, {
+        eval: true,
+        workerData: this.#data,
+        name: 'runtime-control',
+        execArgv: [], // not the host's --import and --require
+        env: {},
+        stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
+        resourceLimits: HEAP_LIMITS,
+      });
+    } catch (error) {
+      throw this.#cannotServe(error as NodeJS.ErrnoException);
+    }
+  }
+
+  #cannotServe({ message, code }: Failure): Error {
+    return Object.assign(new Error(`Cannot serve at ${this.#where()}: ${message}`), { code });
   }
 
   #onListening(port: number, isPublic: boolean): void {
     this.#data.port = port; // restarted threads use the same
     if (this.#state !== 'starting') return;
     this.#state = 'running';
-    this.#keepAlive();
+    this.#worker?.unref();
     if (!isPublic) return;
     const who = `anyone who can connect${this.#data.token === undefined ? '' : ' and knows the token'}`;
-    warn(`The web API at ${this.#where()} accepts connections from other machines: ${who} controls this program`);
+    const what = `The web API at ${this.#where()} accepts connections from other machines`;
+    process.emitWarning(`${what}: ${who} controls this program`, WARNING);
   }
 
   /** Restarts the thread after a delay, which grows until a thread is healthy. */
@@ -1029,8 +1021,7 @@ export class WebApiServer {
     const delayMs = Math.min(100 * 2 ** this.#restarts, MAX_RESTART_DELAY_MS);
     this.#restarts += 1;
     const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
-    this.#restartTimer = setTimeout(restart, delayMs);
-    this.#keepAlive();
+    this.#restartTimer = setTimeout(restart, delayMs).unref();
   }
 
   #where(): string {
@@ -1055,13 +1046,22 @@ export class WebApiServer {
 
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/**
- * The outcome of a request: `value` is the name of the status or the result of the command, `error` the reason of a
- * failure in one line, and `answered` tells whether a control server responded.
- */
+/** The outcome of a request. */
 export type WebApiReply =
-  | { readonly ok: true; readonly value: string }
-  | { readonly ok: false; readonly error: string; readonly answered: boolean };
+  | {
+    /** The request succeeded. */
+    readonly ok: true;
+    /** The name of the status, or the result of the command. */
+    readonly value: string;
+  }
+  | {
+    /** The request failed. */
+    readonly ok: false;
+    /** The reason, in one line. */
+    readonly error: string;
+    /** Whether a control server responded. */
+    readonly answered: boolean;
+  };
 
 /** Options of `WebApiClient`. */
 export interface WebApiClientOptions {
@@ -1096,7 +1096,7 @@ export class WebApiClient {
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
-  readonly #pending: Set<AbortController> = new Set();
+  readonly #pending: Set<() => void> = new Set(); // how to cancel each request
 
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
     checkHost('host', host);
@@ -1147,16 +1147,15 @@ export class WebApiClient {
    * @param signal Cancels the request, which then counts as not answered.
    */
   async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
-    const cancellation = new AbortController();
-    const cancel = (): void => cancellation.abort(new Error('the request was cancelled'));
-    const timer = setTimeout(() => {
-      cancellation.abort(new Error(`timeout after ${this.#timeoutMs / 1000} s`));
-    }, this.#timeoutMs);
-    this.#pending.add(cancellation);
+    const end = new AbortController();
+    const cancel = (): void => end.abort(new Error('the request was cancelled'));
+    const expire = (): void => end.abort(new Error(`timeout after ${this.#timeoutMs / 1000} s`));
+    const timer = setTimeout(expire, this.#timeoutMs);
+    this.#pending.add(cancel);
     signal?.addEventListener('abort', cancel, { once: true });
     if (signal?.aborted === true) cancel();
     try {
-      const { statusCode, body } = await this.#exchange(endpoint, cancellation.signal);
+      const { statusCode, body } = await this.#exchange(endpoint, end.signal);
       const value = endpoint === 'status' ? body['status'] : body['result'];
       const error = body['error'];
       if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
@@ -1164,11 +1163,11 @@ export class WebApiClient {
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
       return { ok: false, error: mismatch, answered: false };
     } catch (error) {
-      const reason = describeError(cancellation.signal.aborted ? cancellation.signal.reason : error);
+      const reason = describeError(end.signal.aborted ? end.signal.reason : error);
       return { ok: false, error: `${this.baseUrl} does not respond: ${reason}`, answered: false };
     } finally {
       clearTimeout(timer);
-      this.#pending.delete(cancellation);
+      this.#pending.delete(cancel);
       signal?.removeEventListener('abort', cancel);
     }
   }
@@ -1192,13 +1191,11 @@ export class WebApiClient {
     if (onStatus !== undefined) check('onStatus', onStatus, 'function', 'a function');
     const limit = AbortSignal.timeout(Math.ceil(timeout)); // which takes integers only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
+    const timedOut = `Timed out after ${timeout / 1000} s waiting for the status '${target}'`;
     for (let last: SystemStatus | null = null; ;) {
       const current = await this.#readStatus(end);
       signal?.throwIfAborted();
-      if (limit.aborted) {
-        const message = `Timed out after ${timeout / 1000} s waiting for the status '${target.statusName}'`;
-        throw new DOMException(message, 'TimeoutError');
-      }
+      if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
       if (current !== null && current !== last) onStatus?.(current);
       if (current === target) return;
       last = current;
@@ -1208,7 +1205,7 @@ export class WebApiClient {
 
   /** Cancels all pending requests. The client can still be used. */
   close(): void {
-    for (const cancellation of this.#pending) cancellation.abort(new Error('the client was closed'));
+    for (const cancel of this.#pending) cancel();
   }
 
   /** Returns null if the system responds without a known status. */
@@ -1234,7 +1231,7 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, agent: false, method, path, headers: this.#headers, signal });
     request.on('error', () => {}); // reported by once(), or by the response that is cut short
     request.end();
-    const [response] = await once(request, 'response') as [IncomingMessage];
+    const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk;
@@ -1357,8 +1354,12 @@ class Launch {
   async #work(): Promise<void> {
     const end = this.#end.signal;
     while (!end.aborted) {
-      if (this.#status === PAUSED) await this.#sleep(end);
-      else await this.#advance();
+      if (this.#status === PAUSED) {
+        const command = await this.#server?.nextCommand({ signal: end }).catch(() => null); // at the end of the launch
+        if (command) await this.#execute(command);
+      } else {
+        await this.#advance();
+      }
       await this.#yield();
       while (!end.aborted && this.#server?.hasCommands()) {
         await this.#execute(this.#server.receiveCommand());
@@ -1382,14 +1383,9 @@ class Launch {
     const turnEndsAt = this.#turnEndsAt;
     do {
       const result = system.step();
-      if (isPromise(result)) return result;
+      if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') return result;
     } while (!server?.hasCommands() && performance.now() < turnEndsAt);
     return undefined;
-  }
-
-  async #sleep(signal: AbortSignal): Promise<void> {
-    const command = await this.#server?.nextCommand({ signal }).catch(() => null); // the signal ends the launch
-    if (command) await this.#execute(command);
   }
 
   async #execute(command: ControlCommand): Promise<void> {
@@ -1435,21 +1431,13 @@ class Launch {
       await this.#system[hook]?.();
       return true;
     } catch (error) {
-      warn(`${hook} failed: ${describeError(error)}`);
+      process.emitWarning(`${hook} failed: ${describeError(error)}`, WARNING);
       return false;
     }
   }
 }
 
-function isPromise(value: unknown): value is PromiseLike<unknown> {
-  return typeof value === 'object' && value !== null && 'then' in value && typeof value.then === 'function';
-}
-
-// ───── Warnings, errors and checks ───────────────────────────────────────────────────────────────────────────────
-
-function warn(message: string): void {
-  process.emitWarning(message, 'ControlWarning');
-}
+// ───── Errors and checks ─────────────────────────────────────────────────────────────────────────────────────────
 
 /** One line. Node's connection errors may have a code but no message. */
 function describeError(error: unknown): string {
@@ -1508,9 +1496,10 @@ function resolveSocketPath(socketPath: string | undefined, host: string, port: n
   if (host !== DEFAULT_HOST || port !== DEFAULT_PORT) {
     throw new TypeError('socketPath replaces host and port: give one or the other');
   }
-  const path = resolvePath(String(socketPath));
-  const isValid = socketPath !== '' && Buffer.byteLength(path) <= MAX_SOCKET_PATH_LENGTH && !path.includes('\0');
-  check('socketPath', socketPath, 'string', `a path of at most ${MAX_SOCKET_PATH_LENGTH} bytes, without NUL`, isValid);
+  check('socketPath', socketPath, 'string', 'a non-empty string', socketPath !== '');
+  const path = resolvePath(socketPath);
+  const isValid = Buffer.byteLength(path) <= MAX_SOCKET_PATH_LENGTH && !path.includes('\0');
+  check('socketPath', path, 'string', `at most ${MAX_SOCKET_PATH_LENGTH} bytes long, without NUL`, isValid);
   return path;
 }
 
