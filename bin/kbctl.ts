@@ -33,9 +33,10 @@ Pauses and resumes a running system with key combinations that work whichever pr
   -h, --help         print this help
   --version          print the version
 
-KEYS is one or more of ctrl, alt, shift and super (the logo key; also cmd, win), and one key: ctrl+alt+f9. Function keys
-need no modifier. The keys are a to z, 0 to 9, f1 to f24, space, enter, tab, esc, backspace, delete, insert, home, end,
-pageup, pagedown, up, down, left, right, pause, printscreen, scrolllock and - = , . / ; ' \` [ ] \\
+KEYS is one or more modifiers and one key: ctrl+alt+f9. The modifiers are ctrl, alt, shift (not on its own) and super
+(the logo key; also cmd, win). Function keys need no modifier. The keys are a to z, 0 to 9, f1 to f24, space, enter,
+tab, esc, backspace, delete, insert, home, end, pageup, pagedown, up, down, left, right, pause, printscreen, scrolllock
+and - = , . / ; ' \` [ ] \\
 
 If the system requires a token, set the environment variable CONTROL_TOKEN.
 
