@@ -63,8 +63,8 @@ export interface Combination {
  * @throws {UsageError} If it is not one key with a modifier other than shift; function keys need no modifier.
  */
 export function parseCombination(option: string, text: string, platform: NodeJS.Platform): Combination {
-  const refuse = (why: string): never => {
-    throw new UsageError(`${option} must be a key combination such as alt+shift+p, got '${text}': ${why}`);
+  const refuse = (reason: string): never => {
+    throw new UsageError(`${option} must be a key combination such as alt+shift+p, got '${text}': ${reason}`);
   };
   const modifiers = new Set<Modifier>();
   let key: Key | undefined;

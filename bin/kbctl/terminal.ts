@@ -24,7 +24,8 @@ export async function listenTerminal(bindings: readonly Binding[], events: Liste
     const sequences = sequencesOf(combination);
     for (const sequence of sequences) actions.set(sequence, action);
     if (sequences.length > 0) return true;
-    events.onNotice(`terminals cannot distinguish ${combination.name} from other keys: choose another with ${option}`);
+    const problem = `terminals cannot distinguish ${combination.name} from other keys`;
+    events.onNotice(`${problem}; set ${option} to another combination`);
     return false;
   });
 

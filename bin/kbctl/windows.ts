@@ -94,9 +94,9 @@ export async function listenWindows(
       failed: (index, error) => {
         const binding = bindings[Number(index)] as Binding;
         const isTaken = error === ERROR_HOTKEY_ALREADY_REGISTERED;
-        const why = isTaken ? 'another program uses it' : `Windows rejected it (error ${error})`;
+        const reason = isTaken ? 'another program uses it' : `Windows rejected it (error ${error})`;
         const { combination, option } = binding;
-        failures.set(binding, `${combination.name} does not work, ${why}: choose another with ${option}`);
+        failures.set(binding, `${combination.name} does not work, ${reason}; set ${option} to another combination`);
       },
       ready: () => {
         const notices = [...failures.values()];

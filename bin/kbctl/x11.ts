@@ -64,9 +64,9 @@ class X11Listener implements Listener {
 
   async start(quitting: AbortSignal): Promise<void> {
     let hasStarted = false;
-    const onClose = (why: string): void => {
+    const onClose = (reason: string): void => {
       clearTimeout(this.#layoutTimer);
-      if (hasStarted && !quitting.aborted) this.#events.onEnd(why);
+      if (hasStarted && !quitting.aborted) this.#events.onEnd(reason);
     };
     const onEvent = (event: Buffer): void => this.#onEvent(event);
     this.#connection = await Connection.open(this.#display, quitting, onEvent, onClose);
@@ -91,10 +91,11 @@ class X11Listener implements Listener {
   async #findXInput(): Promise<number> {
     const name = Buffer.from('XInputExtension');
     const body = Buffer.concat([Buffer.from([name.length, 0, 0, 0]), pad(name)]);
-    const extension = await this.#connection.ask(REQUEST.QUERY_EXTENSION, body);
+    const extension = await this.#connection.request(REQUEST.QUERY_EXTENSION, body);
     const [isPresent, opcode] = [extension[8] === 1, extension[9] as number];
-    const version = isPresent ? await this.#connection.ask(opcode, Buffer.from([2, 0, 2, 0]), XI.QUERY_VERSION) : null;
-    if (version === null || version.readUInt16LE(8) < 2) throw new BackendError(`${this.source} lacks XInput 2`);
+    if (!isPresent) throw new BackendError(`${this.source} lacks XInput`);
+    const version = await this.#connection.request(opcode, Buffer.from([2, 0, 2, 0]), XI.QUERY_VERSION);
+    if (version.readUInt16LE(8) < 2) throw new BackendError(`${this.source} lacks XInput 2`);
     return opcode;
   }
 
@@ -110,8 +111,8 @@ class X11Listener implements Listener {
     const { setup } = this.#connection;
     const [firstCode, lastCode] = [setup[34] as number, setup[35] as number];
     const [mapping, bitRows] = await Promise.all([
-      this.#connection.ask(REQUEST.GET_KEYBOARD_MAPPING, Buffer.from([firstCode, lastCode - firstCode + 1, 0, 0])),
-      this.#connection.ask(REQUEST.GET_MODIFIER_MAPPING),
+      this.#connection.request(REQUEST.GET_KEYBOARD_MAPPING, Buffer.from([firstCode, lastCode - firstCode + 1, 0, 0])),
+      this.#connection.request(REQUEST.GET_MODIFIER_MAPPING),
     ]);
     const keymap = new Keymap(firstCode, mapping[1] as number, mapping.subarray(32), bitRows.subarray(32));
     const bindings: [code: number, Binding][] = [];
@@ -145,7 +146,7 @@ class X11Listener implements Listener {
       } catch (error) {
         if (!(error instanceof XError) || error.code !== BAD_ACCESS) return;
         const { name } = binding.combination;
-        this.#notice(binding, `another program also uses ${name}: it may react to the same key press`);
+        this.#notice(binding, `another program also uses ${name} and may react to the same key press`);
       }
     });
   }
@@ -153,12 +154,12 @@ class X11Listener implements Listener {
   #notice(binding: Binding, problem: string): void {
     if (this.#noticed.has(binding)) return;
     this.#noticed.add(binding);
-    this.#events.onNotice(`${problem}; choose another with ${binding.option}`);
+    this.#events.onNotice(`${problem}; set ${binding.option} to another combination`);
   }
 
   /** Reads which keys are down. */
   async #readHeld(): Promise<void> {
-    await this.#connection.ask(REQUEST.QUERY_KEYMAP, NOTHING, 0, (reply) => {
+    await this.#connection.request(REQUEST.QUERY_KEYMAP, NOTHING, 0, (reply) => {
       const codes = Array.from({ length: 256 }, (_, code) => code);
       this.#keys.reset(codes.filter((code) => (reply[8 + (code >> 3)] as number) & (1 << (code & 7))));
     });
@@ -189,8 +190,8 @@ class X11Listener implements Listener {
   }
 
   #onRelease(code: number, coreTime: number | null): void {
-    const isOurs = this.#keys.release(code);
-    this.#released = isOurs && coreTime !== null ? { code, time: coreTime } : null;
+    const isRelevant = this.#keys.release(code);
+    this.#released = isRelevant && coreTime !== null ? { code, time: coreTime } : null;
     if (this.#acted === code) this.#acted = null;
   }
 
@@ -321,23 +322,23 @@ class Connection {
     display: Display,
     quitting: AbortSignal,
     onEvent: (event: Buffer) => void,
-    onClose: (why: string) => void,
+    onClose: (reason: string) => void,
   ): Promise<Connection> {
     const socket = connect({ ...display.target, signal: quitting });
     const connection = new Connection(socket, onEvent);
     return new Promise((resolve, reject) => {
       let [isOpen, isClosed] = [false, false];
-      const end = (why: string): void => {
+      const end = (reason: string): void => {
         if (isClosed) return;
         isClosed = true;
         socket.destroy();
-        for (const pending of connection.#pending.splice(0)) pending.reject(new BackendError(why));
-        if (isOpen) onClose(why);
-        else reject(new BackendError(why));
+        for (const pending of connection.#pending.splice(0)) pending.reject(new BackendError(reason));
+        if (isOpen) onClose(reason);
+        else reject(new BackendError(reason));
       };
       const onError = ({ message }: Error): void => {
-        const why = isOpen ? `lost the X server at ${display.name}` : `no X server at DISPLAY ${display.name}`;
-        end(`${why}: ${message}`);
+        const reason = isOpen ? `lost the X server at ${display.name}` : `no X server at DISPLAY ${display.name}`;
+        end(`${reason}: ${message}`);
       };
       const onData = (chunk: Buffer): void => {
         connection.#input = Buffer.concat([connection.#input, chunk]);
@@ -362,7 +363,12 @@ class Connection {
    *
    * @param onReply Receives the reply before any later event is handled.
    */
-  ask(opcode: number, body: Buffer = NOTHING, data: number = 0, onReply?: (reply: Buffer) => void): Promise<Buffer> {
+  request(
+    opcode: number,
+    body: Buffer = NOTHING,
+    data: number = 0,
+    onReply?: (reply: Buffer) => void,
+  ): Promise<Buffer> {
     const head = Buffer.from([opcode, data, 0, 0]);
     head.writeUInt16LE(1 + body.length / 4, 2);
     this.#socket.write(Buffer.concat([head, body]));
@@ -378,7 +384,7 @@ class Connection {
 
   /** Sends a request that has no reply. Resolves with the reply to a later request; rejects on an error. */
   async send(opcode: number, body: Buffer, data: number = 0): Promise<void> {
-    await this.ask(opcode, body, data);
+    await this.request(opcode, body, data);
   }
 
   /** Ends the time limit for the start. */
@@ -403,8 +409,9 @@ class Connection {
     const length = input.length < 8 ? Infinity : 8 + 4 * input.readUInt16LE(6);
     if (input.length < length) return null;
     if (input[0] !== 1) {
-      const why = input.toString('latin1', 8, 8 + (input[1] as number)).trim();
-      return /authori[sz]ation|cookie/i.test(why) ? `${why}; XAUTHORITY must name the file with its cookie` : why;
+      const reason = input.toString('latin1', 8, 8 + (input[1] as number)).trim();
+      const needsCookie = /authori[sz]ation|cookie/i.test(reason);
+      return needsCookie ? `${reason}; XAUTHORITY must name the file with its cookie` : reason;
     }
     this.setup = input.subarray(0, length);
     this.#input = input.subarray(length);

@@ -32,9 +32,9 @@ describe('control-client', () => {
     const port = await startSystem(t, { onPaused: hook, onResumed: hook, saveState: hook });
     assert.deepEqual(await client(t, port, 'pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
     assert.deepEqual(await client(t, port, 'resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
-    const gone = await client(t, port, 'shutdown', '--wait', '--json');
-    assert.equal(gone.code, 0);
-    const outcome = JSON.parse(gone.stdout);
+    const ended = await client(t, port, 'shutdown', '--wait', '--json');
+    assert.equal(ended.code, 0);
+    const outcome = JSON.parse(ended.stdout);
     assert.deepEqual({ ...outcome, seconds: 0 }, { result: 'ok', status: 'offline', seconds: 0 });
     assert.ok(outcome.seconds > 0.1, `the last save alone takes 0.15 s, got ${outcome.seconds}`);
     assert.equal((await client(t, port, 'status')).code, 3);

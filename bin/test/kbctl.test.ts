@@ -48,7 +48,8 @@ describe('control-kbctl with the terminal backend', { concurrency: 4, timeout: 3
 
   it('reports combinations that terminals cannot distinguish; the letter still works', async (t) => {
     const { shows, type } = await terminal(t, await startSystem(t), '--pause-key ctrl+shift+p --resume-key f5');
-    const notice = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys: choose another with --pause-key';
+    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
+    const notice = `${problem}; set --pause-key to another combination`;
     await shows(new RegExp(`^control-kbctl: ${notice}\nlistening to this terminal.*\n  F5  resume\nhttp:`, 'm'));
     await type('p', /^pause … paused/);
     await type('\x1b[15~', /^resume … active/);
@@ -344,7 +345,7 @@ async function listening(...given: Parameters<typeof startHelped>): Promise<Help
 describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
   const PERMISSION = /^control-kbctl: macos: the terminal application lacks a permission: .* > Accessibility .*\n/;
   const taken = (name: string, option: string): string => {
-    return `${name} does not work, another program uses it: choose another with ${option}`;
+    return `${name} does not work, another program uses it; set ${option} to another combination`;
   };
 
   it('prints notes of macOS, and reports secure input', async (t) => {
@@ -385,7 +386,7 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     await shows(/^press Ctrl-C to quit/m);
     assert.match(output(), /^listening to Windows hotkeys.*\n  \S+  resume\nhttp:/m);
     assert.ok(output().includes(`control-kbctl: ${taken(PAUSE, '--pause-key')}\n`), output());
-    const rejected = 'F9 does not work, Windows rejected it (error 87): choose another with --quit-key';
+    const rejected = 'F9 does not work, Windows rejected it (error 87); set --quit-key to another combination';
     assert.ok(output().includes(`control-kbctl: ${rejected}\n`), output());
     say('hit 1\r');
     await shows(/^resume … active after/m);

@@ -127,8 +127,8 @@ describe('control-kbctl with the x11 backend', { skip: lacks('Xvfb', 'xdotool', 
     assert.deepEqual(await arrived(first, display), ['pause', 'pause', 'pause']);
     assert.deepEqual(await arrived(second, display), ['pause', 'pause', 'pause']);
     const notices = [['Alt+Shift+P', '--pause-key'], ['Alt+Shift+R', '--resume-key']].map(([name, option]) => {
-      const what = `another program also uses ${name}: it may react to the same key press`;
-      return `control-kbctl: ${what}; choose another with ${option}\n`;
+      const what = `another program also uses ${name} and may react to the same key press`;
+      return `control-kbctl: ${what}; set ${option} to another combination\n`;
     });
     assert.deepEqual([await stderrOf(first), await stderrOf(second)], ['', notices.join('')]);
   });
@@ -375,7 +375,7 @@ describe('control-kbctl with the x11 backend, in detail', { concurrency: 2 }, ()
       await press(display, 'key', 'p', '133+33', 'p');
       assert.equal(await typed(), 'ppp');
       assert.deepEqual(await arrived(kbctl, display), []);
-      const why = 'the keyboard layout lacks a modifier of Super+P; choose another with --pause-key';
+      const why = 'the keyboard layout lacks a modifier of Super+P; set --pause-key to another combination';
       assert.equal(await stderrOf(kbctl), `control-kbctl: ${why}\n`);
     });
 
