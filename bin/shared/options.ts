@@ -134,7 +134,7 @@ export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', s
  *
  * @throws {UsageError} If it is neither.
  */
-export function parseHost(option: string, text: string): string {
+function parseHost(option: string, text: string): string {
   const host = text.replace(/^\[(.*)\]$/, '$1');
   if (isIP(host) !== 0 || /^[^\s/:?#@[\]]+$/.test(host)) return host;
   throw new UsageError(`${option} must be a host name or an IP address, got '${text}'`);
