@@ -1,39 +1,48 @@
 #!/usr/bin/env node
-// control-client: one command and an exit code, for scripts.
+// control-client: sends one request and exits with a code, for scripts.
 
 import { SystemStatus } from '../control.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, clientFor, EXIT, parseOptions, parseSeconds, run, UsageError } from './shared/options.ts';
+import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, parseSeconds, run, UsageError } from './shared/options.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 
 const HELP = `
 Usage: control-client [options] status|pause|resume|save-state|shutdown
 
-Asks a running system for its status, or sends it one command.
+Prints the status of a running system, or sends it one command.
 
-  --host HOST        host name or address of the system (default localhost)
+  --host HOST        host name or IP address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
-  --socket PATH      Unix socket of its web API, in place of host and port
-  --wait             pause, resume, shutdown: wait until the system is paused, active, gone
-  --timeout SECONDS  how long to wait at most (default 30)
+  --socket PATH      Unix socket of its web API; replaces --host and --port
+  --wait             pause, resume, shutdown: wait until the system is paused, active, offline
+  --timeout SECONDS  time limit of --wait (default 30), and of a request if below 5
   --json             print the outcome as one line of JSON
-  -h, --help         show this
-  --version          show the version
+  -h, --help         print this help
+  --version          print the version
 
-If the system wants a token, CONTROL_TOKEN in the environment holds it.
+If the system requires a token, set the environment variable CONTROL_TOKEN.
 
 Exit codes:
-  0  done
+  0  success
   1  refused: the queue is full, or the system reports an error
-  2  wrong usage
-  3  offline: nothing answers at that address
-  4  --wait: not reached in time, or not to be reached any more
+  2  usage error
+  3  offline: nothing responds at that address
+  4  --wait: the status was not reached in time, or can no longer be reached
 `;
+
+const OPTIONS = {
+  ...ADDRESS_OPTIONS,
+  wait: { type: 'boolean', default: false },
+  timeout: { type: 'string', default: '30' },
+  json: { type: 'boolean', default: false },
+} as const;
 
 const ENDPOINTS = ['status', 'pause', 'resume', 'save-state', 'shutdown'] as const;
 const REQUEST_TIMEOUT_MS = 5000;
 
-/** What there is to print: all of it with `--json`, else the status or the result. */
+type Endpoint = (typeof ENDPOINTS)[number];
+
+/** The JSON that `--json` prints. */
 interface Outcome {
   result?: string;
   status?: string;
@@ -41,20 +50,14 @@ interface Outcome {
   error?: string;
 }
 
-void run('control-client', async () => {
-  const options = {
-    ...ADDRESS_OPTIONS,
-    wait: { type: 'boolean', default: false },
-    timeout: { type: 'string', default: '30' },
-    json: { type: 'boolean', default: false },
-  } as const;
-  const parsed = parseOptions(options, HELP, 1);
+async function main(): Promise<number> {
+  const parsed = parseOptions(OPTIONS, HELP, 1);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals } = parsed;
   const endpoint = parseEndpoint(positionals[0]);
   const timeoutMs = parseSeconds('--timeout', values.timeout) * 1000;
   const target = values.wait ? targetOf(endpoint) : null;
-  const client = clientFor(values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
+  const client = createClient(values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
 
   const [exitCode, outcome] = await execute(client, endpoint, target, timeoutMs);
   const word = exitCode === EXIT.DONE || endpoint === 'status' ? (outcome.status ?? outcome.result) : undefined;
@@ -62,11 +65,11 @@ void run('control-client', async () => {
   else if (word !== undefined) console.log(word);
   if (outcome.error !== undefined) console.error(`control-client: ${outcome.error}`);
   return exitCode;
-});
+}
 
 async function execute(
   client: WebApiClient,
-  endpoint: 'status' | ControlCommand,
+  endpoint: Endpoint,
   target: SystemStatus | null,
   timeoutMs: number,
 ): Promise<[exitCode: number, Outcome]> {
@@ -86,15 +89,17 @@ async function execute(
   return [status === SystemStatus.OFFLINE ? EXIT.OFFLINE : EXIT.NOT_REACHED, { ...outcome, error: summary }];
 }
 
-function parseEndpoint(word: string | undefined): 'status' | ControlCommand {
+function parseEndpoint(word: string | undefined): Endpoint {
   const endpoint = ENDPOINTS.find((one) => one === word);
   if (endpoint !== undefined) return endpoint;
-  const got = word === undefined ? 'got none' : `got '${word}'`;
-  throw new UsageError(`the command must be one of ${ENDPOINTS.join(', ')}; ${got}`);
+  const got = word === undefined ? 'nothing' : `'${word}'`;
+  throw new UsageError(`the command must be one of ${ENDPOINTS.join(', ')}, got ${got}`);
 }
 
-function targetOf(endpoint: 'status' | ControlCommand): SystemStatus {
-  const target = endpoint === 'status' ? undefined : TARGETS[endpoint];
+function targetOf(endpoint: Endpoint): SystemStatus {
+  const target = TARGETS[endpoint as ControlCommand];
   if (target !== undefined) return target;
-  throw new UsageError(`--wait goes with pause, resume and shutdown; ${endpoint} leads to no state to wait for`);
+  throw new UsageError(`--wait requires pause, resume or shutdown, got '${endpoint}'`);
 }
+
+void run('control-client', main);

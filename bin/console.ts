@@ -3,46 +3,57 @@
 
 import { createInterface } from 'node:readline';
 import { SystemStatus } from '../control.ts';
-import { TARGETS, follow } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, EXIT, clientFor, parseOptions, run } from './shared/options.ts';
+import { follow, TARGETS } from './shared/follow.ts';
+import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run } from './shared/options.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Interface } from 'node:readline';
 
 const HELP = `
 Usage: control-console [options]
 
-Opens a console that controls a running system. Commands may also come from a pipe, one a line.
+Controls a running system interactively. Also reads commands from a pipe, one per line.
 
-  --host HOST        host name or address of the system (default localhost)
+  --host HOST        host name or IP address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
-  --socket PATH      Unix socket of its web API, in place of host and port
-  -h, --help         show this
-  --version          show the version
+  --socket PATH      Unix socket of its web API; replaces --host and --port
+  -h, --help         print this help
+  --version          print the version
 
-If the system wants a token, CONTROL_TOKEN in the environment holds it.
+If the system requires a token, set the environment variable CONTROL_TOKEN.
 
-Exit code: 0; 1 if commands came from a pipe and one of them failed; 2 for wrong usage.
+Exit codes: 0 success, 1 a command from a pipe failed, 2 usage error.
 `;
 
 const FOLLOW_MS = 30_000;
-const REFRESH_MS = 1000; // from one look at the status to the next while the prompt waits
+const REFRESH_MS = 1000; // interval between status requests while the prompt waits
 
-// ───── Commands: a line here adds one ────────────────────────────────────────────────────────────────────────────
+async function main(): Promise<number> {
+  const parsed = parseOptions(ADDRESS_OPTIONS, HELP);
+  if (parsed === null) return EXIT.DONE;
+  const client = createClient(parsed.values);
+  const lines = new LineReader();
+  if (lines.isTerminal) process.stdout.write(`${client.baseUrl}: type help for a list of commands\n`);
+  const allSucceeded = await new Session(client, lines).run();
+  lines.close();
+  return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
+}
+
+// ───── Commands: add a line to add a command ─────────────────────────────────────────────────────────────────────
 
 interface Command {
   words: readonly string[];
   help: string;
-  /** Returns whether it did its work. */
+  /** Returns whether the command succeeded. */
   run(session: Session): boolean | Promise<boolean>;
 }
 
 const COMMANDS: readonly Command[] = [
-  { words: ['h', 'help'], help: 'list all commands', run: (session) => session.help() },
+  { words: ['h', 'help'], help: 'list the commands', run: (session) => session.help() },
   { words: ['p', 'pause'], help: 'pause the system', run: (session) => session.send('pause') },
   { words: ['r', 'resume'], help: 'resume the system', run: (session) => session.send('resume') },
-  { words: ['save'], help: 'save a checkpoint of the current state', run: (session) => session.send('save-state') },
-  { words: ['shutdown'], help: 'shut the system down, after a question', run: (session) => session.shutdown() },
-  { words: ['q', 'quit'], help: 'leave the console; the system is unaffected', run: (session) => session.quit() },
+  { words: ['save'], help: 'save a checkpoint', run: (session) => session.send('save-state') },
+  { words: ['shutdown'], help: 'shut the system down, after confirmation', run: (session) => session.shutdown() },
+  { words: ['q', 'quit'], help: 'quit the console; the system is unaffected', run: (session) => session.quit() },
 ];
 
 // ───── The session ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,16 +68,16 @@ class Session {
     this.#lines = lines;
   }
 
-  /** Runs commands until the input or one of them ends the session. Returns whether all did their work. */
+  /** Runs commands until the input ends or a command ends the session. Returns whether all of them succeeded. */
   async run(): Promise<boolean> {
-    let allWorked = true;
+    let allSucceeded = true;
     while (!this.#isOver) {
       const line = await this.#lines.next(() => this.#prompt());
       if (line === null) break;
       const word = line.trim();
-      if (word !== '' && !(await this.#execute(word))) allWorked = false;
+      if (word !== '' && !(await this.#execute(word))) allSucceeded = false;
     }
-    return allWorked;
+    return allSucceeded;
   }
 
   help(): boolean {
@@ -82,17 +93,16 @@ class Session {
   async shutdown(): Promise<boolean> {
     if (!(await this.#isConnected('shutdown'))) return false;
     const answer = await this.#lines.ask('Shut the system down? (y/[N]) ');
-    if (answer === null) return fail('shutdown was not sent: the input ended before the y');
+    if (answer === null) return fail('shutdown not sent: the input ended before the confirmation');
     if (!/^(y|yes)$/i.test(answer.trim())) {
-      process.stdout.write('not shut down\n');
+      process.stdout.write('shutdown cancelled\n');
       return true;
     }
-    const isGone = await this.send('shutdown');
-    if (isGone) this.#isOver = true;
-    return isGone;
+    this.#isOver = await this.send('shutdown');
+    return this.#isOver;
   }
 
-  /** Sends a command, and shows the states on the way to where it leads. */
+  /** Sends a command and prints each status until the command has taken effect. */
   async send(command: ControlCommand): Promise<boolean> {
     if (!(await this.#isConnected(command))) return false;
     const reply = await this.#client.request(command);
@@ -105,21 +115,22 @@ class Session {
 
   async #isConnected(command: ControlCommand): Promise<boolean> {
     const reply = await this.#client.request('status');
-    return reply.ok || reply.answered || fail(`${command} was not sent: ${reply.error}`);
+    return reply.ok || reply.answered || fail(`${command} not sent: ${reply.error}`);
   }
 
   async #follow(target: SystemStatus): Promise<boolean> {
-    const key = new AbortController();
-    const giveBackKeys = this.#lines.takeKeys(() => key.abort());
-    const options = { timeoutMs: FOLLOW_MS, signal: key.signal, output: process.stdout };
+    const keyPress = new AbortController();
+    const releaseKeys = this.#lines.captureKeys(() => keyPress.abort());
+    const options = { timeoutMs: FOLLOW_MS, signal: keyPress.signal, output: process.stdout };
     const { reached, summary } = await follow(this.#client, target, options);
-    giveBackKeys();
+    releaseKeys();
     return reached || fail(summary);
   }
 
   async #execute(word: string): Promise<boolean> {
     const command = COMMANDS.find(({ words }) => words.includes(word.toLowerCase()));
-    return command === undefined ? fail(`unknown command '${word}'; help lists the commands`) : command.run(this);
+    if (command === undefined) return fail(`unknown command '${word}'; type help for a list of commands`);
+    return command.run(this);
   }
 
   async #prompt(): Promise<string> {
@@ -134,17 +145,17 @@ function fail(message: string): false {
   return false;
 }
 
-// ───── Lines of input ────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Input lines ───────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Reads lines: with prompt, editing and history on a terminal, as they are from a pipe. */
+/** Reads lines: from a terminal with prompt, editing and history, from a pipe without. */
 class LineReader {
   readonly isTerminal: boolean = Boolean(process.stdin.isTTY && process.stdout.isTTY);
   readonly #readline: Interface;
-  readonly #early: string[] = []; // lines that came before they were asked for
+  readonly #buffered: string[] = []; // lines received before the session asked for them
   #receive: ((line: string | null) => void) | null = null;
   #isClosed = false;
   #isQuestion = false;
-  #interrupts = 0; // Ctrl-C on an empty line, one after the other
+  #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
 
   constructor() {
     const input = process.stdin;
@@ -155,13 +166,13 @@ class LineReader {
     this.#readline.on('close', () => this.#onClose());
     this.#readline.on('SIGINT', () => this.#onInterrupt());
     this.#readline.on('history', (history) => {
-      if (this.#isQuestion) history.shift(); // an answer is no command to recall
+      if (this.#isQuestion) history.shift(); // keep answers out of the history
     });
   }
 
-  /** The next line, or null at the end of the input. The prompt is kept up to date while it is shown. */
+  /** Returns the next line, or null at the end of the input. Refreshes the prompt while it waits. */
   async next(prompt: () => Promise<string>): Promise<string | null> {
-    if (!this.isTerminal || this.#early.length > 0) return this.#line();
+    if (!this.isTerminal || this.#buffered.length > 0) return this.#line();
     let shown = await prompt();
     const show = (): void => {
       this.#readline.setPrompt(shown);
@@ -169,13 +180,13 @@ class LineReader {
     };
     if (!this.#isClosed) show();
     const line = this.#line();
-    const receive = this.#receive; // the mark of this wait
-    let isAsking = false;
+    const receive = this.#receive; // identifies this wait: a line or the end of the input replaces it
+    let isRequesting = false;
     const refresh = setInterval(async () => {
-      if (isAsking) return;
-      isAsking = true;
+      if (isRequesting) return;
+      isRequesting = true;
       const fresh = await prompt();
-      isAsking = false;
+      isRequesting = false;
       if (fresh === shown || this.#receive !== receive) return;
       shown = fresh;
       show();
@@ -183,7 +194,7 @@ class LineReader {
     return line.finally(() => clearInterval(refresh));
   }
 
-  /** The answer to a question, or null at the end of the input. */
+  /** Asks a question. Returns the answer, or null at the end of the input. */
   async ask(question: string): Promise<string | null> {
     this.#isQuestion = true;
     if (this.isTerminal) {
@@ -195,8 +206,8 @@ class LineReader {
     return answer;
   }
 
-  /** Has the next keys go to `onKey` instead of into a line, until the function that is returned is called. */
-  takeKeys(onKey: () => void): () => void {
+  /** Passes key presses to `onKey` instead of the line editor. Returns a function that ends this. */
+  captureKeys(onKey: () => void): () => void {
     if (!this.isTerminal) return () => {};
     const { stdin } = process;
     const editors = stdin.listeners('keypress') as (() => void)[];
@@ -213,8 +224,8 @@ class LineReader {
   }
 
   #line(): Promise<string | null> {
-    const early = this.#early.shift();
-    if (early !== undefined) return Promise.resolve(early);
+    const buffered = this.#buffered.shift();
+    if (buffered !== undefined) return Promise.resolve(buffered);
     if (this.#isClosed) return Promise.resolve(null);
     return new Promise((resolve) => (this.#receive = resolve));
   }
@@ -222,7 +233,7 @@ class LineReader {
   #onLine(line: string): void {
     this.#interrupts = 0;
     if (this.#receive === null) {
-      this.#early.push(line);
+      this.#buffered.push(line);
       return;
     }
     this.#receive(line);
@@ -236,7 +247,7 @@ class LineReader {
     this.#receive = null;
   }
 
-  /** Ctrl-C clears the line; on an empty one it declines a question, and leaves the second time. */
+  /** Ctrl-C clears the line. On an empty line it answers a question with no; pressed twice, it quits the console. */
   #onInterrupt(): void {
     if (this.#readline.line !== '') {
       this.#interrupts = 0;
@@ -248,7 +259,7 @@ class LineReader {
     if (this.#isQuestion) return this.#onLine('');
     this.#interrupts += 1;
     if (this.#interrupts > 1) return this.close();
-    process.stdout.write('Ctrl-C once more, or Ctrl-D, leaves the console\n');
+    process.stdout.write('press Ctrl-C again or Ctrl-D to quit\n');
     this.#readline.prompt();
   }
 }
@@ -258,16 +269,4 @@ function complete(line: string): [hits: string[], line: string] {
   return [words.filter((word) => word.startsWith(line.toLowerCase())), line];
 }
 
-// ───── Start ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-void run('control-console', async () => {
-  const parsed = parseOptions(ADDRESS_OPTIONS, HELP);
-  if (parsed === null) return EXIT.DONE;
-  const client = clientFor(parsed.values);
-  const lines = new LineReader();
-  if (lines.isTerminal) process.stdout.write(`${client.baseUrl}: help lists the commands\n`);
-  const allWorked = await new Session(client, lines).run();
-  lines.close();
-  client.close();
-  return allWorked || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
-});
+void run('control-console', main);

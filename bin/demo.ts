@@ -1,11 +1,13 @@
 #!/usr/bin/env node
-// control-demo: a real runtime to control. It learns to balance a pole on a cart, as fast as one core can.
+// control-demo: a program to control. It learns to balance a pole on a cart, as fast as one core can.
 
 import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient } from '../control.ts';
-import { ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError } from './shared/options.ts';
 import { Learner } from './demo/cartpole.ts';
 import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
+import {
+  ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError,
+} from './shared/options.ts';
 import type { System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
@@ -13,25 +15,24 @@ const PROGRAM = 'control-demo';
 const HELP = `
 Usage: control-demo [options]
 
-Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is shut down, and can be paused, resumed,
-saved and shut down through its web API. Ctrl-C and SIGTERM shut it down, too: it saves a last checkpoint then.
+Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is shut down. Its web API pauses, resumes,
+saves and shuts it down. Ctrl-C and SIGTERM also shut it down. It saves a checkpoint before it exits.
 
-Options:
-  --host HOST        where the web API listens (default ${DEFAULT_HOST})
-  --port PORT        its port; 0 picks a free one (default ${DEFAULT_PORT})
-  --socket PATH      listen on a Unix socket, in place of host and port
+  --host HOST        host name or IP address for the web API (default ${DEFAULT_HOST})
+  --port PORT        port of the web API; 0 picks a free one (default ${DEFAULT_PORT})
+  --socket PATH      Unix socket for the web API; replaces --host and --port
   --no-web-api       run without a web API
-  --seed N           seed of the random numbers, from 0 to 4294967295 (default: picked at random)
-  --load FILE        go on exactly where this checkpoint was made
-  --load latest      the same with the newest checkpoint in the folder of --states-dir
-  --states-dir DIR   the folder for checkpoints, made if need be (default ./states)
-  --keep N           how many checkpoints to keep there, the newest (default 10)
-  -h, --help         show this
-  --version          show the version
+  --seed N           seed of the random numbers, from 0 to 4294967295 (default: random)
+  --load FILE        continue from this checkpoint
+  --load latest      continue from the newest checkpoint in the folder of --states-dir
+  --states-dir DIR   folder for checkpoints, created if it does not exist (default ./states)
+  --keep N           number of checkpoints to keep there; the oldest are deleted (default 10)
+  -h, --help         print this help
+  --version          print the version
 
-If CONTROL_TOKEN is in the environment, clients must know it, too.
+If the environment variable CONTROL_TOKEN is set, clients must know that token.
 
-Exit codes: 0 shut down, 1 it could not run or not save its last checkpoint, 2 wrong usage.
+Exit codes: 0 shut down, 1 failed to run or to save the last checkpoint, 2 usage error.
 `;
 
 const OPTIONS = {
@@ -43,47 +44,45 @@ const OPTIONS = {
   keep: { type: 'string', default: '10' },
 } as const;
 
-const MOST_SEED = 2 ** 32 - 1;
-const MOST_KEPT = 1_000_000;
-const REDRAW_MS = 100; // on a terminal
-const LINE_MS = 5000; // elsewhere
-const SMOOTHING_MS = 1000; // steps/s are an average over about this time
-
-// ───── Start and end ─────────────────────────────────────────────────────────────────────────────────────────────
+const MAX_SEED = 2 ** 32 - 1;
+const MAX_KEPT = 1_000_000;
+const REDRAW_MS = 100; // interval between progress lines on a terminal
+const PRINT_MS = 5000; // the same elsewhere
+const SMOOTHING_MS = 1000; // time constant of the average of steps/s
 
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const { seed, load, keep, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
   const { host, port, socketPath, token } = parseAccess(parsed.values, 0);
-  const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MOST_KEPT));
-  const learner = begin(seed, load, folder);
+  const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
+  const learner = createLearner(seed, load, folder);
   prepare(checkpoints, folder);
 
   const demo = new Demo(learner, checkpoints);
   const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], webApiOptions: { socketPath, token } });
-  if (noWebApi) demo.start(null); // from here on signals are heard
+  if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
   await end;
   return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
 }
 
-function begin(seed: string | undefined, load: string | undefined, folder: string): Learner {
+function createLearner(seed: string | undefined, load: string | undefined, folder: string): Learner {
   if (seed !== undefined && load !== undefined) {
-    throw new UsageError('--seed and --load exclude each other: a checkpoint has its own seed');
+    throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }
-  if (load !== undefined) return restore(parseText('--load', load), folder);
-  return new Learner(seed === undefined ? randomInt(MOST_SEED + 1) : parseInteger('--seed', seed, 0, MOST_SEED));
+  if (load !== undefined) return loadLearner(parseText('--load', load), folder);
+  return new Learner(seed === undefined ? randomInt(MAX_SEED + 1) : parseInteger('--seed', seed, 0, MAX_SEED));
 }
 
-function restore(load: string, folder: string): Learner {
-  let what = load === 'latest' ? `the latest checkpoint of '${folder}'` : `'${load}'`;
+function loadLearner(load: string, folder: string): Learner {
+  let what = load === 'latest' ? `the latest checkpoint in '${folder}'` : `'${load}'`;
   try {
     const path = load === 'latest' ? latestIn(folder) : load;
     what = `'${path}'`;
     return Learner.restore(readCheckpoint(path));
   } catch (error) {
-    const right = '--load takes a file that control-demo saved, or latest for the newest one of --states-dir';
-    throw new UsageError(`cannot load ${what}: ${(error as Error).message}; ${right}`);
+    const expected = '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
+    throw new UsageError(`cannot load ${what}: ${(error as Error).message}; ${expected}`);
   }
 }
 
@@ -91,8 +90,8 @@ function prepare(checkpoints: Checkpoints, folder: string): void {
   try {
     checkpoints.prepare();
   } catch (error) {
-    const right = '--states-dir takes a folder that can be made and written';
-    throw new UsageError(`cannot write to '${folder}': ${(error as Error).message}; ${right}`);
+    const expected = '--states-dir requires a writable folder, or a path where one can be created';
+    throw new UsageError(`cannot write to '${folder}': ${(error as Error).message}; ${expected}`);
   }
 }
 
@@ -102,7 +101,7 @@ class Demo implements System {
   readonly #learner: Learner;
   readonly #checkpoints: Checkpoints;
   readonly #progress: Progress;
-  #savedPath: string | null = null; // of the last save, unless that failed
+  #savedPath: string | null = null; // of the last save; null if it failed
 
   constructor(learner: Learner, checkpoints: Checkpoints) {
     this.#learner = learner;
@@ -110,7 +109,7 @@ class Demo implements System {
     this.#progress = new Progress(learner);
   }
 
-  /** Whether the last save was a success. */
+  /** Whether the last save succeeded. */
   get isSaved(): boolean {
     return this.#savedPath !== null;
   }
@@ -138,7 +137,7 @@ class Demo implements System {
     this.#progress.run();
   }
 
-  /** A failure is for the person at the terminal, and no reason to stop. */
+  /** Prints a failure instead of throwing: a full disk must not stop the program. */
   saveState(): void {
     this.#savedPath = null;
     try {
@@ -151,13 +150,13 @@ class Demo implements System {
 
   onShutdown(): void {
     this.#progress.freeze(SystemStatus.SHUTTING_DOWN);
-    const next = this.isSaved ? `; --load ${this.#savedPath} goes on from there` : '';
+    const next = this.isSaved ? `; continue with --load ${this.#savedPath}` : '';
     this.#progress.end(`stopped at step ${format(this.#learner.steps)}${next}`);
   }
 }
 
 function describeControl(address: WebApiAddress | null): string {
-  if (address === null) return 'no web API, Ctrl-C or SIGTERM ends it';
+  if (address === null) return 'no web API; Ctrl-C or SIGTERM shuts it down';
   const { host, port, socketPath } = address;
   const network = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
   const options = socketPath === undefined ? network : ` --socket ${socketPath}`;
@@ -171,7 +170,7 @@ function describeControl(address: WebApiAddress | null): string {
 
 // ───── The progress line ─────────────────────────────────────────────────────────────────────────────────────────
 
-/** What goes to stdout: whole lines, and below them, on a terminal, the one line that is redrawn in its place. */
+/** Writes to stdout: lines, and on a terminal, below them, the progress line, which is redrawn in place. */
 class Progress {
   readonly #learner: Learner;
   readonly #isTerminal: boolean = process.stdout.isTTY;
@@ -180,22 +179,22 @@ class Progress {
   #stepsPerSecond = 0;
   #measuredAt = 0;
   #measuredSteps = 0;
-  #isDrawn = false; // true while a terminal's cursor stands in the progress line
+  #isDrawn = false; // whether the terminal's cursor is in the progress line
 
   constructor(learner: Learner) {
     this.#learner = learner;
   }
 
-  /** Shows that the system is active, now and from time to time. */
+  /** Shows the progress of an active system, now and at intervals. */
   run(): void {
     this.#measuredAt = performance.now();
     this.#measuredSteps = this.#learner.steps;
     this.#status = SystemStatus.ACTIVE;
     this.#draw();
-    this.#timer = setInterval(() => this.#update(), this.#isTerminal ? REDRAW_MS : LINE_MS);
+    this.#timer = setInterval(() => this.#update(), this.#isTerminal ? REDRAW_MS : PRINT_MS);
   }
 
-  /** Shows a status in which the learner does not move. */
+  /** Shows a status in which the learner stands still. */
   freeze(status: SystemStatus): void {
     if (this.#timer !== null) {
       clearInterval(this.#timer);
@@ -206,14 +205,14 @@ class Progress {
     this.#draw();
   }
 
-  /** Writes a line of its own. */
+  /** Prints a line above the progress line. */
   print(line: string, stream: NodeJS.WritableStream = process.stdout): void {
-    if (this.#isDrawn) process.stdout.write('\r\x1b[K'); // erases the line
+    if (this.#isDrawn) process.stdout.write('\r\x1b[K'); // erase the progress line
     stream.write(`${line}\n`);
     if (this.#isDrawn) this.#draw();
   }
 
-  /** Leaves the progress line as it is, and writes the last line. */
+  /** Prints the last line, below the progress line. */
   end(line: string): void {
     process.stdout.write(`${this.#isDrawn ? '\n' : ''}${line}\n`);
     this.#isDrawn = false;
@@ -224,7 +223,7 @@ class Progress {
     this.#draw();
   }
 
-  /** Takes the speed since the last call into the average. */
+  /** Updates the average speed. */
   #measure(): void {
     const now = performance.now();
     const { steps } = this.#learner;
@@ -246,7 +245,7 @@ class Progress {
       process.stdout.write(`${line}\n`);
       return;
     }
-    const width = (process.stdout.columns || 80) - 1; // in the last column some terminals wrap
+    const width = (process.stdout.columns || 80) - 1; // some terminals wrap at the last column
     process.stdout.write(`\r${line.slice(0, width)}\x1b[K`);
     this.#isDrawn = true;
   }

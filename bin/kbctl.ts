@@ -1,17 +1,17 @@
 #!/usr/bin/env node
-// control-kbctl: pauses and resumes a running system by key combinations, whatever program has the focus.
+// control-kbctl: pauses and resumes a running system with global keyboard shortcuts.
 
 import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { listenEvdev } from './kbctl/evdev.ts';
 import { parseBindings } from './kbctl/keys.ts';
-import { CannotListen, chooseBackends, isWayland } from './kbctl/listener.ts';
+import { BackendError, chooseBackends, isWayland } from './kbctl/listener.ts';
 import { listenMacos } from './kbctl/macos.ts';
 import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, clientFor, EXIT, parseOptions, run } from './shared/options.ts';
+import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run } from './shared/options.ts';
 import type { ControlCommand, SystemStatus, WebApiClient, WebApiReply } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
@@ -21,25 +21,26 @@ const PROGRAM = 'control-kbctl';
 const HELP = `
 Usage: control-kbctl [options]
 
-Pauses and resumes a running system by key combinations that work whatever program has the focus.
+Pauses and resumes a running system with key combinations that work whichever program has the focus.
 
-  --host HOST        host name or address of the system (default localhost)
+  --host HOST        host name or IP address of the system (default localhost)
   --port PORT        port of its web API (default 8391)
-  --socket PATH      Unix socket of its web API, in place of host and port
-  --pause-key KEYS   combination that pauses (default alt+shift+p; Alt is Option on a Mac)
-  --resume-key KEYS  combination that resumes (default alt+shift+r)
-  --quit-key KEYS    combination that ends control-kbctl (default alt+shift+q on Windows, elsewhere none)
-  --backend NAME     what listens: x11, evdev, terminal, macos or windows (default: the best that works)
-  -h, --help         show this
-  --version          show the version
+  --socket PATH      Unix socket of its web API; replaces --host and --port
+  --pause-key KEYS   key combination that pauses (default alt+shift+p; on macOS, Alt is Option)
+  --resume-key KEYS  key combination that resumes (default alt+shift+r)
+  --quit-key KEYS    key combination that quits control-kbctl (default alt+shift+q on Windows, otherwise none)
+  --backend NAME     x11, evdev, terminal, macos or windows (default: chosen automatically)
+  -h, --help         print this help
+  --version          print the version
 
-KEYS is one key with ctrl, alt, shift or super (the key with the logo; cmd, win) before it: ctrl+alt+f9. Function keys
-need none. The keys are a to z, 0 to 9, f1 to f24, space, enter, tab, esc, backspace, delete, insert, home, end, pageup,
-pagedown, up, down, left, right, pause, printscreen, scrolllock and - = , . / ; ' \` [ ] \\
+KEYS is one or more modifiers and one key: ctrl+alt+f9. The modifiers are ctrl, alt, shift (not on its own) and super
+(the logo key; also cmd, win). Function keys need no modifier. The keys are a to z, 0 to 9, f1 to f24, space, enter,
+tab, esc, backspace, delete, insert, home, end, pageup, pagedown, up, down, left, right, pause, printscreen, scrolllock
+and - = , . / ; ' \` [ ] \\
 
-If the system wants a token, CONTROL_TOKEN in the environment holds it.
+If the system requires a token, set the environment variable CONTROL_TOKEN.
 
-Exit codes: 0 ended by the user, or nobody reads its output; 1 nothing can listen, or not any more; 2 wrong usage.
+Exit codes: 0 quit by the user, or the output was closed; 1 no backend can listen, or the backend failed; 2 usage error.
 `;
 
 const OPTIONS = {
@@ -51,192 +52,189 @@ const OPTIONS = {
 } as const;
 
 const FOLLOW_MS = 30_000;
-const LEAVE_MS = 1000; // for what has been pressed and not been sent
+const QUIT_MS = 1000; // time limit for pending requests when quitting
+
+async function main(): Promise<number> {
+  const parsed = parseOptions(OPTIONS, HELP);
+  if (parsed === null) return EXIT.DONE;
+  const bindings = parseBindings(parsed.values);
+  const choice = chooseBackends(parsed.values.backend);
+  const client = createClient(parsed.values);
+
+  const quitting = new AbortController();
+  let introduced!: () => void;
+  const sender = new Sender(client, new Promise((resolve) => (introduced = resolve)));
+  let failure: string | null = null;
+  const events: ListenerEvents = {
+    onPress: (action) => {
+      if (action === 'quit') quitting.abort();
+      else if (!quitting.signal.aborted) sender.press(action);
+    },
+    onNotice: (text) => sender.notice(text),
+    onEnd: (reason) => {
+      failure ??= reason;
+      quitting.abort();
+    },
+  };
+  const noticeWayland = (backend: Backend | null): void => {
+    if (isWayland() && backend !== 'evdev') events.onNotice(describeWayland(backend, client));
+  };
+  const quit = once(quitting.signal, 'abort');
+  process.on('SIGTERM', () => quitting.abort());
+  process.on('SIGINT', () => {
+    if (process.stdout.isTTY && !quitting.signal.aborted) sender.breakLine(); // after the ^C
+    quitting.abort();
+  });
+  process.stdout.once('error', () => quitting.abort()); // the reader of the output is gone
+
+  const started = await listen(choice, bindings, events, quitting.signal).catch((error: unknown) => {
+    if (quitting.signal.aborted) return null;
+    noticeWayland(null);
+    throw error;
+  });
+  if (started !== null) {
+    const { listener, backend, reason } = started;
+    introduce(listener, backend, reason);
+    noticeWayland(backend);
+    await printStatus(client, quitting.signal);
+    introduced();
+    await quit;
+    listener.close();
+    await sender.end();
+  }
+  if (failure !== null) throw new Error(failure);
+  console.log('quit; the system is unaffected');
+  return EXIT.DONE;
+}
 
 // ───── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 const LISTENERS: Readonly<Record<Backend, Listen>> = {
   x11: listenX11,
-  evdev: (bindings, events) => listenEvdev(bindings, events), // it starts at once, and takes other devices in tests
+  evdev: (bindings, events) => listenEvdev(bindings, events),
   terminal: listenTerminal,
   macos: listenMacos,
   windows: listenWindows,
 };
 
-/** Starts the first listener that can listen, and tells why those before it cannot. */
+/** Starts the first backend that can listen, and reports why those before it cannot. */
 async function listen(
-  { backends, why }: Choice,
+  { backends, reason }: Choice,
   bindings: readonly Binding[],
   events: ListenerEvents,
-  leaving: AbortSignal,
-): Promise<{ listener: Listener; backend: Backend; why: string }> {
+  quitting: AbortSignal,
+): Promise<{ listener: Listener; backend: Backend; reason: string }> {
   const failed: Backend[] = [];
   for (const backend of backends) {
     try {
-      const listener = await LISTENERS[backend](bindings, events, leaving);
-      return { listener, backend, why: failed.length === 0 ? why : `${failed.join(' and ')} cannot listen` };
+      const listener = await LISTENERS[backend](bindings, events, quitting);
+      return { listener, backend, reason: failed.length === 0 ? reason : `${failed.join(' and ')} cannot listen` };
     } catch (error) {
-      if (!(error instanceof CannotListen) || leaving.aborted) throw error;
-      const reason = `${backend}: ${error.message}`;
-      if (backends.length === 1) throw new CannotListen(reason);
-      events.onNotice(reason);
+      if (!(error instanceof BackendError) || quitting.aborted) throw error;
+      const message = `${backend}: ${error.message}`;
+      if (backends.length === 1) throw new BackendError(message);
+      events.onNotice(message);
       failed.push(backend);
     }
   }
-  throw new CannotListen('nothing can listen to the keyboard');
+  throw new BackendError('no backend can listen to the keyboard');
 }
 
 // ───── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Sends a command for each press, in their order, and prints a line with what came of it. */
+/** Sends one command per key press, in order, and prints one line with the outcome of each. */
 class Sender {
   readonly #client: WebApiClient;
-  readonly #givingUp = new AbortController();
-  #sent: Promise<unknown> = Promise.resolve(); // when all that was pressed has been answered
-  #told: Promise<void>; // when all that came of it has been printed
-  #newer = new AbortController(); // aborted at the next press: then what comes of the last is not waited for
+  readonly #abandoned = new AbortController(); // aborted when the time limit for quitting expires
+  #sent: Promise<unknown> = Promise.resolve(); // resolves when the latest command has its response
+  #printed: Promise<void>; // resolves when the latest outcome has been printed
+  #superseded = new AbortController(); // aborted by the next press: the outcome of the latest is then not awaited
   #openLine = '';
 
-  /** @param introduced Resolves when lines may be printed. */
+  /** @param introduced Resolves when outcomes may be printed. */
   constructor(client: WebApiClient, introduced: Promise<void>) {
     this.#client = client;
-    this.#told = introduced;
+    this.#printed = introduced;
   }
 
   press(command: ControlCommand): void {
     const pressedAt = performance.now();
-    this.#newer.abort();
-    this.#newer = new AbortController();
-    const { signal: newer } = this.#newer;
+    this.#superseded.abort();
+    this.#superseded = new AbortController();
+    const { signal: superseded } = this.#superseded;
     const reply = this.#sent.then(() => {
-      return this.#givingUp.signal.aborted ? null : this.#client.request(command, this.#givingUp.signal);
+      return this.#abandoned.signal.aborted ? null : this.#client.request(command, this.#abandoned.signal);
     });
     this.#sent = reply;
-    this.#told = this.#told.then(async () => {
+    this.#printed = this.#printed.then(async () => {
       this.#openLine = `${command} … `;
       process.stdout.write(this.#openLine);
-      process.stdout.write(`${await this.#outcome(command, await reply, pressedAt, newer)}\n`);
+      process.stdout.write(`${await this.#outcome(command, await reply, pressedAt, superseded)}\n`);
       this.#openLine = '';
     });
   }
 
-  /** Prints a line of its own, even while that of a press is not complete. */
-  interrupt(text: string): void {
+  /** Prints a notice on a line of its own, even while the line of a press is incomplete. */
+  notice(text: string): void {
     if (this.#openLine !== '') process.stdout.write('\n');
     console.error(`${PROGRAM}: ${text}`);
     process.stdout.write(this.#openLine);
   }
 
-  /** Goes on in a new line. */
+  /** Continues on a new line. */
   breakLine(): void {
     process.stdout.write(`\n${this.#openLine}`);
   }
 
-  /** Resolves when all that was pressed has been sent, or given up after a second. */
+  /** Resolves when every press has been sent, or abandoned at the time limit. */
   async end(): Promise<void> {
-    this.#newer.abort();
-    const timer = setTimeout(() => this.#givingUp.abort(), LEAVE_MS);
-    await this.#told;
+    this.#superseded.abort();
+    const timer = setTimeout(() => this.#abandoned.abort(), QUIT_MS);
+    await this.#printed;
     clearTimeout(timer);
-    this.#client.close();
   }
 
   async #outcome(
     command: ControlCommand,
     reply: WebApiReply | null,
     pressedAt: number,
-    newer: AbortSignal,
+    superseded: AbortSignal,
   ): Promise<string> {
     if (reply === null) return 'not sent';
     if (!reply.ok && reply.answered) return `refused: ${reply.error.charAt(0).toLowerCase()}${reply.error.slice(1)}`;
-    if (!reply.ok && this.#givingUp.signal.aborted) return 'given up without an answer; it may still take effect';
+    if (!reply.ok && this.#abandoned.signal.aborted) return 'no response before quitting; it may still take effect';
     if (!reply.ok) return `offline: ${reply.error.replace('http://', '')}`;
     const target = TARGETS[command] as SystemStatus;
-    const { reached, summary } = await follow(this.#client, target, { timeoutMs: FOLLOW_MS, signal: newer });
+    const { reached, summary } = await follow(this.#client, target, { timeoutMs: FOLLOW_MS, signal: superseded });
     if (reached) return `${target.statusName} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
-    return newer.aborted ? 'accepted; not waited for' : summary;
+    return superseded.aborted ? 'accepted, not confirmed' : summary;
   }
 }
 
-// ───── What the user is told ─────────────────────────────────────────────────────────────────────────────────────
+// ───── Output ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const DOES = { pause: 'pauses', resume: 'resumes', quit: 'quits' } as const;
-
-function introduce({ source, bindings }: Listener, why: string): void {
-  console.log(`listening to ${source}, because ${why}`);
+function introduce({ source, bindings }: Listener, backend: Backend, reason: string): void {
+  console.log(`listening to ${source} (backend ${backend}: ${reason})`);
   const width = Math.max(...bindings.map(({ combination }) => combination.name.length));
-  for (const { action, combination } of bindings) console.log(`  ${combination.name.padEnd(width)}  ${DOES[action]}`);
+  for (const { action, combination } of bindings) console.log(`  ${combination.name.padEnd(width)}  ${action}`);
 }
 
-/** Under Wayland, all listeners but evdev hear only of what is typed into some windows. */
+/** Under Wayland, only evdev receives keys regardless of the focus. */
 function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): string {
   const [, socketPath] = /^unix:(.*)$/.exec(baseUrl) ?? [];
   const where = socketPath === undefined ? baseUrl : `--unix-socket '${resolve(socketPath)}' http://localhost`;
   const token = process.env['CONTROL_TOKEN'] ? ` -H 'Authorization: Bearer …'` : '';
-  const limit = backend === 'x11' ? 'under Wayland, X11 sees keys only while an X11 window has the focus; ' : '';
+  const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
   const command = `curl${token} -X POST ${where}/api/pause`;
-  return `${limit}what needs no permission: bind ${command} (and …/resume) to keys in the settings of your desktop`;
+  return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
 }
 
-async function tellStatus(client: WebApiClient, leaving: AbortSignal): Promise<void> {
-  const reply = await client.request('status', leaving);
-  if (leaving.aborted) return;
+async function printStatus(client: WebApiClient, quitting: AbortSignal): Promise<void> {
+  const reply = await client.request('status', quitting);
+  if (quitting.aborted) return;
   if (reply.ok || reply.answered) console.log(`${client.baseUrl}: ${reply.ok ? reply.value : reply.error}`);
-  else console.log(`${reply.error}; each press tries again`);
-  console.log('Ctrl-C leaves');
+  else console.log(`${reply.error}; each key press tries again`);
+  console.log('press Ctrl-C to quit');
 }
 
-// ───── Start and end ─────────────────────────────────────────────────────────────────────────────────────────────
-
-void run(PROGRAM, async () => {
-  const parsed = parseOptions(OPTIONS, HELP);
-  if (parsed === null) return EXIT.DONE;
-  const bindings = parseBindings(parsed.values);
-  const choice = chooseBackends(parsed.values.backend);
-  const client = clientFor(parsed.values);
-
-  const leaving = new AbortController();
-  let allowLines!: () => void;
-  const sender = new Sender(client, new Promise((allow) => (allowLines = allow)));
-  let failure: string | null = null;
-  const events: ListenerEvents = {
-    onPress: (action) => {
-      if (action === 'quit') leaving.abort();
-      else if (!leaving.signal.aborted) sender.press(action);
-    },
-    onNotice: (text) => sender.interrupt(text),
-    onEnd: (reason) => {
-      failure ??= reason;
-      leaving.abort();
-    },
-  };
-  const tellOfWayland = (backend: Backend | null): void => {
-    if (isWayland() && backend !== 'evdev') events.onNotice(describeWayland(backend, client));
-  };
-  const left = once(leaving.signal, 'abort');
-  process.on('SIGTERM', () => leaving.abort());
-  process.on('SIGINT', () => {
-    if (process.stdout.isTTY && !leaving.signal.aborted) sender.breakLine(); // after the ^C
-    leaving.abort();
-  });
-  process.stdout.once('error', () => leaving.abort()); // whoever read it is gone
-
-  const started = await listen(choice, bindings, events, leaving.signal).catch((error: unknown) => {
-    if (leaving.signal.aborted) return null;
-    tellOfWayland(null);
-    throw error;
-  });
-  if (started !== null) {
-    const { listener, backend, why } = started;
-    introduce(listener, why);
-    tellOfWayland(backend);
-    await tellStatus(client, leaving.signal);
-    allowLines();
-    await left;
-    listener.close();
-    await sender.end();
-  }
-  if (failure !== null) throw new Error(failure);
-  console.log('left; the system is unaffected');
-  return EXIT.DONE;
-});
+void run(PROGRAM, main);

@@ -1,115 +1,24 @@
-// Key combinations from the keyboards themselves, /dev/input/event*: on the console, X11 and Wayland alike. Linux only.
-// The program that has the focus gets the keys, too. Codes are places of a US keyboard, whatever the layout.
+// The evdev backend: reads the keyboards at /dev/input/event*, on Linux only: on the console, under X11 and Wayland.
+// The program with the focus also receives the keys. Key codes are positions on a US keyboard, whatever the layout.
 
 import { closeSync, constants, openSync, readFileSync, readSync, watch } from 'node:fs';
 import { HeldKeys } from './keys.ts';
-import { CannotListen } from './listener.ts';
+import { BackendError } from './listener.ts';
 import type { Binding, Modifier } from './keys.ts';
 import type { Listener, ListenerEvents } from './listener.ts';
 import type { FSWatcher } from 'node:fs';
 
-// Blocking reads would fill libuv's pool and keep the process from its end, so the devices are read at intervals.
+// Devices are polled: blocking reads would occupy libuv's threads and keep the process alive.
 const POLL_MS = 25;
-const PLUGGED_MS = 500; // from a new device to the permission to read it
+const PLUGGED_MS = 500; // until udev has set the permissions of a new device
 
 const MODIFIERS_BY_CODE: ReadonlyMap<number, Modifier> = new Map([
   [42, 'shift'], [54, 'shift'], [29, 'ctrl'], [97, 'ctrl'], [56, 'alt'], [100, 'alt'], [125, 'super'], [126, 'super'],
 ]);
 
-// ───── Events: struct input_event of linux/input.h ───────────────────────────────────────────────────────────────
-//
-//   seconds, microseconds (a long each) │ type u16 │ code u16 │ value i32
-
-const LONG_BYTES = ['arm', 'ia32'].includes(process.arch) ? 4 : 8;
-const EVENT_BYTES = 2 * LONG_BYTES + 8;
-const EV_SYN = 0;
-const EV_KEY = 1;
-const SYN_REPORT = 0;
-const SYN_DROPPED = 3;
-const VALUE = { UP: 0, DOWN: 1 } as const; // 2 is a key that repeats
-const KEY_P = 25;
-
-interface InputEvent {
-  device: Device;
-  microseconds: number;
-  type: number;
-  code: number;
-  value: number;
-}
-
-function readEvent(device: Device, data: Buffer): InputEvent {
-  const readLong = (at: number): number => (LONG_BYTES === 4 ? data.readUInt32LE(at) : Number(data.readBigInt64LE(at)));
-  const typeAt = 2 * LONG_BYTES;
-  return {
-    device,
-    microseconds: readLong(0) * 1e6 + readLong(LONG_BYTES),
-    type: data.readUInt16LE(typeAt),
-    code: data.readUInt16LE(typeAt + 2),
-    value: data.readInt32LE(typeAt + 4),
-  };
-}
-
-// ───── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-/**
- * The paths of the keyboards among the input devices.
- *
- * @param devices The text of /proc/bus/input/devices: a paragraph each. A keyboard has the handler `kbd`, and the bit
- *   of KEY_P in `B: KEY`, whose words are as long as a long, the least significant one last.
- */
-export function findKeyboards(devices: string): string[] {
-  return devices.split('\n\n').flatMap((device) => {
-    const handlers = /^H: Handlers=(.*)$/m.exec(device)?.[1]?.trim().split(/\s+/) ?? [];
-    const word = /^B: KEY=.*?(\w+)$/m.exec(device.trimEnd())?.[1] ?? '0';
-    const hasLetters = ((BigInt(`0x${word}`) >> BigInt(KEY_P)) & 1n) === 1n;
-    if (!handlers.includes('kbd') || !hasLetters) return [];
-    return handlers.filter((handler) => /^event\d+$/.test(handler)).map((handler) => `/dev/input/${handler}`);
-  });
-}
-
-class Device {
-  readonly path: string;
-  readonly #file: number;
-  readonly #buffer: Buffer = Buffer.alloc(64 * EVENT_BYTES);
-  #length = 0; // of what has been read and is less than an event
-  isBehind = false; // it lost events, and those up to the next report are worth nothing
-
-  constructor(path: string) {
-    this.path = path;
-    this.#file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  }
-
-  /** The events since the last read. Throws when the device is gone. */
-  read(): InputEvent[] {
-    const events: InputEvent[] = [];
-    for (;;) {
-      const bytes = this.#readSome();
-      if (bytes === 0) return events;
-      const end = this.#length + bytes;
-      let at = 0;
-      for (; at + EVENT_BYTES <= end; at += EVENT_BYTES) events.push(readEvent(this, this.#buffer.subarray(at)));
-      this.#buffer.copy(this.#buffer, 0, at, end);
-      this.#length = end - at;
-    }
-  }
-
-  close(): void {
-    closeSync(this.#file);
-  }
-
-  #readSome(): number {
-    try {
-      return readSync(this.#file, this.#buffer, this.#length, this.#buffer.length - this.#length, null);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return 0; // nothing new
-      throw error;
-    }
-  }
-}
-
 // ───── The listener ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** @param findPaths Where the keyboards are at this moment. */
+/** @param findPaths Returns the paths of the connected keyboards. */
 export async function listenEvdev(
   bindings: readonly Binding[],
   events: ListenerEvents,
@@ -126,7 +35,7 @@ class EvdevListener implements Listener {
   readonly #findPaths: () => string[];
   readonly #keys: HeldKeys;
   readonly #devices = new Map<string, Device>();
-  readonly #unreadable = new Map<string, string>(); // why, by path
+  readonly #unreadable = new Map<string, string>(); // error codes by path
   #pollTimer: NodeJS.Timeout | undefined;
   #plugTimer: NodeJS.Timeout | undefined;
   #watcher: FSWatcher | undefined;
@@ -149,9 +58,9 @@ class EvdevListener implements Listener {
     try {
       this.#openNew();
     } catch (error) {
-      throw new CannotListen(`cannot find the keyboards: ${(error as Error).message}`);
+      throw new BackendError(`cannot list the keyboards: ${(error as Error).message}`);
     }
-    if (this.#devices.size === 0) throw new CannotListen(this.#describeUnreadable() || 'no keyboard is connected');
+    if (this.#devices.size === 0) throw new BackendError(this.#describeUnreadable() || 'no keyboard found');
     if (this.#unreadable.size > 0) this.#events.onNotice(this.#describeUnreadable());
     this.#pollTimer = setInterval(() => this.#poll(), POLL_MS);
     try {
@@ -160,7 +69,7 @@ class EvdevListener implements Listener {
         this.#plugTimer = setTimeout(() => this.#noticeNew(), PLUGGED_MS);
       });
     } catch {
-      // then a keyboard that is plugged in later is not noticed
+      // new keyboards are not noticed
     }
   }
 
@@ -189,7 +98,7 @@ class EvdevListener implements Listener {
     try {
       for (const path of this.#openNew()) this.#events.onNotice(`new keyboard ${path}`);
     } catch {
-      return; // those that are open go on
+      return; // continue with the open ones
     }
     const unreadable = this.#describeUnreadable();
     if (unreadable !== '' && unreadable !== before) this.#events.onNotice(unreadable);
@@ -199,7 +108,7 @@ class EvdevListener implements Listener {
     if (this.#unreadable.size === 0) return '';
     const list = [...this.#unreadable].map(([path, code]) => `${path} (${code})`).join(', ');
     const isForbidden = [...this.#unreadable.values()].includes('EACCES');
-    const remedy = isForbidden ? ": 'sudo usermod -aG input $USER' and a new login give the permission" : '';
+    const remedy = isForbidden ? ": run 'sudo usermod -aG input $USER' and log in again" : '';
     return `cannot read ${list}${remedy}`;
   }
 
@@ -212,7 +121,7 @@ class EvdevListener implements Listener {
         this.#drop(device, error as NodeJS.ErrnoException);
       }
     }
-    input.sort((a, b) => a.microseconds - b.microseconds); // a modifier may be on one keyboard and the key on another
+    input.sort((a, b) => a.microseconds - b.microseconds); // modifiers and keys may be on different keyboards
     for (const event of input) this.#onEvent(event);
   }
 
@@ -220,8 +129,8 @@ class EvdevListener implements Listener {
     device.close();
     this.#devices.delete(device.path);
     this.#keys.reset([], device.path);
-    const rest = this.#devices.size === 0 ? '; no other is left, waiting for one' : '';
-    this.#events.onNotice(`keyboard ${device.path} is gone (${code})${rest}`);
+    const rest = this.#devices.size === 0 ? '; waiting for another keyboard' : '';
+    this.#events.onNotice(`keyboard ${device.path} was disconnected (${code})${rest}`);
   }
 
   #onEvent({ device, type, code, value }: InputEvent): void {
@@ -240,4 +149,95 @@ class EvdevListener implements Listener {
     const action = this.#keys.press(code, path);
     if (action !== null) this.#events.onPress(action);
   }
+}
+
+// ───── Devices ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * Returns the paths of the keyboards among the input devices. A keyboard has the handler `kbd` and the bit of KEY_P in
+ * `B: KEY`. That bit field consists of words as long as a C long, the least significant one last.
+ *
+ * @param devices The text of /proc/bus/input/devices: one paragraph per device.
+ */
+export function findKeyboards(devices: string): string[] {
+  return devices.split('\n\n').flatMap((device) => {
+    const handlers = /^H: Handlers=(.*)$/m.exec(device)?.[1]?.trim().split(/\s+/) ?? [];
+    const word = /^B: KEY=.*?(\w+)$/m.exec(device.trimEnd())?.[1] ?? '0';
+    const hasLetters = ((BigInt(`0x${word}`) >> BigInt(KEY_P)) & 1n) === 1n;
+    if (!handlers.includes('kbd') || !hasLetters) return [];
+    return handlers.filter((handler) => /^event\d+$/.test(handler)).map((handler) => `/dev/input/${handler}`);
+  });
+}
+
+class Device {
+  readonly path: string;
+  readonly #file: number;
+  readonly #buffer: Buffer = Buffer.alloc(64 * EVENT_BYTES);
+  #length = 0; // bytes of an incomplete event
+  isBehind = false; // events were lost: those before the next report are invalid
+
+  constructor(path: string) {
+    this.path = path;
+    this.#file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  }
+
+  /** Returns the events since the last read. Throws if the device was disconnected. */
+  read(): InputEvent[] {
+    const events: InputEvent[] = [];
+    for (;;) {
+      const bytes = this.#readSome();
+      if (bytes === 0) return events;
+      const end = this.#length + bytes;
+      let at = 0;
+      for (; at + EVENT_BYTES <= end; at += EVENT_BYTES) events.push(readEvent(this, this.#buffer.subarray(at)));
+      this.#buffer.copy(this.#buffer, 0, at, end);
+      this.#length = end - at;
+    }
+  }
+
+  close(): void {
+    closeSync(this.#file);
+  }
+
+  #readSome(): number {
+    try {
+      return readSync(this.#file, this.#buffer, this.#length, this.#buffer.length - this.#length, null);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') return 0; // no new events
+      throw error;
+    }
+  }
+}
+
+// ───── Events: struct input_event of linux/input.h ───────────────────────────────────────────────────────────────
+//
+//   seconds, microseconds (a long each) │ type u16 │ code u16 │ value i32
+
+const LONG_BYTES = ['arm', 'ia32'].includes(process.arch) ? 4 : 8;
+const EVENT_BYTES = 2 * LONG_BYTES + 8;
+const EV_SYN = 0;
+const EV_KEY = 1;
+const SYN_REPORT = 0;
+const SYN_DROPPED = 3;
+const VALUE = { UP: 0, DOWN: 1 } as const; // 2 is auto-repeat
+const KEY_P = 25;
+
+interface InputEvent {
+  device: Device;
+  microseconds: number;
+  type: number;
+  code: number;
+  value: number;
+}
+
+function readEvent(device: Device, data: Buffer): InputEvent {
+  const readLong = (at: number): number => (LONG_BYTES === 4 ? data.readUInt32LE(at) : Number(data.readBigInt64LE(at)));
+  const typeAt = 2 * LONG_BYTES;
+  return {
+    device,
+    microseconds: readLong(0) * 1e6 + readLong(LONG_BYTES),
+    type: data.readUInt16LE(typeAt),
+    code: data.readUInt16LE(typeAt + 2),
+    value: data.readInt32LE(typeAt + 4),
+  };
 }

@@ -1,69 +1,69 @@
-// A listener in a process of its own: a script that the system's own interpreter runs, for where node has no way to
-// hear of keys. It writes a line for each thing it has to say; the first word tells which.
+// A backend in a helper process: a script in an interpreter that the system includes, for platforms where Node cannot
+// receive keys. The helper writes one line per message; the first word is its type.
 
 import { spawn } from 'node:child_process';
-import { CannotListen } from './listener.ts';
+import { BackendError } from './listener.ts';
 import type { Binding, Modifier } from './keys.ts';
 import type { ListenerEvents } from './listener.ts';
 
 const START_MS = 20_000; // compiling the C# of Windows takes seconds on a busy machine
-const KEPT_CHARACTERS = 2000; // of what it writes to stderr
+const MAX_ERROR_LENGTH = 2000; // characters kept of its stderr
 
 export interface HelperOptions {
-  /** Name or path of the program, and its arguments. */
+  /** Name or path of the interpreter, and its arguments. */
   command: readonly [file: string, ...args: string[]];
   bindings: readonly Binding[];
   events: ListenerEvents;
-  /** What to do at first words other than `hit N`; gets the others. Once `ready` has come, the helper listens. */
-  lines: Readonly<Record<string, (...words: string[]) => void>>;
-  /** What stderr tells of the reason why the helper has ended; null if it is just a message. */
+  /** Handlers of messages other than `hit N`, by type. After `ready`, the helper listens. */
+  handlers: Readonly<Record<string, (...words: string[]) => void>>;
+  /** Explains known errors in stderr after the helper has exited; null if the error is unknown. */
   explain(errors: string): string | null;
-  /** Ends the helper during its start. */
-  leaving: AbortSignal;
+  /** Cancels the start of the helper. */
+  quitting: AbortSignal;
 }
 
-/** Resolves, when the helper listens, with the function that ends it. Rejects with CannotListen. */
+/** Resolves when the helper listens, with the function that ends it. Rejects with BackendError. */
 export function startHelper(options: HelperOptions): Promise<() => void> {
-  const { command: [file, ...args], bindings, events, lines, explain, leaving } = options;
-  const detached = process.platform !== 'win32'; // Ctrl-C is for this process alone, which ends the helper
+  const { command: [file, ...args], bindings, events, handlers, explain, quitting } = options;
+  const detached = process.platform !== 'win32'; // keeps Ctrl-C from the helper: close() ends it
   const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], windowsHide: true, detached });
   return new Promise((resolve, reject) => {
-    let [isReady, isOver] = [false, false];
+    let [isReady, isClosed] = [false, false];
     let [text, errors] = ['', ''];
     const close = (): void => {
-      isOver = true;
+      isClosed = true;
       clearTimeout(timer);
       child.kill();
-      child.stdout.destroy(); // children of its own may hold the pipes
+      child.stdout.destroy(); // its children may keep the pipes open
       child.stderr.destroy();
       child.unref();
     };
     const fail = (error: Error): void => {
-      if (isOver) return;
+      if (isClosed) return;
       close();
       if (isReady) events.onEnd(error.message);
       else reject(error);
     };
-    const timer = setTimeout(() => fail(new CannotListen(`${file} is not ready after ${START_MS / 1000} s`)), START_MS);
-    leaving.addEventListener('abort', () => !isReady && fail(new CannotListen(`${file} was not ready yet`)));
+    const timer = setTimeout(() => fail(new BackendError(`${file} is not ready after ${START_MS / 1000} s`)), START_MS);
+    quitting.addEventListener('abort', () => !isReady && fail(new BackendError(`${file} was not ready`)));
     const onLine = (line: string): void => {
-      const [word, ...others] = line.trim().split(' ') as [string, ...string[]];
-      const binding = bindings[Number(others[0])];
-      if (word === 'hit' && binding !== undefined) events.onPress(binding.action);
-      if (Object.hasOwn(lines, word)) lines[word]?.(...others);
-      if (word !== 'ready') return;
+      const [type, ...words] = line.trim().split(' ') as [string, ...string[]];
+      const binding = bindings[Number(words[0])];
+      if (type === 'hit' && binding !== undefined) events.onPress(binding.action);
+      if (Object.hasOwn(handlers, type)) handlers[type]?.(...words);
+      if (type !== 'ready') return;
       clearTimeout(timer);
       isReady = true;
       resolve(close);
     };
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
-      errors = (errors + chunk).slice(0, KEPT_CHARACTERS);
+      errors = (errors + chunk).slice(0, MAX_ERROR_LENGTH);
     });
     child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
-      const complete = (text + chunk).split('\n');
-      text = complete.pop() as string;
-      for (const line of complete) {
-        if (isOver) return;
+      const lines = (text + chunk).split('\n');
+      text = lines.pop() as string;
+      for (const line of lines) {
+        if (isClosed) return;
         try {
           onLine(line);
         } catch (error) {
@@ -71,16 +71,16 @@ export function startHelper(options: HelperOptions): Promise<() => void> {
         }
       }
     });
-    child.on('error', ({ message }) => fail(new CannotListen(`cannot start ${file}: ${message}`)));
+    child.on('error', ({ message }) => fail(new BackendError(`cannot start ${file}: ${message}`)));
     child.on('close', (code, signal) => {
-      const how = signal === null ? `with code ${code}` : `by ${signal}`;
+      const how = signal === null ? `exited with code ${code}` : `was killed by ${signal}`;
       const first = errors.trim().split('\n')[0] as string;
-      fail(new CannotListen(explain(errors) ?? `${file} ended ${how}${first === '' ? '' : `: ${first}`}`));
+      fail(new BackendError(explain(errors) ?? `${file} ${how}${first === '' ? '' : `: ${first}`}`));
     });
   });
 }
 
-/** The modifiers as the bits that a system has for them. */
+/** Combines the platform's bits for the modifiers. */
 export function flagsOf(modifiers: ReadonlySet<Modifier>, flags: Readonly<Record<Modifier, number>>): number {
   return [...modifiers].reduce((bits, modifier) => bits | flags[modifier], 0);
 }

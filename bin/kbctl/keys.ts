@@ -1,16 +1,130 @@
-// Key combinations: how they are written, what each platform calls its keys, and when one of them is pressed.
+// Key combinations: bindings, syntax, key codes of each platform, and the detection of presses.
 
 import { UsageError } from '../shared/options.ts';
 
-// ───── Keys: a row here adds one ─────────────────────────────────────────────────────────────────────────────────
+// ───── Bindings ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+export type Action = 'pause' | 'resume' | 'quit';
+
+export interface Binding {
+  action: Action;
+  combination: Combination;
+  /** The option that sets the combination: `--pause-key`. */
+  option: string;
+}
+
+function defaultKey(action: Action, platform: NodeJS.Platform): string | undefined {
+  const keys: Record<Action, string | undefined> = {
+    pause: 'alt+shift+p',
+    resume: 'alt+shift+r',
+    quit: platform === 'win32' ? 'alt+shift+q' : undefined,
+  };
+  return keys[action];
+}
+
+/**
+ * Parses `--pause-key`, `--resume-key` and `--quit-key`; the defaults depend on the platform.
+ *
+ * @throws {UsageError} If one of them is invalid, or two are equal.
+ */
+export function parseBindings(
+  values: { [A in Action as `${A}-key`]?: string | undefined },
+  platform: NodeJS.Platform = process.platform,
+): Binding[] {
+  const bindings: Binding[] = [];
+  for (const action of ['pause', 'resume', 'quit'] as const) {
+    const text = values[`${action}-key`] ?? defaultKey(action, platform);
+    if (text === undefined) continue;
+    const option = `--${action}-key`;
+    const combination = parseCombination(option, text, platform);
+    const twin = bindings.find((binding) => binding.combination.name === combination.name);
+    if (twin !== undefined) {
+      throw new UsageError(`${twin.option} and ${option} must differ, got ${combination.name} for both`);
+    }
+    bindings.push({ action, combination, option });
+  }
+  return bindings;
+}
+
+// ───── Combinations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** One key, and exactly those modifiers that must be held when it is pressed. */
+export interface Combination {
+  /** For the user: `Alt+Shift+P`. Unique for each combination. */
+  name: string;
+  modifiers: ReadonlySet<Modifier>;
+  key: Key;
+}
+
+/**
+ * Parses `alt+shift+p`, in any case and order, also in the syntax of pynput (`<alt>+<shift>+p`) or Electron
+ * (`CommandOrControl+P`).
+ *
+ * @throws {UsageError} If it is not one key with a modifier other than shift; function keys need no modifier.
+ */
+export function parseCombination(option: string, text: string, platform: NodeJS.Platform): Combination {
+  const refuse = (reason: string): never => {
+    throw new UsageError(`${option} must be a key combination such as alt+shift+p, got '${text}': ${reason}`);
+  };
+  const modifiers = new Set<Modifier>();
+  let key: Key | undefined;
+  for (const part of text.split('+')) {
+    const word = part.trim().replace(/^<(.+)>$/, '$1').toLowerCase();
+    if (word === '') return refuse(text.trim() === '' ? 'it is empty' : 'a key is missing next to +');
+    if (/^alt_?gr$/.test(word)) return refuse('AltGr is not supported');
+    const modifier = readModifier(word, platform);
+    if (modifier !== undefined) {
+      if (modifiers.has(modifier)) return refuse(`duplicate modifier ${word}`);
+      modifiers.add(modifier);
+      continue;
+    }
+    const found = KEYS.get(KEY_ALIASES.get(word) ?? word);
+    if (found === undefined) return refuse(`unknown key ${word}`);
+    if (key !== undefined) return refuse(`more than one key: ${key.name} and ${found.name}`);
+    key = found;
+  }
+  if (key === undefined) return refuse('the key is missing');
+  if (platform === 'darwin' && Number.isNaN(key.mac)) return refuse(`a Mac has no ${key.name} key`);
+  const isFunctionKey = /^F\d/.test(key.name);
+  if (!isFunctionKey && !MODIFIERS.some((modifier) => modifier !== 'shift' && modifiers.has(modifier))) {
+    return refuse('only function keys work without ctrl, alt or super');
+  }
+  const held = MODIFIERS.filter((modifier) => modifiers.has(modifier));
+  const name = [...held.map((modifier) => nameModifier(modifier, platform)), key.name].join('+');
+  return { name, modifiers, key };
+}
+
+// ───── Modifiers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+export type Modifier = 'ctrl' | 'alt' | 'shift' | 'super';
+
+const MODIFIERS: readonly Modifier[] = ['ctrl', 'alt', 'shift', 'super']; // in the order of printed names
+
+const MODIFIER_ALIASES: ReadonlyMap<string, Modifier> = new Map<string, Modifier>([
+  ['ctrl', 'ctrl'], ['control', 'ctrl'], ['alt', 'alt'], ['option', 'alt'], ['opt', 'alt'], ['shift', 'shift'],
+  ['super', 'super'], ['meta', 'super'], ['cmd', 'super'], ['command', 'super'], ['win', 'super'], ['windows', 'super'],
+]);
+
+function readModifier(word: string, platform: NodeJS.Platform): Modifier | undefined {
+  if (word === 'commandorcontrol' || word === 'cmdorctrl') return platform === 'darwin' ? 'super' : 'ctrl';
+  return MODIFIER_ALIASES.get(word.replace(/_[lr]$/, '')); // pynput's alt_l, shift_r: either side counts
+}
+
+function nameModifier(modifier: Modifier, platform: NodeJS.Platform): string {
+  if (platform === 'darwin' && modifier === 'alt') return 'Option';
+  if (modifier === 'super') return platform === 'darwin' ? 'Command' : platform === 'win32' ? 'Win' : 'Super';
+  return modifier.charAt(0).toUpperCase() + modifier.slice(1);
+}
+
+// ───── Keys: add a row to add a key ──────────────────────────────────────────────────────────────────────────────
 
 export interface Key {
   name: string;
   /** X11: keysymdef.h. */
   keysym: number;
-  /** Linux: KEY_… of input-event-codes.h, which name places of a US keyboard. */
+  /** Linux: KEY_… of input-event-codes.h, named after a US keyboard. */
   evdev: number;
-  /** macOS: kVK_… of Carbon's Events.h; NaN where there is no such key. */
+  /** macOS: kVK_… of Carbon's Events.h; NaN if a Mac has no such key. */
   mac: number;
   /** Windows: VK_… of winuser.h. */
   windows: number;
@@ -50,7 +164,7 @@ const KEYS: ReadonlyMap<string, Key> = new Map(
   }),
 );
 
-/** Electron's and pynput's spellings, the characters themselves, and what Option makes of P, R and Q on a Mac. */
+/** The spellings of Electron and pynput, the characters, and what Option with P, R and Q types on a Mac. */
 const KEY_ALIASES: ReadonlyMap<string, string> = new Map(Object.entries({
   return: 'enter', escape: 'esc', del: 'delete', ins: 'insert', page_up: 'pageup', pgup: 'pageup', pgdn: 'pagedown',
   page_down: 'pagedown', print_screen: 'printscreen', scroll_lock: 'scrolllock', '-': 'minus', '=': 'equal',
@@ -58,144 +172,29 @@ const KEY_ALIASES: ReadonlyMap<string, string> = new Map(Object.entries({
   ']': 'bracketright', '\\': 'backslash', π: 'p', '∏': 'p', '®': 'r', '‰': 'r', œ: 'q',
 }));
 
-// ───── Modifiers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-export type Modifier = 'ctrl' | 'alt' | 'shift' | 'super';
-
-const MODIFIERS: readonly Modifier[] = ['ctrl', 'alt', 'shift', 'super']; // in the order in which they are printed
-
-const MODIFIER_ALIASES: ReadonlyMap<string, Modifier> = new Map<string, Modifier>([
-  ['ctrl', 'ctrl'], ['control', 'ctrl'], ['alt', 'alt'], ['option', 'alt'], ['opt', 'alt'], ['shift', 'shift'],
-  ['super', 'super'], ['meta', 'super'], ['cmd', 'super'], ['command', 'super'], ['win', 'super'], ['windows', 'super'],
-]);
-
-function readModifier(word: string, platform: NodeJS.Platform): Modifier | undefined {
-  if (word === 'commandorcontrol' || word === 'cmdorctrl') return platform === 'darwin' ? 'super' : 'ctrl';
-  return MODIFIER_ALIASES.get(word.replace(/_[lr]$/, '')); // pynput's alt_l, shift_r: here either side serves
-}
-
-function nameModifier(modifier: Modifier, platform: NodeJS.Platform): string {
-  if (platform === 'darwin' && modifier === 'alt') return 'Option';
-  if (modifier === 'super') return platform === 'darwin' ? 'Command' : platform === 'win32' ? 'Win' : 'Super';
-  return modifier.charAt(0).toUpperCase() + modifier.slice(1);
-}
-
-// ───── Combinations ──────────────────────────────────────────────────────────────────────────────────────────────
-
-/** One key, and the modifiers that must be held when it goes down: these, and no others. */
-export interface Combination {
-  /** As it is printed: `Alt+Shift+P`. The same name is the same combination. */
-  name: string;
-  modifiers: ReadonlySet<Modifier>;
-  key: Key;
-}
-
-/**
- * Reads `alt+shift+p`, in any case and order, or the same as pynput (`<alt>+<shift>+p`) or Electron
- * (`CommandOrControl+P`) write it.
- *
- * @throws {UsageError} If it is not one key with at least one modifier other than shift; function keys need none.
- */
-export function parseCombination(option: string, text: string, platform: NodeJS.Platform): Combination {
-  const refuse = (why: string): never => {
-    throw new UsageError(`${option} must be a key combination such as alt+shift+p, got '${text}': ${why}`);
-  };
-  const modifiers = new Set<Modifier>();
-  let key: Key | undefined;
-  for (const part of text.split('+')) {
-    const word = part.trim().replace(/^<(.+)>$/, '$1').toLowerCase();
-    if (word === '') return refuse(text.trim() === '' ? 'it is empty' : 'beside a + there is nothing');
-    if (/^alt_?gr$/.test(word)) return refuse('AltGr writes characters and is not among the modifiers');
-    const modifier = readModifier(word, platform);
-    if (modifier !== undefined) {
-      if (modifiers.has(modifier)) return refuse(`${word} is there a second time`);
-      modifiers.add(modifier);
-      continue;
-    }
-    const found = KEYS.get(KEY_ALIASES.get(word) ?? word);
-    if (found === undefined) return refuse(`there is no key ${word}`);
-    if (key !== undefined) return refuse(`${key.name} and ${found.name} are two keys`);
-    key = found;
-  }
-  if (key === undefined) return refuse('a key is missing');
-  if (platform === 'darwin' && Number.isNaN(key.mac)) return refuse(`a Mac has no key ${key.name}`);
-  const isFunctionKey = /^F\d/.test(key.name);
-  if (!isFunctionKey && !MODIFIERS.some((modifier) => modifier !== 'shift' && modifiers.has(modifier))) {
-    return refuse('only function keys serve without ctrl, alt or super');
-  }
-  const held = MODIFIERS.filter((modifier) => modifiers.has(modifier));
-  const name = [...held.map((modifier) => nameModifier(modifier, platform)), key.name].join('+');
-  return { name, modifiers, key };
-}
-
-// ───── Bindings: what a combination does ─────────────────────────────────────────────────────────────────────────
-
-export type Action = 'pause' | 'resume' | 'quit';
-
-export interface Binding {
-  action: Action;
-  combination: Combination;
-  /** What sets the combination: `--pause-key`. */
-  option: string;
-}
-
-/** Ctrl-C quits everywhere; on Windows a key does it, too. */
-function defaultKey(action: Action, platform: NodeJS.Platform): string | undefined {
-  const keys: Record<Action, string | undefined> = {
-    pause: 'alt+shift+p',
-    resume: 'alt+shift+r',
-    quit: platform === 'win32' ? 'alt+shift+q' : undefined,
-  };
-  return keys[action];
-}
-
-/**
- * Reads `--pause-key`, `--resume-key` and `--quit-key`, or takes the platform's defaults.
- *
- * @throws {UsageError} If one of them is wrong, or two are the same.
- */
-export function parseBindings(
-  values: { [A in Action as `${A}-key`]?: string | undefined },
-  platform: NodeJS.Platform = process.platform,
-): Binding[] {
-  const bindings: Binding[] = [];
-  for (const action of ['pause', 'resume', 'quit'] as const) {
-    const text = values[`${action}-key`] ?? defaultKey(action, platform);
-    if (text === undefined) continue;
-    const option = `--${action}-key`;
-    const combination = parseCombination(option, text, platform);
-    const twin = bindings.find((binding) => binding.combination.name === combination.name);
-    if (twin !== undefined) {
-      throw new UsageError(`${twin.option} and ${option} must differ, both are ${combination.name}`);
-    }
-    bindings.push({ action, combination, option });
-  }
-  return bindings;
-}
-
 // ───── Keys held ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the key codes of a listener stand for. A key may be in several bindings, and a binding have several keys. */
+/** The meaning of a backend's key codes. A code may be in several bindings, and a binding may have several codes. */
 export interface Layout {
   modifiers: ReadonlyMap<number, Modifier>;
   bindings: readonly (readonly [code: number, Binding])[];
 }
 
-/** Tells when a combination is pressed, from keys that go down and up on one keyboard or several. Keeps no others. */
+/** Detects presses of combinations, on one or more keyboards. Ignores all other keys. */
 export class HeldKeys {
-  readonly #held = new Map<string, Set<number>>(); // by keyboard
+  readonly #held = new Map<string, Set<number>>(); // codes by keyboard
   layout: Layout;
 
   constructor(layout: Layout) {
     this.layout = layout;
   }
 
-  /** A key goes down. Returns what it does, together with the modifiers held on all keyboards. */
+  /** A key goes down. Returns the action of the combination with the modifiers held on all keyboards. */
   press(code: number, keyboard: string = ''): Action | null {
-    if (!this.#isOurs(code)) return null;
+    if (!this.#isRelevant(code)) return null;
     const keys = this.#held.get(keyboard) ?? new Set();
     this.#held.set(keyboard, keys);
-    if (keys.has(code)) return null; // it repeats
+    if (keys.has(code)) return null; // auto-repeat
     keys.add(code);
     const { modifiers, bindings } = this.layout;
     const held = new Set([...this.#held.values()].flatMap((codes) => [...codes]).map((one) => modifiers.get(one)));
@@ -206,17 +205,17 @@ export class HeldKeys {
     return pressed?.[1].action ?? null;
   }
 
-  /** A key comes up. Returns whether it is one that was held. */
+  /** A key comes up. Returns whether it was held and is part of a combination. */
   release(code: number, keyboard: string = ''): boolean {
     return this.#held.get(keyboard)?.delete(code) ?? false;
   }
 
-  /** Replaces what is known of a keyboard by the codes that are down; the rest is let go. */
+  /** Replaces the held keys of a keyboard. */
   reset(codes: Iterable<number>, keyboard: string = ''): void {
-    this.#held.set(keyboard, new Set([...codes].filter((code) => this.#isOurs(code))));
+    this.#held.set(keyboard, new Set([...codes].filter((code) => this.#isRelevant(code))));
   }
 
-  #isOurs(code: number): boolean {
+  #isRelevant(code: number): boolean {
     return this.layout.modifiers.has(code) || this.layout.bindings.some(([one]) => one === code);
   }
 }

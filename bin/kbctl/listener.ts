@@ -1,65 +1,65 @@
-// What a listener is: it takes bindings and reports presses, or says why it cannot. And which to try on which system.
+// The interface of the backends, and their order of preference on each platform.
 
 import { UsageError } from '../shared/options.ts';
 import type { Action, Binding } from './keys.ts';
 
 /**
- * Starts to listen. Rejects with CannotListen, and then leaves nothing behind.
+ * Starts a backend. If it rejects with BackendError, it has released everything.
  *
- * @param leaving Aborted when the user does not want to wait for the start any more.
+ * @param quitting Aborted when the user quits; cancels the start.
  */
 export type Listen = (
   bindings: readonly Binding[],
   events: ListenerEvents,
-  leaving: AbortSignal,
+  quitting: AbortSignal,
 ) => Promise<Listener>;
 
 export interface ListenerEvents {
   onPress(action: Action): void;
-  /** Something that the user should know; it listens on. */
+  /** Reports a problem to the user; the backend continues. */
   onNotice(text: string): void;
-  /** It listens no more; not called after close(). */
+  /** The backend has failed. Not called after close(). */
   onEnd(reason: string): void;
 }
 
 export interface Listener {
   /** What it listens to, for the user: `X11 display :0`. */
   readonly source: string;
-  /** Those that work; the user has been told about the others. */
+  /** The bindings that work; onNotice() has reported the others. */
   readonly bindings: readonly Binding[];
-  /** Gives back all that it took. */
+  /** Releases everything. */
   close(): void;
 }
 
-/** Why a listener cannot listen, and what to do about it. */
-export class CannotListen extends Error {}
+/** Why a backend cannot listen, and how to fix it. */
+export class BackendError extends Error {}
 
 // ───── The choice ────────────────────────────────────────────────────────────────────────────────────────────────
 
 const BACKENDS = ['x11', 'evdev', 'terminal', 'macos', 'windows'] as const;
 export type Backend = (typeof BACKENDS)[number];
 
-/** The listeners to try, the best first, and why these. */
+/** The backends to try, the best first, and the reason. */
 export interface Choice {
   backends: readonly Backend[];
-  why: string;
+  reason: string;
 }
 
-/** @throws {UsageError} If there is no listener of that name. */
+/** @throws {UsageError} If there is no backend of that name. */
 export function chooseBackends(
   forced: string | undefined,
   platform: NodeJS.Platform = process.platform,
   env: NodeJS.ProcessEnv = process.env,
 ): Choice {
-  if (forced !== undefined) return { backends: [parseBackend(forced)], why: '--backend says so' };
-  if (platform === 'darwin') return { backends: ['macos', 'terminal'], why: 'this is macOS' };
-  if (platform === 'win32') return { backends: ['windows', 'terminal'], why: 'this is Windows' };
-  if (isWayland(platform, env)) return { backends: ['evdev', 'x11', 'terminal'], why: 'WAYLAND_DISPLAY is set' };
-  if (env['DISPLAY']) return { backends: ['x11', 'evdev', 'terminal'], why: 'DISPLAY is set' };
-  return { backends: ['evdev', 'terminal'], why: 'there is no DISPLAY' };
+  if (forced !== undefined) return { backends: [parseBackend(forced)], reason: 'set by --backend' };
+  if (platform === 'darwin') return { backends: ['macos', 'terminal'], reason: 'this is macOS' };
+  if (platform === 'win32') return { backends: ['windows', 'terminal'], reason: 'this is Windows' };
+  if (isWayland(platform, env)) return { backends: ['evdev', 'x11', 'terminal'], reason: 'WAYLAND_DISPLAY is set' };
+  if (env['DISPLAY']) return { backends: ['x11', 'evdev', 'terminal'], reason: 'DISPLAY is set' };
+  return { backends: ['evdev', 'terminal'], reason: 'DISPLAY is not set' };
 }
 
-/** Under Wayland, X11 hears of keys only while the window of an X11 program has the focus. */
+/** Under Wayland, X11 receives keys only while the window of an X11 program has the focus. */
 export function isWayland(
   platform: NodeJS.Platform = process.platform,
   env: NodeJS.ProcessEnv = process.env,

@@ -1,22 +1,22 @@
-// Key combinations on macOS, whatever program has the focus: a script that osascript runs, which every Mac has.
+// The macos backend: a script for osascript, which every Mac includes.
 
 import { flagsOf, startHelper } from './helper.ts';
-import { CannotListen } from './listener.ts';
+import { BackendError } from './listener.ts';
 import type { Binding, Modifier } from './keys.ts';
 import type { Listener, ListenerEvents } from './listener.ts';
 
 const FLAGS: Readonly<Record<Modifier, number>> = { shift: 1 << 17, ctrl: 1 << 18, alt: 1 << 19, super: 1 << 20 };
 
 const PERMISSION =
-  'the terminal application may not see keys: turn it on in System Settings > Privacy & Security > Accessibility ' +
-  '(or Input Monitoring), and restart it';
+  'the terminal application lacks a permission: add it in System Settings > Privacy & Security > Accessibility ' +
+  '(or Input Monitoring) and restart it';
 
 /**
- * Two ways at once, because either may be deaf: AppKit's monitor for events of other programs, and the state of the
- * keys, 50 times a second. What both see within 250 ms is one press.
+ * Uses two sources, because either may miss keys: AppKit's monitor for events of other programs, and the state of the
+ * keys, polled 50 times a second. If both report a combination within 250 ms, it is one press.
  *
- * Writes `ready A I S` (may it use Accessibility, Input Monitoring; is secure input on: 1, 0, or -1 for not known),
- * `hit N` for combination N, and `note TEXT`. Its argument is a JSON array of { code, flags }.
+ * Writes `ready A I S` (permission for Accessibility, permission for Input Monitoring, secure input is on: 1, 0, or -1
+ * for unknown), `hit N` for combination N, and `note TEXT`. Its argument is a JSON array of { code, flags }.
  */
 export const SCRIPT = `
 ObjC.import('Cocoa');
@@ -48,15 +48,15 @@ function run(argv) {
     if (event.isARepeat) return;
     combinations.forEach((one, index) => { if (one.code === code && one.flags === flags) hit(index); });
   };
-  const kept = [onKeyDown]; // a block that nothing refers to is collected
+  const kept = [onKeyDown]; // an unreferenced block would be garbage-collected
   try {
     $.NSApplication.sharedApplication.setActivationPolicy(ACCESSORY); // no icon in the Dock
     kept.push($.NSEvent.addGlobalMonitorForEventsMatchingMaskHandler(KEY_DOWN, onKeyDown));
   } catch (error) {
     say('note ' + error);
   }
-  const answers = ['AXIsProcessTrusted', 'CGPreflightListenEventAccess', 'IsSecureEventInputEnabled'].map(ask);
-  say('ready ' + answers.join(' '));
+  const states = ['AXIsProcessTrusted', 'CGPreflightListenEventAccess', 'IsSecureEventInputEnabled'].map(ask);
+  say('ready ' + states.join(' '));
   const parent = $.getppid();
   while ($.getppid() === parent) {
     const flags = Number($.CGEventSourceFlagsState(0)) & ALL_FLAGS;
@@ -66,8 +66,8 @@ function run(argv) {
       wasDown[index] = isDown;
     });
     const began = Date.now();
-    $.NSRunLoop.currentRunLoop.runUntilDate($.NSDate.dateWithTimeIntervalSinceNow(POLL_S)); // the monitor needs it
-    if (Date.now() - began < 500 * POLL_S) $.NSThread.sleepForTimeInterval(POLL_S); // it had nothing to wait for
+    $.NSRunLoop.currentRunLoop.runUntilDate($.NSDate.dateWithTimeIntervalSinceNow(POLL_S)); // lets the monitor run
+    if (Date.now() - began < 500 * POLL_S) $.NSThread.sleepForTimeInterval(POLL_S); // the run loop returned at once
   }
 }
 `;
@@ -82,21 +82,21 @@ export function macosCommand(bindings: readonly Binding[]): [file: string, ...ar
 export async function listenMacos(
   bindings: readonly Binding[],
   events: ListenerEvents,
-  leaving: AbortSignal,
+  quitting: AbortSignal,
 ): Promise<Listener> {
   const close = await startHelper({
     command: macosCommand(bindings),
     bindings,
     events,
-    lines: {
+    handlers: {
       note: (...text) => events.onNotice(text.join(' ')),
       ready: (accessibility, inputMonitoring, secureInput) => {
-        if (accessibility === '0' && inputMonitoring !== '1') throw new CannotListen(PERMISSION);
-        if (secureInput === '1') events.onNotice('secure input is on: until it is off, macOS shows no key to anyone');
+        if (accessibility === '0' && inputMonitoring !== '1') throw new BackendError(PERMISSION);
+        if (secureInput === '1') events.onNotice('secure input is on: macOS hides all keys until it is off');
       },
     },
     explain: () => null,
-    leaving,
+    quitting,
   });
-  return { source: 'the keys of macOS (osascript)', bindings, close };
+  return { source: 'macOS key events', bindings, close };
 }

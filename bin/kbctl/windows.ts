@@ -1,9 +1,9 @@
-// Key combinations on Windows, whatever program has the focus: a C# class that powershell.exe runs, which every Windows
-// has. Combinations that are registered do not reach the program that has the focus.
+// The windows backend: a C# class for powershell.exe, which every Windows includes. The program with the focus does not
+// receive the registered combinations.
 
 import { win32 } from 'node:path';
 import { flagsOf, startHelper } from './helper.ts';
-import { CannotListen } from './listener.ts';
+import { BackendError } from './listener.ts';
 import type { Binding, Modifier } from './keys.ts';
 import type { Listener, ListenerEvents } from './listener.ts';
 
@@ -11,8 +11,8 @@ const FLAGS: Readonly<Record<Modifier, number>> = { alt: 1, ctrl: 2, shift: 4, s
 const ERROR_HOTKEY_ALREADY_REGISTERED = '1409';
 
 /**
- * Takes the id of the process without which it ends, and `flags,key` for each combination, with semicolons between.
- * Writes `ok N` or `failed N ERROR` for combination N, then `ready`, then `hit N`.
+ * Its arguments are the id of the process with which it exits, and `flags,key` for each combination, separated by
+ * semicolons. Writes `ok N` or `failed N ERROR` for combination N, then `ready`, then `hit N` for each press.
  */
 export const SOURCE = `
 using System;
@@ -64,7 +64,7 @@ public static class Hotkeys {
 }
 `;
 
-/** There are no double quotes: they would have to be escaped twice, so PowerShell makes them of backticks. */
+/** Contains no double quotes, which would need double escaping: PowerShell replaces backticks by them. */
 export function windowsCommand(bindings: readonly Binding[], processId: number): [file: string, ...args: string[]] {
   const folder = process.env['SystemRoot'];
   const file = folder === undefined ? '' : win32.join(folder, 'System32\\WindowsPowerShell\\v1.0\\');
@@ -83,33 +83,33 @@ export function windowsCommand(bindings: readonly Binding[], processId: number):
 export async function listenWindows(
   bindings: readonly Binding[],
   events: ListenerEvents,
-  leaving: AbortSignal,
+  quitting: AbortSignal,
 ): Promise<Listener> {
   const failures = new Map<Binding, string>();
   const close = await startHelper({
     command: windowsCommand(bindings, process.pid),
     bindings,
     events,
-    lines: {
+    handlers: {
       failed: (index, error) => {
         const binding = bindings[Number(index)] as Binding;
         const isTaken = error === ERROR_HOTKEY_ALREADY_REGISTERED;
-        const why = isTaken ? 'another program has taken it' : `Windows refuses it (error ${error})`;
+        const reason = isTaken ? 'another program uses it' : `Windows rejected it (error ${error})`;
         const { combination, option } = binding;
-        failures.set(binding, `${combination.name} does not work, ${why}: ${option} takes another combination`);
+        failures.set(binding, `${combination.name} does not work, ${reason}; set ${option} to another combination`);
       },
       ready: () => {
-        const lines = [...failures.values()];
-        if (lines.length === bindings.length) throw new CannotListen(lines.join('; '));
-        for (const line of lines) events.onNotice(line);
+        const notices = [...failures.values()];
+        if (notices.length === bindings.length) throw new BackendError(notices.join('; '));
+        for (const notice of notices) events.onNotice(notice);
       },
     },
     explain: (errors) => {
       if (!/language mode|CannotDefineNewType/i.test(errors)) return null;
-      return 'PowerShell is in Constrained Language Mode, a policy of this machine that forbids Add-Type';
+      return 'a policy of this machine (Constrained Language Mode) forbids Add-Type in PowerShell';
     },
-    leaving,
+    quitting,
   });
   const working = bindings.filter((binding) => !failures.has(binding));
-  return { source: 'the hotkeys of Windows (powershell.exe)', bindings: working, close };
+  return { source: 'Windows hotkeys', bindings: working, close };
 }

@@ -1,9 +1,9 @@
-// Following a command: waiting until the system is where the command takes it.
+// Waits until a command has taken effect.
 
 import { SystemStatus } from '../../control.ts';
 import type { ControlCommand, WebApiClient } from '../../control.ts';
 
-/** Where a command takes the system; a save leads nowhere. */
+/** The status to which each command leads; save-state leads to none. */
 export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
   pause: SystemStatus.PAUSED,
   resume: SystemStatus.ACTIVE,
@@ -12,11 +12,11 @@ export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
 
 export interface Followed {
   reached: boolean;
-  /** The last status read; null if the system never told one. */
+  /** The latest status; null if the system never reported one. */
   status: SystemStatus | null;
-  /** Since the start of the wait. */
+  /** Duration of the wait. */
   seconds: number;
-  /** If it was not reached: what became of it, in words. */
+  /** Why the target was not reached, in one line. */
   summary: string;
 }
 
@@ -24,14 +24,11 @@ export interface FollowOptions {
   timeoutMs: number;
   /** Ends the wait. */
   signal?: AbortSignal;
-  /** Where the states are written as they are reached: `pausing … paused (0.1 s)`. */
+  /** Receives each status as it is reported: `pausing … paused (0.1 s)`. */
   output?: NodeJS.WritableStream | undefined;
 }
 
-/**
- * Waits until the system is where a command takes it. Ends early when it is shutting down or gone and so cannot get
- * there any more.
- */
+/** Waits for a status. Stops early when the system can no longer reach it: when it is shutting down or offline. */
 export async function follow(client: WebApiClient, target: SystemStatus, options: FollowOptions): Promise<Followed> {
   const { timeoutMs, signal, output } = options;
   const start = performance.now();
@@ -53,9 +50,8 @@ export async function follow(client: WebApiClient, target: SystemStatus, options
   );
   const seconds = (performance.now() - start) / 1000;
   output?.write(`(${seconds.toFixed(1)} s)\n`);
-  const state = target === SystemStatus.OFFLINE ? 'gone' : target.statusName;
-  const present = status === null ? 'does not tell its status' : `is ${status.statusName}`;
-  const hope = deadEnd.signal.aborted ? '' : ', and the command still stands';
-  const summary = `not ${state} after ${seconds.toFixed(1)} s: the system ${present}${hope}`;
+  const current = status === null ? 'does not report its status' : `is ${status.statusName}`;
+  const pending = deadEnd.signal.aborted ? '' : '; the command is still pending';
+  const summary = `not ${target.statusName} after ${seconds.toFixed(1)} s: the system ${current}${pending}`;
   return { reached, status, seconds, summary };
 }

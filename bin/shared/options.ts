@@ -1,4 +1,4 @@
-// What the programs share: exit codes, messages, options.
+// Shared by all programs: exit codes, error messages, command-line options.
 
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
@@ -9,13 +9,13 @@ import type { ParseArgsConfig } from 'node:util';
 
 export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4 } as const;
 
-/** Wrong use of a program: one line that names the input, what is wrong with it and what would be right. */
+/** A usage error: one line that names the option, the expected value and the value received. */
 export class UsageError extends Error {}
 
-/** Runs a program. What it returns is the exit code. */
+/** Runs a program. `main` returns the exit code. */
 export async function run(program: string, main: () => Promise<number>): Promise<void> {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return; // a reader that has seen enough (`… | head -1`) changes nothing
+    if (error.code === 'EPIPE') return; // `… | head -1` must not fail
     console.error(`${program}: cannot write to standard output: ${error.message}`);
     process.exit(EXIT.REFUSED);
   });
@@ -24,96 +24,70 @@ export async function run(program: string, main: () => Promise<number>): Promise
   } catch (error) {
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     const message = error instanceof Error ? error.message : String(error);
-    console.error(`${program}: ${message.replaceAll(/[\x00-\x1f\x7f]+/g, ' ')}`); // one line, whatever was given
+    console.error(`${program}: ${message.replaceAll(/[\x00-\x1f\x7f]+/g, ' ')}`); // values may contain line breaks
   }
 }
 
-// ───── Options ───────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
 
 type OptionsConfig = NonNullable<ParseArgsConfig['options']>;
 type Parsed<T extends OptionsConfig> = ReturnType<
   typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>
 >;
 
-interface TextOption {
-  type: 'string';
-}
-
-/** Options of every program: where the web API is. */
-export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
-  host: { type: 'string' },
-  port: { type: 'string' },
-  socket: { type: 'string' },
-};
-
 /**
- * Reads the command line. Answers `--help` and `--version` itself: then it returns null.
+ * Parses the command line. Handles `--help` and `--version` itself and then returns null.
  *
- * @throws {UsageError} If an option is unknown, lacks its value, or there are more than `words` other words.
+ * @throws {UsageError} If an option is unknown or lacks its value, or if there are more than `maxPositionals`
+ *   positional arguments.
  */
 export function parseOptions<const T extends OptionsConfig>(
   options: T,
   help: string,
-  words: number = 0,
+  maxPositionals: number = 0,
 ): Parsed<T> | null {
   const common = { help: { type: 'boolean', short: 'h' }, version: { type: 'boolean' } } as const;
   let parsed;
   try {
     parsed = parseArgs({ options: { ...options, ...common }, strict: true, allowPositionals: true });
   } catch (error) {
-    throw new UsageError(`${explain(error as NodeJS.ErrnoException)}; --help lists the options`);
+    throw new UsageError(`${describeParseError(error as NodeJS.ErrnoException)}; see --help`);
   }
   const { help: wantsHelp, version: wantsVersion } = parsed.values as { help?: boolean; version?: boolean };
   if (wantsHelp || wantsVersion) {
     console.log(wantsHelp ? help.trim() : VERSION);
     return null;
   }
-  const extra = parsed.positionals[words];
-  if (extra !== undefined) throw new UsageError(`unexpected argument '${extra}'; --help lists the options`);
+  const extra = parsed.positionals[maxPositionals];
+  if (extra !== undefined) throw new UsageError(`unexpected argument '${extra}'; see --help`);
   return parsed as unknown as Parsed<T>;
 }
 
-/** The first sentence of what parseArgs has to say, as part of a line. */
-function explain(error: NodeJS.ErrnoException): string {
+/** The first sentence of a parseArgs error, in the style of the other messages. */
+function describeParseError(error: NodeJS.ErrnoException): string {
   const option = /'(?:-\w, )?(--[^' ]*)/.exec(error.message)?.[1] ?? '';
-  if (error.message.includes('ambiguous')) return `${option} needs a value (one that starts with a dash goes after =)`;
-  if (error.message.includes('argument missing')) return `${option} needs a value`;
+  if (error.message.includes('ambiguous')) {
+    return `${option} requires a value (write ${option}=VALUE if it starts with a dash)`;
+  }
+  if (error.message.includes('argument missing')) return `${option} requires a value`;
   const sentence = error.message.split(/[.\n]\s/)[0] as string;
   return sentence.charAt(0).toLowerCase() + sentence.slice(1);
 }
 
-/** @throws {UsageError} If the text is not a decimal integer in that range. */
-export function parseInteger(option: string, text: string, least: number, most: number): number {
-  const value = Number(text);
-  if (/^\d+$/.test(text) && value >= least && value <= most) return value;
-  throw new UsageError(`${option} must be an integer from ${least} to ${most}, got '${text}'`);
+// ───── Access to the web API ─────────────────────────────────────────────────────────────────────────────────────
+
+interface TextOption {
+  type: 'string';
 }
 
-/** @throws {UsageError} If the text is not a decimal number above 0, or is more than node's timers can take. */
-export function parseSeconds(option: string, text: string): number {
-  const value = Number(text);
-  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= 2_147_483) return value;
-  throw new UsageError(`${option} must be a number of seconds above 0, at most 2147483, got '${text}'`);
-}
+/** Options of every program: the address of the web API. */
+export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
+  host: { type: 'string' },
+  port: { type: 'string' },
+  socket: { type: 'string' },
+};
 
-/**
- * A host name or an address, the latter also in the brackets of a URL.
- *
- * @throws {UsageError} If it is neither.
- */
-export function parseHost(option: string, text: string): string {
-  const host = text.replace(/^\[(.*)\]$/, '$1');
-  if (isIP(host) !== 0 || /^[^\s/:?#@[\]]+$/.test(host)) return host;
-  throw new UsageError(`${option} must be a host name or an IP address, got '${text}'`);
-}
-
-/** @throws {UsageError} If the text is empty. */
-export function parseText(option: string, text: string): string {
-  if (text === '') throw new UsageError(`${option} must not be empty`);
-  return text;
-}
-
-/** Where the web API is, and what it wants to hear. */
+/** The address of the web API, and its token. */
 export interface Access {
   host: string;
   port: number;
@@ -121,16 +95,23 @@ export interface Access {
   token: string | undefined;
 }
 
+/** @throws {UsageError} If an address option or CONTROL_TOKEN is invalid. */
+export function createClient(values: Parameters<typeof parseAccess>[0], timeoutMs?: number): WebApiClient {
+  const { host, port, socketPath, token } = parseAccess(values, 1);
+  return new WebApiClient(host, port, { timeout: timeoutMs, socketPath, token });
+}
+
 /**
- * Reads `--host`, `--port` and `--socket`, and CONTROL_TOKEN from the environment: a command line is for all to see.
+ * Parses `--host`, `--port` and `--socket`. The token comes from the environment variable CONTROL_TOKEN, because every
+ * user of the machine can read a command line.
  *
- * @throws {UsageError} If one of them is wrong.
+ * @throws {UsageError} If one of them is invalid.
  */
-export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', string>>, leastPort: number): Access {
+export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', string>>, minPort: number): Access {
   const { host, port, socket: socketPath } = values;
   const token = process.env['CONTROL_TOKEN'] || undefined;
   if (socketPath !== undefined && (host ?? port) !== undefined) {
-    throw new UsageError('--socket stands in place of --host and --port: give it, or them');
+    throw new UsageError('--socket replaces --host and --port: give one or the other');
   }
   try {
     new WebApiClient(undefined, undefined, { socketPath, token });
@@ -140,14 +121,41 @@ export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', s
   }
   return {
     host: host === undefined ? DEFAULT_HOST : parseHost('--host', host),
-    port: port === undefined ? DEFAULT_PORT : parseInteger('--port', port, leastPort, 65535),
+    port: port === undefined ? DEFAULT_PORT : parseInteger('--port', port, minPort, 65535),
     socketPath,
     token,
   };
 }
 
-/** The client for these options. */
-export function clientFor(values: Parameters<typeof parseAccess>[0], timeoutMs?: number): WebApiClient {
-  const { host, port, socketPath, token } = parseAccess(values, 1);
-  return new WebApiClient(host, port, { timeout: timeoutMs, socketPath, token });
+// ───── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * A host name or an IP address; an IPv6 address may be in brackets, as in a URL.
+ *
+ * @throws {UsageError} If it is neither.
+ */
+function parseHost(option: string, text: string): string {
+  const host = text.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(host) !== 0 || /^[^\s/:?#@[\]]+$/.test(host)) return host;
+  throw new UsageError(`${option} must be a host name or an IP address, got '${text}'`);
+}
+
+/** @throws {UsageError} If the text is not a decimal integer in the range. */
+export function parseInteger(option: string, text: string, min: number, max: number): number {
+  const value = Number(text);
+  if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+  throw new UsageError(`${option} must be an integer from ${min} to ${max}, got '${text}'`);
+}
+
+/** @throws {UsageError} If the text is not a decimal number in the range of Node's timers. */
+export function parseSeconds(option: string, text: string): number {
+  const value = Number(text);
+  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= 2_147_483) return value;
+  throw new UsageError(`${option} must be a number of seconds above 0 and at most 2147483, got '${text}'`);
+}
+
+/** @throws {UsageError} If the text is empty. */
+export function parseText(option: string, text: string): string {
+  if (text === '') throw new UsageError(`${option} must not be empty`);
+  return text;
 }

@@ -14,7 +14,8 @@ describe('control-client', () => {
   it('prints the status', async (t) => {
     const port = await startSystem(t);
     assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
-    assert.deepEqual(await client(t, port, 'status', '--json'), { code: 0, stdout: '{"status":"active"}\n', stderr: '' });
+    const json = { code: 0, stdout: '{"status":"active"}\n', stderr: '' };
+    assert.deepEqual(await client(t, port, 'status', '--json'), json);
   });
 
   it('sends each command and prints the result', async (t) => {
@@ -26,19 +27,20 @@ describe('control-client', () => {
     assert.deepEqual(await client(t, port, 'pause', '--json'), { code: 0, stdout: '{"result":"ok"}\n', stderr: '' });
   });
 
-  it('--wait waits until the system is paused, active, gone', async (t) => {
-    const port = await startSystem(t, { onPaused: () => sleep(150), onResumed: () => sleep(150), saveState: () => sleep(150) });
+  it('--wait waits until the system is paused, active, offline', async (t) => {
+    const hook = (): Promise<void> => sleep(150);
+    const port = await startSystem(t, { onPaused: hook, onResumed: hook, saveState: hook });
     assert.deepEqual(await client(t, port, 'pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
     assert.deepEqual(await client(t, port, 'resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
-    const gone = await client(t, port, 'shutdown', '--wait', '--json');
-    assert.equal(gone.code, 0);
-    const outcome = JSON.parse(gone.stdout);
+    const ended = await client(t, port, 'shutdown', '--wait', '--json');
+    assert.equal(ended.code, 0);
+    const outcome = JSON.parse(ended.stdout);
     assert.deepEqual({ ...outcome, seconds: 0 }, { result: 'ok', status: 'offline', seconds: 0 });
     assert.ok(outcome.seconds > 0.1, `the last save alone takes 0.15 s, got ${outcome.seconds}`);
     assert.equal((await client(t, port, 'status')).code, 3);
   });
 
-  it('--wait tolerates statuses from before the command took effect', async (t) => {
+  it('--wait ignores statuses from before the command takes effect', async (t) => {
     let status = SystemStatus.ACTIVE;
     const { port, server } = await startServer(t, { systemStatus: () => status });
     const ended = client(t, port, 'pause', '--wait');
@@ -48,22 +50,22 @@ describe('control-client', () => {
     assert.deepEqual(await ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 
-  it('--wait takes a --timeout that is no whole number of milliseconds', async (t) => {
+  it('--timeout need not be a whole number of milliseconds', async (t) => {
     const port = await startSystem(t);
     assert.equal((await client(t, port, 'pause', '--wait', '--timeout', '2.01')).stdout, 'paused\n');
   });
 
-  it('--wait gives up when the time is up', async (t) => {
+  it('--wait stops at --timeout with exit code 4', async (t) => {
     const { port } = await startServer(t);
     const ended = await client(t, port, 'pause', '--wait', '--timeout', '0.5', '--json');
     assert.equal(ended.code, 4);
     const outcome = JSON.parse(ended.stdout);
     assert.equal(outcome.status, 'active');
-    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active, and the command still stands$/);
+    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active; the command is still pending$/);
     assert.equal(ended.stderr, `control-client: ${outcome.error}\n`);
   });
 
-  it('--wait stops early on a state that cannot lead there', async (t) => {
+  it('--wait stops early when the system is shutting down', async (t) => {
     const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
     const ended = await client(t, port, 'pause', '--wait');
     assert.equal(ended.code, 4);
@@ -71,22 +73,23 @@ describe('control-client', () => {
     assert.match(ended.stderr, /^control-client: not paused after [012]\.\d s: the system is shutting down\n$/);
   });
 
-  it('--wait tells a system that gives no status from one that is gone', async (t) => {
+  it('--wait distinguishes a system that reports no status from one that is offline', async (t) => {
     const { port, server } = await startServer(t, { systemStatus: () => assert.fail('not today') });
     const ended = await client(t, port, 'shutdown', '--wait', '--timeout', '0.3', '--json');
     assert.equal(ended.code, 4);
     const { status, error } = JSON.parse(ended.stdout);
     assert.equal(status, undefined);
-    assert.match(error, /^not gone after 0\.\d s: the system does not tell its status, and the command still stands$/);
+    const reason = 'the system does not report its status; the command is still pending';
+    assert.match(error, new RegExp(`^not offline after 0\\.\\d s: ${reason}$`));
     assert.equal(server.receiveCommand(), 'shutdown');
   });
 
-  it('takes an address in brackets', async (t) => {
+  it('accepts an IP address in brackets', async (t) => {
     const { port } = await startServer(t);
     assert.equal((await client(t, port, 'status', '--host', '[127.0.0.1]')).stdout, 'active\n');
   });
 
-  it('--wait stops early when the system is gone', async (t) => {
+  it('--wait stops early when the system is offline', async (t) => {
     const { port, server } = await startServer(t);
     const ended = client(t, port, 'pause', '--wait');
     await server.nextCommand();
@@ -94,53 +97,57 @@ describe('control-client', () => {
     assert.equal((await ended).code, 3);
   });
 
-  it('says when a command is refused', async (t) => {
+  it('reports a full queue with exit code 1', async (t) => {
     const { port } = await startServer(t, { maxQueueSize: 1 });
     assert.equal((await client(t, port, 'pause')).code, 0);
     const error = 'Command queue is full, try again later';
     const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
     assert.deepEqual(await client(t, port, 'pause', '--wait'), refused);
-    assert.deepEqual(await client(t, port, 'pause', '--json'), { ...refused, stdout: `${JSON.stringify({ error })}\n` });
+    const json = { ...refused, stdout: `${JSON.stringify({ error })}\n` };
+    assert.deepEqual(await client(t, port, 'pause', '--json'), json);
   });
 
-  it('says when the status cannot be told', async (t) => {
+  it('reports a failing status provider with exit code 1', async (t) => {
     const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
     const stderr = 'control-client: Internal server error\n';
     assert.deepEqual(await client(t, port, 'status'), { code: 1, stdout: '', stderr });
   });
 
-  it('says when nothing answers', async (t) => {
+  it('reports a system that is offline with exit code 3', async (t) => {
     const port = await freePort();
     const offline = await client(t, port, 'status');
     assert.deepEqual([offline.code, offline.stdout], [3, 'offline\n']);
-    assert.match(offline.stderr, new RegExp(`^control-client: http://localhost:${port} does not answer: .*ECONNREFUSED.*\n$`));
+    const line = `control-client: http://localhost:${port} does not respond: .*ECONNREFUSED.*\n`;
+    assert.match(offline.stderr, new RegExp(`^${line}$`));
     const command = await client(t, port, 'pause', '--json');
     assert.equal(command.code, 3);
-    assert.match(JSON.parse(command.stdout).error, /does not answer/);
+    assert.match(JSON.parse(command.stdout).error, /does not respond/);
   });
 
-  it('ends by --timeout when a server never answers', async (t) => {
+  it('--timeout limits a request to a server that never responds', async (t) => {
     const server = createServer().listen(0, 'localhost');
     t.after(() => server.close());
     await new Promise((resolve) => server.once('listening', resolve));
     const { port } = server.address() as AddressInfo;
     const ended = await client(t, port, 'pause', '--timeout', '0.3');
     assert.equal(ended.code, 3);
-    assert.match(ended.stderr, /does not answer: nothing within 0\.3 s\n$/);
+    assert.match(ended.stderr, /does not respond: timeout after 0\.3 s\n$/);
   });
 
-  const words = 'status, pause, resume, save-state, shutdown';
-  const seconds = '--timeout must be a number of seconds above 0, at most 2147483, got';
+  const command = 'the command must be one of status, pause, resume, save-state, shutdown, got';
+  const wait = '--wait requires pause, resume or shutdown, got';
+  const seconds = '--timeout must be a number of seconds above 0 and at most 2147483, got';
   const wrong: [args: string[], line: string][] = [
-    [[], `the command must be one of ${words}; got none`],
-    [['stop'], `the command must be one of ${words}; got 'stop'`],
-    [[''], `the command must be one of ${words}; got ''`],
-    [['pause', 'resume'], "unexpected argument 'resume'; --help lists the options"],
-    [['status', '--wait'], '--wait goes with pause, resume and shutdown; status leads to no state to wait for'],
-    [['save-state', '--wait'], '--wait goes with pause, resume and shutdown; save-state leads to no state to wait for'],
-    [['status', '--prot', '1'], "unknown option '--prot'; --help lists the options"],
-    [['status', '--port'], '--port needs a value; --help lists the options'],
-    [['status', '--port', '-1'], '--port needs a value (one that starts with a dash goes after =); --help lists the options'],
+    [[], `${command} nothing`],
+    [['stop'], `${command} 'stop'`],
+    [[''], `${command} ''`],
+    [['pause', 'resume'], "unexpected argument 'resume'; see --help"],
+    [['status', '--wait'], `${wait} 'status'`],
+    [['save-state', '--wait'], `${wait} 'save-state'`],
+    [['status', '--prot', '1'], "unknown option '--prot'; see --help"],
+    [['status', '--port'], '--port requires a value; see --help'],
+    [['status', '--port', '-1'],
+      '--port requires a value (write --port=VALUE if it starts with a dash); see --help'],
     [['status', '--port=-1'], "--port must be an integer from 1 to 65535, got '-1'"],
     [['status', '--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
     [['status', '--port', '65536'], "--port must be an integer from 1 to 65535, got '65536'"],
@@ -156,15 +163,16 @@ describe('control-client', () => {
     [['status', '--timeout', 'soon'], `${seconds} 'soon'`],
     [['status', '--timeout', '1e3'], `${seconds} '1e3'`],
     [['status', '--timeout', '9999999'], `${seconds} '9999999'`],
-    [['status', '--json=1'], "option '--json' does not take an argument; --help lists the options"],
+    [['status', '--json=1'], "option '--json' does not take an argument; see --help"],
   ];
   for (const [args, line] of wrong) {
-    it(`refuses: control-client ${args.map((arg) => arg || "''").join(' ')}`, async (t) => {
-      assert.deepEqual(await runProgram(t, 'client', args), { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+    it(`rejects: control-client ${args.map((arg) => arg || "''").join(' ')}`, async (t) => {
+      const stderr = `control-client: ${line}\n`;
+      assert.deepEqual(await runProgram(t, 'client', args), { code: 2, stdout: '', stderr });
     });
   }
 
-  it('--help lists the exit codes, --version the version', async (t) => {
+  it('--help prints the exit codes, --version the version', async (t) => {
     const help = await runProgram(t, 'client', ['--help']);
     assert.equal(help.code, 0);
     for (let code = 0; code <= 4; code += 1) assert.match(help.stdout, new RegExp(`^  ${code}  `, 'm'));
@@ -173,7 +181,7 @@ describe('control-client', () => {
 });
 
 describe('control-client with a Unix socket or a token', { concurrency: 4, skip: lacksSockets() }, () => {
-  it('sends each command there, with the token of its environment', async (t) => {
+  it('sends commands to the socket, with the token in CONTROL_TOKEN', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     const ask = (...args: string[]): ReturnType<typeof runProgram> =>
@@ -184,14 +192,14 @@ describe('control-client with a Unix socket or a token', { concurrency: 4, skip:
     assert.equal(server.receiveCommand(), 'pause');
   });
 
-  it('sends the token to a port, too', async (t) => {
+  it('sends the token to a port', async (t) => {
     const { port } = await startServer(t, { token: TOKEN });
     const args = ['--port', `${port}`, 'status'];
     const { stdout } = await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN });
     assert.equal(stdout, 'active\n');
   });
 
-  it('is refused without the token or with a wrong one, in the words of the server', async (t) => {
+  it('reports a missing or wrong token with exit code 1', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     const refused = { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` };
@@ -204,30 +212,30 @@ describe('control-client with a Unix socket or a token', { concurrency: 4, skip:
     assert.equal(server.hasCommands(), false);
   });
 
-  it('takes an empty CONTROL_TOKEN for none', async (t) => {
+  it('ignores an empty CONTROL_TOKEN', async (t) => {
     const socketPath = makeSocketPath(t);
     await startServer(t, { port: undefined, socketPath });
     const ended = await runProgram(t, 'client', ['status', '--socket', socketPath], '', { CONTROL_TOKEN: '' });
     assert.deepEqual(ended, { code: 0, stdout: 'active\n', stderr: '' });
   });
 
-  it('says when nothing answers there', async (t) => {
+  it('reports a missing socket with exit code 3', async (t) => {
     const socketPath = makeSocketPath(t);
     const args = ['status', '--socket', socketPath, '--json'];
     const { code, stdout, stderr } = await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN });
-    const error = `unix:${socketPath} does not answer: connect ENOENT ${socketPath}`;
+    const error = `unix:${socketPath} does not respond: connect ENOENT ${socketPath}`;
     assert.deepEqual([code, JSON.parse(stdout)], [3, { status: 'offline', error }]);
     assert.equal(stderr, `control-client: ${error}\n`);
   });
 
   for (const [what, args, token, line] of WRONG_ACCESS) {
-    it(`refuses ${what}`, async (t) => {
+    it(`rejects ${what}`, async (t) => {
       const ended = await runProgram(t, 'client', ['status', ...args], '', { CONTROL_TOKEN: token });
       assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
     });
   }
 
-  it('--help names --socket and CONTROL_TOKEN', async (t) => {
+  it('--help mentions --socket and CONTROL_TOKEN, not the token', async (t) => {
     const { stdout } = await runProgram(t, 'client', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.match(stdout, /^ {2}--socket PATH .*[^]*\bCONTROL_TOKEN\b/m);
     assert.ok(!stdout.includes(TOKEN));

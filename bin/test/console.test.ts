@@ -13,7 +13,7 @@ const CTRL_D = '\x04';
 const UP = '\x1b[A';
 
 describe('control-console with a pipe', () => {
-  it('runs line by line, without prompts or echo', async (t) => {
+  it('runs one command per line, without prompt or echo', async (t) => {
     const saved: string[] = [];
     const port = await startSystem(t, { onPaused: () => sleep(150), saveState: () => void saved.push('state') });
     const ended = await piped(t, port, 'pause\n\n  RESUME  \nsave\np\nr\nhelp\nq\nnever reached\n');
@@ -23,46 +23,47 @@ describe('control-console with a pipe', () => {
     assert.equal(lines[2], 'save-state: ok');
     assert.match(lines[3] as string, /paused \(N s\)$/);
     assert.match(lines[4] as string, /active \(N s\)$/);
-    assert.match(lines.slice(5).join('\n'), /^  h, help .*\n  p, pause .*\n  r, resume .*\n  save .*\n  shutdown .*\n  q, quit .*\n$/);
+    const help = ['h, help', 'p, pause', 'r, resume', 'save', 'shutdown', 'q, quit'].map((words) => `  ${words} .*\n`);
+    assert.match(lines.slice(5).join('\n'), new RegExp(`^${help.join('')}$`));
     assert.deepEqual(saved, ['state']);
   });
 
-  it('shuts down after a y or yes in any case, and nothing else', async (t) => {
+  it('shuts down after y or yes, in any case, and after nothing else', async (t) => {
     const port = await startSystem(t);
     for (const answer of ['n', '', 'yep', 'no', 'shutdown']) {
       const kept = await piped(t, port, `shutdown\n${answer}\n`);
-      assert.deepEqual([kept.code, kept.stdout, kept.stderr], [0, 'not shut down\n', '']);
+      assert.deepEqual([kept.code, kept.stdout, kept.stderr], [0, 'shutdown cancelled\n', '']);
     }
     const ended = await piped(t, port, 'shutdown\n YeS \npause\n');
     assert.deepEqual([ended.code, ended.stderr], [0, '']);
     assert.match(ended.stdout, /^(.* … )?offline \(\d\.\d s\)\n$/);
   });
 
-  it('ends with 1 if a command failed, and goes on with the next', async (t) => {
+  it('continues after a failed command, and exits with 1', async (t) => {
     const port = await startSystem(t);
     const ended = await piped(t, port, 'paws\npause now\npause\n');
-    const unknown = (word: string): string => `unknown command '${word}'; help lists the commands\n`;
+    const unknown = (word: string): string => `unknown command '${word}'; type help for a list of commands\n`;
     assert.deepEqual([ended.code, ended.stderr], [1, unknown('paws') + unknown('pause now')]);
     assert.match(ended.stdout, /paused/);
-    const unanswered = await piped(t, port, 'shutdown\n');
-    assert.equal(unanswered.code, 1);
-    assert.equal(unanswered.stderr, 'shutdown was not sent: the input ended before the y\n');
+    const unconfirmed = await piped(t, port, 'shutdown\n');
+    assert.equal(unconfirmed.code, 1);
+    assert.equal(unconfirmed.stderr, 'shutdown not sent: the input ended before the confirmation\n');
   });
 
-  it('sends nothing while the system is offline, and says which address', async (t) => {
+  it('sends nothing while the system is offline, and reports the address', async (t) => {
     const { port, server } = await startServer(t);
     await server.close();
     const ended = await piped(t, port, 'pause\nresume\nsave\nshutdown\nhelp\n');
     assert.equal(ended.code, 1);
     const lines = ended.stderr.trimEnd().split('\n');
     assert.deepEqual(
-      lines.map((line) => line.split(' was not sent: ')[0]),
+      lines.map((line) => line.split(' not sent: ')[0]),
       ['pause', 'resume', 'save-state', 'shutdown'],
     );
-    for (const line of lines) assert.ok(line.includes(`http://localhost:${port} does not answer`), line);
+    for (const line of lines) assert.ok(line.includes(`http://localhost:${port} does not respond`), line);
   });
 
-  it('says when the queue is full', async (t) => {
+  it('reports a full queue', async (t) => {
     const { port, server } = await startServer(t, { maxQueueSize: 1 });
     const ended = await piped(t, port, 'save\nsave\n');
     assert.equal(ended.code, 1);
@@ -70,7 +71,7 @@ describe('control-console with a pipe', () => {
     assert.equal(server.receiveCommand(), 'save-state');
   });
 
-  it('stops waiting when the system cannot get there any more', async (t) => {
+  it('stops waiting when the system is shutting down', async (t) => {
     const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
     const ended = await piped(t, port, 'pause\n');
     assert.equal(ended.code, 1);
@@ -79,17 +80,16 @@ describe('control-console with a pipe', () => {
 });
 
 describe('control-console on a terminal', { skip: lacksScript() }, () => {
-  it('shows the status in the prompt and keeps it up to date', async (t) => {
+  it('shows the current status in the prompt', async (t) => {
     const port = await startSystem(t);
     const { shows, type } = await terminal(t, port);
     await shows(/control-console \(active\) > $/);
     const client = new WebApiClient('localhost', port);
     await client.pause();
     await type('sa', /control-console \(paused\) > (.*\n?)*sa$/);
-    client.close();
   });
 
-  it('tells a system that does not say how it is from one that is gone', async (t) => {
+  it('distinguishes a system that refuses its status from one that is offline', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     const { shows } = await terminal(t, port);
     await shows(/control-console \(unknown\) > $/);
@@ -97,7 +97,7 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
     await shows(/control-console \(offline\) > $/);
   });
 
-  it('completes, recalls, and shows the states as they are reached', async (t) => {
+  it('completes commands, recalls them, and shows each status', async (t) => {
     const port = await startSystem(t, { onPaused: () => sleep(150) });
     const { type } = await terminal(t, port);
     await type('pau', /pau$/);
@@ -108,44 +108,45 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
     await type('\r', /paused \(\d\.\d s\)\n.*control-console \(paused\) > $/s);
   });
 
-  it('stops showing the states at a key, which goes nowhere else', async (t) => {
+  it('stops waiting at a key press, and discards the key', async (t) => {
     let status = SystemStatus.PAUSING;
     const { port } = await startServer(t, { systemStatus: () => status });
     const { type, shows } = await terminal(t, port);
     await type('pause\r', /\npausing … $/);
-    await type('x', /not paused after .*: the system is pausing, and the command still stands\n.*control-console \(pausing\) > $/s);
+    const summary = 'not paused after .*: the system is pausing; the command is still pending';
+    await type('x', new RegExp(`${summary}\n.*control-console \\(pausing\\) > $`, 's'));
     status = SystemStatus.PAUSED;
     await shows(/control-console \(paused\) > $/);
   });
 
-  it('asks before a shutdown, does not recall the answer, and ends with the system', async (t) => {
+  it('confirms a shutdown, keeps the answer out of the history, and exits', async (t) => {
     const port = await startSystem(t, { saveState: () => sleep(200) });
     const { type, ended } = await terminal(t, port);
     await type('shutdown\r', /Shut the system down\? \(y\/\[N\]\) $/);
-    await type('no\r', /not shut down\n.*> $/s);
+    await type('no\r', /shutdown cancelled\n.*> $/s);
     await type('shutdown\r', /Shut the system down\? \(y\/\[N\]\) $/);
-    await type(CTRL_C, /not shut down\n.*> $/s);
+    await type(CTRL_C, /shutdown cancelled\n.*> $/s);
     await type(UP, /> shutdown$/);
     await type('\r', /Shut the system down\? \(y\/\[N\]\) $/);
     await type('y\r', /shutting down … offline \(\d\.\d s\)/);
     assert.equal((await ended).code, 0);
   });
 
-  it('Ctrl-C clears the line and leaves the second time on an empty one', async (t) => {
+  it('Ctrl-C clears the line, and pressed twice on an empty line quits', async (t) => {
     const port = await startSystem(t);
     const { type, ended } = await terminal(t, port);
     await type('shutdo', /shutdo$/);
     await type(CTRL_C, /> $/);
-    await type(CTRL_C, /Ctrl-C once more, or Ctrl-D, leaves the console\n.*> $/s);
+    await type(CTRL_C, /press Ctrl-C again or Ctrl-D to quit\n.*> $/s);
     await type(CTRL_C, /\n/);
     assert.equal((await ended).code, 0);
   });
 
-  it('an empty line does nothing, Ctrl-D leaves, and a failed command does not change the exit code', async (t) => {
+  it('ignores empty lines, quits with Ctrl-D, and exits with 0 after a failed command', async (t) => {
     const port = await startSystem(t);
     const { type, ended } = await terminal(t, port);
     await type('\r', /^\s+control-console \(active\) > $/);
-    await type('nonsense\r', /unknown command 'nonsense'; help lists the commands\n.*> $/s);
+    await type('nonsense\r', /unknown command 'nonsense'; type help for a list of commands\n.*> $/s);
     await type(CTRL_D, /\n/);
     assert.equal((await ended).code, 0);
   });
@@ -156,11 +157,11 @@ describe('control-console options', () => {
     [['--port', 'x'], "--port must be an integer from 1 to 65535, got 'x'"],
     [['--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
     [['--host='], "--host must be a host name or an IP address, got ''"],
-    [['--prot', '1'], "unknown option '--prot'; --help lists the options"],
-    [['pause'], "unexpected argument 'pause'; --help lists the options"],
+    [['--prot', '1'], "unknown option '--prot'; see --help"],
+    [['pause'], "unexpected argument 'pause'; see --help"],
   ];
   for (const [args, line] of wrong) {
-    it(`refuses ${args.join(' ')}`, async (t) => {
+    it(`rejects ${args.join(' ')}`, async (t) => {
       const stderr = `control-console: ${line}\n`;
       assert.deepEqual(await runProgram(t, 'console', args), { code: 2, stdout: '', stderr });
     });
@@ -173,7 +174,7 @@ describe('control-console options', () => {
 });
 
 describe('control-console with a Unix socket or a token', { concurrency: 4, skip: lacksSockets() }, () => {
-  it('sends commands there, with the token of its environment', async (t) => {
+  it('sends commands to the socket, with the token in CONTROL_TOKEN', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     const ended = await runProgram(t, 'console', ['--socket', socketPath], 'save\n', { CONTROL_TOKEN: TOKEN });
@@ -181,7 +182,7 @@ describe('control-console with a Unix socket or a token', { concurrency: 4, skip
     assert.equal(server.receiveCommand(), 'save-state');
   });
 
-  it('is refused without the token or with a wrong one, in the words of the server', async (t) => {
+  it('reports a missing or wrong token', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     await Promise.all([undefined, '', `not-${TOKEN}`].map(async (token) => {
@@ -193,21 +194,21 @@ describe('control-console with a Unix socket or a token', { concurrency: 4, skip
     assert.equal(server.hasCommands(), false);
   });
 
-  it('takes an empty CONTROL_TOKEN for none, and says when nothing answers', async (t) => {
+  it('ignores an empty CONTROL_TOKEN, and reports a missing socket', async (t) => {
     const socketPath = makeSocketPath(t);
     const ended = await runProgram(t, 'console', ['--socket', socketPath], 'pause\n', { CONTROL_TOKEN: '' });
-    const stderr = `pause was not sent: unix:${socketPath} does not answer: connect ENOENT ${socketPath}\n`;
+    const stderr = `pause not sent: unix:${socketPath} does not respond: connect ENOENT ${socketPath}\n`;
     assert.deepEqual(ended, { code: 1, stdout: '', stderr });
   });
 
   for (const [what, args, token, line] of WRONG_ACCESS) {
-    it(`refuses ${what}`, async (t) => {
+    it(`rejects ${what}`, async (t) => {
       const ended = await runProgram(t, 'console', args, 'pause\n', { CONTROL_TOKEN: token });
       assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-console: ${line}\n` });
     });
   }
 
-  it('--help names --socket and CONTROL_TOKEN', async (t) => {
+  it('--help mentions --socket and CONTROL_TOKEN, not the token', async (t) => {
     const { stdout } = await runProgram(t, 'console', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.match(stdout, /^ {2}--socket PATH .*[^]*\bCONTROL_TOKEN\b/m);
     assert.ok(!stdout.includes(TOKEN));
@@ -219,7 +220,7 @@ function piped(t: TestContext, port: number, input: string): ReturnType<typeof r
 }
 
 interface Terminal extends Pick<Running, 'shows' | 'ended'> {
-  /** Types keys, and resolves when what is written from then on matches. */
+  /** Types keys, and resolves when the output since then matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
 }
 
@@ -235,7 +236,7 @@ async function terminal(t: TestContext, port: number): Promise<Terminal> {
       await sleep(20);
     }
   };
-  await shows(/help lists the commands\n.*> $/s);
+  await shows(/type help for a list of commands\n.*> $/s);
   const type = async (keys: string, pattern: RegExp): Promise<void> => {
     seen = output().length;
     child.stdin?.write(keys);

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { UsageError } from '../shared/options.ts';
 import { findKeyboards, listenEvdev } from '../kbctl/evdev.ts';
 import { HeldKeys, parseBindings, parseCombination } from '../kbctl/keys.ts';
-import { CannotListen } from '../kbctl/listener.ts';
+import { BackendError } from '../kbctl/listener.ts';
 import { sequencesOf } from '../kbctl/terminal.ts';
 import { makeFolder, makePipe, until } from './helpers.ts';
 import type { Layout, Modifier } from '../kbctl/keys.ts';
@@ -17,7 +17,7 @@ const PLATFORMS = ['linux', 'darwin', 'win32'] as const;
 // ───── Combinations ──────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('key combinations', () => {
-  /** The name on Linux, the spellings, and the name on a Mac where that is another than the usual; null for none. */
+  /** The name on Linux, the spellings, and an irregular name on a Mac; null if a Mac has no such key. */
   const good: [name: string, spellings: string[], mac?: string | null][] = [
     ['Alt+Shift+P', ['alt+shift+p', 'SHIFT+Alt+P', ' shift + p +\talt ', 'option+shift+p', 'Opt+Shift+p']],
     ['Alt+Shift+P', ['<alt>+<shift>+p', '<shift_r>+<alt_l>+<P>', 'alt+shift+∏', 'alt+shift+π']],
@@ -43,28 +43,29 @@ describe('key combinations', () => {
     ['Shift+F5', ['shift+f5']],
   ];
   for (const [name, spellings, mac] of good) {
-    it(`reads ${spellings.map((text) => JSON.stringify(text)).join(', ')}`, () => {
+    it(`parses ${spellings.map((text) => JSON.stringify(text)).join(', ')}`, () => {
       const usual = name.replace('Alt', 'Option').replace('Super', 'Command');
       const names = { linux: name, darwin: mac === undefined ? usual : mac, win32: name.replace('Super', 'Win') };
       for (const text of spellings) {
         for (const platform of PLATFORMS) {
           const parse = (): string => parseCombination('--x', text, platform).name;
           if (names[platform] !== null) assert.equal(parse(), names[platform], text);
-          else assert.throws(parse, wrongKeys('--x', text, `a Mac has no key ${name.split('+').at(-1)}`));
+          else assert.throws(parse, wrongKeys('--x', text, `a Mac has no ${name.split('+').at(-1)} key`));
         }
       }
     });
   }
 
-  const twice = (word: string): string => `${word} is there a second time`;
-  const noKey = (word: string): string => `there is no key ${word}`;
-  const bare = 'only function keys serve without ctrl, alt or super';
-  const [empty, nothing, missing] = ['it is empty', 'beside a + there is nothing', 'a key is missing'];
-  const altGr = 'AltGr writes characters and is not among the modifiers';
+  const twice = (word: string): string => `duplicate modifier ${word}`;
+  const more = (keys: string): string => `more than one key: ${keys}`;
+  const noKey = (word: string): string => `unknown key ${word}`;
+  const bare = 'only function keys work without ctrl, alt or super';
+  const [empty, nothing, missing] = ['it is empty', 'a key is missing next to +', 'the key is missing'];
+  const altGr = 'AltGr is not supported';
   const bad: [text: string, why: string][] = [
     ['', empty], ['  ', empty], ['\t', empty], ['\n', empty],
     ['alt+', nothing], ['+p', nothing], ['alt++p', nothing], ['alt+ +p', nothing], ['+', nothing], ['++', nothing],
-    ['alt+p+q', 'P and Q are two keys'], ['alt+p+p', 'P and P are two keys'], ['F1+space', 'F1 and Space are two keys'],
+    ['alt+p+q', more('P and Q')], ['alt+p+p', more('P and P')], ['F1+space', more('F1 and Space')],
     ['alt', missing], ['alt+shift', missing], ['<ctrl>', missing], ['CommandOrControl', missing],
     ['alt+nokey', noKey('nokey')], ['alt+F25', noKey('f25')], ['alt+F0', noKey('f0')], ['alt+<>', noKey('<>')],
     ['alt-shift-p', noKey('alt-shift-p')], ['hyper+p', noKey('hyper')], ['alt+ä', noKey('ä')], ['f', bare],
@@ -75,14 +76,14 @@ describe('key combinations', () => {
     [`alt+${'x'.repeat(10_000)}`, noKey('x'.repeat(10_000))],
   ];
   for (const [text, why] of bad) {
-    it(`refuses ${JSON.stringify(text.slice(0, 30))}: ${why.slice(0, 60)}`, () => {
+    it(`rejects ${JSON.stringify(text.slice(0, 30))}: ${why.slice(0, 60)}`, () => {
       for (const platform of PLATFORMS) {
         assert.throws(() => parseCombination('--pause-key', text, platform), wrongKeys('--pause-key', text, why));
       }
     });
   }
 
-  it('has the defaults of the platform: a key to quit only on Windows', () => {
+  it('have defaults for each platform, with a quit key only on Windows', () => {
     const defaults = PLATFORMS.map((platform) => {
       return parseBindings({}, platform).map(({ action, combination }) => `${action} ${combination.name}`).join(', ');
     });
@@ -95,7 +96,7 @@ describe('key combinations', () => {
     assert.deepEqual(bindings.map(({ combination }) => combination.name), ['F7', 'Alt+Shift+R', 'Ctrl+Alt+Q']);
   });
 
-  it('refuses the same combination for two actions, in any spelling', () => {
+  it('must differ between actions, in any spelling', () => {
     const equal: [values: Parameters<typeof parseBindings>[0], NodeJS.Platform, both: string, name: string][] = [
       [{ 'pause-key': 'ctrl+p', 'resume-key': 'ctrl+p' }, 'linux', '--pause-key and --resume-key', 'Ctrl+P'],
       [{ 'pause-key': 'CmdOrCtrl+P', 'resume-key': 'p+<ctrl>' }, 'linux', '--pause-key and --resume-key', 'Ctrl+P'],
@@ -107,7 +108,7 @@ describe('key combinations', () => {
       [{ 'pause-key': 'f5', 'quit-key': '<F5>' }, 'linux', '--pause-key and --quit-key', 'F5'],
     ];
     for (const [values, platform, both, name] of equal) {
-      const error = new UsageError(`${both} must differ, both are ${name}`);
+      const error = new UsageError(`${both} must differ, got ${name} for both`);
       assert.throws(() => parseBindings(values, platform), error);
     }
     assert.equal(parseBindings({ 'pause-key': 'CmdOrCtrl+P', 'resume-key': 'ctrl+p' }, 'darwin').length, 2);
@@ -123,13 +124,13 @@ describe('the key table', () => {
     [102, 'Home Up PageUp Left Right End Down PageDown Insert Delete'], [119, 'Pause'],
     [183, 'F13 F14 F15 F16 F17 F18 F19 F20 F21 F22 F23 F24'],
   ];
-  /** macOS: kVK_… of Events.h in their order; a dot is a code of no key here. */
+  /** macOS: kVK_… of Events.h, in order; a dot is a code that no key here has. */
   const MAC_ROW =
     'A S D F H G Z X C V . B Q W E R Y T 1 2 3 4 6 5 Equal 9 7 Minus 8 0 BracketRight O U BracketLeft I P Enter L ' +
     'J Quote K Semicolon Backslash Comma Slash N M Period Tab Space Grave Backspace . Esc . . . . . . . . . . F17 . ' +
     '. . . . . . . . . . . . . F18 F19 . . . . . . . . . F20 . . . . . F5 F6 F7 F3 F8 F9 . F11 . F13 F16 F14 . F10 ' +
     '. F12 . F15 . Home PageUp Delete F4 End F2 PageDown F1 Left Right Down Up';
-  /** X11 and Windows, from keysymdef.h and winuser.h, where they are not those of the character. */
+  /** X11 and Windows, from keysymdef.h and winuser.h, where they differ from the character. */
   const NAMED: Record<string, [keysym: number, windows: number]> = {
     Space: [0x20, 0x20], Enter: [0xff0d, 0x0d], Tab: [0xff09, 0x09], Esc: [0xff1b, 0x1b], Backspace: [0xff08, 0x08],
     Delete: [0xffff, 0x2e], Insert: [0xff63, 0x2d], Home: [0xff50, 0x24], End: [0xff57, 0x23], PageUp: [0xff55, 0x21],
@@ -144,7 +145,7 @@ describe('the key table', () => {
     return NAMED[name] ?? [name.toLowerCase().charCodeAt(0), name.charCodeAt(0)];
   };
 
-  it('has the codes that each platform has for the key', () => {
+  it('has the codes of each platform', () => {
     const macCodes = MAC_ROW.split(' ');
     let count = 0;
     for (const [first, keys] of EVDEV_ROWS) {
@@ -166,7 +167,7 @@ function wrongKeys(option: string, text: string, why: string): UsageError {
 
 // ───── Keys held, and evdev ──────────────────────────────────────────────────────────────────────────────────────
 
-/** Codes of Linux; R for the right-hand side. */
+/** Linux codes; R is the right-hand side. */
 const MODIFIER_CODES = { shift: 42, shiftR: 54, ctrl: 29, ctrlR: 97, alt: 56, altR: 100, super: 125, superR: 126 };
 const CODES: Readonly<Record<string, number>> = { ...MODIFIER_CODES, p: 25, r: 19, x: 45, f9: 67 };
 const MODIFIERS = new Map(Object.entries(MODIFIER_CODES).map(([name, code]) => {
@@ -174,27 +175,27 @@ const MODIFIERS = new Map(Object.entries(MODIFIER_CODES).map(([name, code]) => {
 }));
 const HELD_BINDINGS = parseBindings({ 'quit-key': 'F9' }, 'linux');
 
-/** Keys that go down (+), up (-) or repeat (=), on the keyboard 0 or that after the @; and what they do. */
+/** Keys that go down (+), up (-) or repeat (=), on keyboard 0 or the one after the @, and the resulting actions. */
 const HELD: [what: string, keys: string, actions: string][] = [
-  ['modifiers in their order', '+alt +shift +p -p -shift -alt', 'pause'],
+  ['modifiers in order', '+alt +shift +p -p -shift -alt', 'pause'],
   ['modifiers in another order', '+shift +alt +r -r -alt -shift', 'resume'],
   ['modifiers of the right-hand side', '+altR +shiftR +p', 'pause'],
   ['one of each side', '+alt +shiftR +r', 'resume'],
-  ['both sides, one let go', '+alt +altR +shift -alt +p', 'pause'],
-  ['both sides, both let go', '+alt +altR +shift -alt -altR +p', ''],
-  ['a modifier too many', '+ctrl +alt +shift +p', ''],
-  ['another one too many', '+alt +shift +superR +p', ''],
-  ['a modifier too many that is let go', '+ctrl +alt +shift -ctrl +p', 'pause'],
-  ['a modifier too few', '+alt +p -p -alt +shift +p', ''],
+  ['both sides, one released', '+alt +altR +shift -alt +p', 'pause'],
+  ['both sides, both released', '+alt +altR +shift -alt -altR +p', ''],
+  ['an extra modifier', '+ctrl +alt +shift +p', ''],
+  ['another extra modifier', '+alt +shift +superR +p', ''],
+  ['an extra modifier that is released', '+ctrl +alt +shift -ctrl +p', 'pause'],
+  ['a missing modifier', '+alt +p -p -alt +shift +p', ''],
   ['the key first', '+p +alt +shift =p', ''],
-  ['a key that repeats', '+alt +shift +p =p =p =p -p', 'pause'],
-  ['a modifier that repeats', '+alt =alt =alt +shift =shift +p', 'pause'],
-  ['twice with the modifiers held', '+alt +shift +p -p +p -p +r', 'pause pause resume'],
-  ['another key held as well', '+x +alt +shift +p', 'pause'],
-  ['modifiers on one keyboard, the key on the other', '+alt +shift +p@1', 'pause'],
-  ['modifiers on both', '+alt +shift@1 +r', 'resume'],
-  ['the same modifier on both, one let go', '+alt +alt@1 +shift -alt +p', 'pause'],
-  ['a modifier let go where it was not held', '+alt +shift -alt@1 +p', 'pause'],
+  ['auto-repeat of the key', '+alt +shift +p =p =p =p -p', 'pause'],
+  ['auto-repeat of a modifier', '+alt =alt =alt +shift =shift +p', 'pause'],
+  ['two presses while the modifiers are held', '+alt +shift +p -p +p -p +r', 'pause pause resume'],
+  ['another key is held', '+x +alt +shift +p', 'pause'],
+  ['modifiers on one keyboard, key on another', '+alt +shift +p@1', 'pause'],
+  ['modifiers on both keyboards', '+alt +shift@1 +r', 'resume'],
+  ['the same modifier on both keyboards, one released', '+alt +alt@1 +shift -alt +p', 'pause'],
+  ['a modifier released on the wrong keyboard', '+alt +shift -alt@1 +p', 'pause'],
 ];
 
 function readKeys(keys: string): { sign: string; code: number; keyboard: number }[] {
@@ -209,7 +210,7 @@ function makeHeldKeys(): HeldKeys {
   return new HeldKeys({ modifiers: MODIFIERS, bindings });
 }
 
-describe('keys held', () => {
+describe('HeldKeys', () => {
   for (const [what, keys, actions] of HELD) {
     it(what, () => {
       const held = makeHeldKeys();
@@ -222,7 +223,7 @@ describe('keys held', () => {
     });
   }
 
-  it('keeps nothing of other keys, and tells which were held', () => {
+  it('ignores other keys, and reports which keys were held', () => {
     const held = makeHeldKeys();
     assert.equal(held.press(45), null);
     assert.deepEqual([held.release(45), held.release(25)], [false, false]);
@@ -232,11 +233,11 @@ describe('keys held', () => {
     assert.equal(held.release(45), false);
   });
 
-  it('reset() replaces what is known of one keyboard', () => {
+  it('reset() replaces the held keys of one keyboard', () => {
     const held = makeHeldKeys();
     held.press(29);
     held.press(42, 'other');
-    held.reset([56, 45]); // Ctrl came up and Alt went down unseen
+    held.reset([56, 45]); // Ctrl went up and Alt went down, unnoticed
     assert.equal(held.press(25), 'pause');
     held.reset([56, 25]);
     assert.equal(held.press(25), null);
@@ -247,7 +248,7 @@ describe('keys held', () => {
     assert.equal(held.press(19), 'resume');
   });
 
-  it('takes a code for two combinations, and finds the one whose modifiers are held', () => {
+  it('selects the combination by its modifiers when several have the same key', () => {
     const bindings = parseBindings({ 'pause-key': 'alt+p', 'resume-key': 'ctrl+p', 'quit-key': 'p+super' }, 'linux');
     const held = new HeldKeys({ modifiers: MODIFIERS, bindings: bindings.map((one) => [25, one]) });
     held.press(29);
@@ -261,9 +262,9 @@ const LONG_BYTES = ['arm', 'ia32'].includes(process.arch) ? 4 : 8;
 const [EV_SYN, EV_KEY, EV_MSC] = [0, 1, 4];
 const [SYN_REPORT, SYN_DROPPED] = [0, 3];
 
-let clock = Date.now(); // of the events: each is later than the one before, even on two keyboards
+let clock = Date.now(); // each event is later than the previous one, on any keyboard
 
-/** A struct input_event as the kernel writes it. */
+/** A struct input_event. */
 function inputEvent(type: number, code: number, value: number, at: number = (clock += 1)): Buffer {
   const event = Buffer.alloc(2 * LONG_BYTES + 8);
   event.writeUInt32LE(Math.floor(at / 1000), 0);
@@ -274,7 +275,7 @@ function inputEvent(type: number, code: number, value: number, at: number = (clo
   return event;
 }
 
-/** A key as a keyboard reports it: its scan code, the key itself, the end of the report. */
+/** What a keyboard reports for a key: scan code, key, end of the report. */
 function keyEvents(sign: string, code: number): Buffer {
   const key = inputEvent(EV_KEY, code, ['-', '+', '='].indexOf(sign));
   return Buffer.concat([inputEvent(EV_MSC, 4, code, clock), key, inputEvent(EV_SYN, SYN_REPORT, 0, clock)]);
@@ -286,11 +287,11 @@ interface Keyboards {
   notices: string[];
   source: string;
   send(keyboard: number, ...events: Buffer[]): void;
-  /** Lets all keys go and presses F9, which comes last; resolves with what was pressed before it. */
+  /** Releases all keys and presses F9; resolves with the actions before that. */
   pressed(): Promise<string>;
 }
 
-/** A listener to FIFOs in place of keyboards, and perhaps to other paths. */
+/** Starts the backend with two FIFOs in place of keyboards, and optionally other paths. */
 async function listenToKeyboards(t: TestContext, others: string[] = []): Promise<Keyboards> {
   const pipes = [makePipe(t), makePipe(t)];
   const [actions, notices]: [string[], string[]] = [[], []];
@@ -298,7 +299,7 @@ async function listenToKeyboards(t: TestContext, others: string[] = []): Promise
   const events: ListenerEvents = {
     onPress: (action) => actions.push(action),
     onNotice: (text) => notices.push(text),
-    onEnd: () => assert.fail('evdev does not end'),
+    onEnd: () => assert.fail('evdev must not fail'),
   };
   const listener = await listenEvdev(HELD_BINDINGS, events, () => [...paths, ...others]);
   t.after(() => listener.close());
@@ -316,7 +317,7 @@ async function listenToKeyboards(t: TestContext, others: string[] = []): Promise
 
 const SILENT: ListenerEvents = { onPress: () => {}, onNotice: () => {}, onEnd: () => {} };
 
-/** Does something without the permissions of root. */
+/** Calls a function without root permissions. */
 function asNobody<T>(act: () => T): T {
   if (process.geteuid?.() !== 0) return act();
   process.seteuid?.(65534);
@@ -327,8 +328,8 @@ function asNobody<T>(act: () => T): T {
   }
 }
 
-describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only Linux has evdev' }, () => {
-  it('reports the presses, on one keyboard or two', async (t) => {
+describe('the evdev backend', { skip: process.platform !== 'linux' && 'only Linux has evdev' }, () => {
+  it('reports presses, on one keyboard or two', async (t) => {
     const { paths, notices, source, send, pressed } = await listenToKeyboards(t);
     assert.equal(source, `the keyboards ${paths.join(', ')}`);
     for (const [what, keys, actions] of HELD) {
@@ -340,7 +341,7 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
     assert.deepEqual(notices, []);
   });
 
-  it('sorts by time what comes from two keyboards at once', async (t) => {
+  it('sorts simultaneous events of two keyboards by time', async (t) => {
     const { send, pressed } = await listenToKeyboards(t);
     const [alt, shift, late] = [keyEvents('+', 56), keyEvents('+', 42), keyEvents('+', 25)];
     send(0, late);
@@ -352,7 +353,7 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
     assert.equal(await pressed(), '');
   });
 
-  it('forgets what was held when events were lost, and ignores those up to the next report', async (t) => {
+  it('resets held keys when events are lost, and ignores events until the next report', async (t) => {
     const { send, pressed } = await listenToKeyboards(t);
     const [ALT, SHIFT, P, R] = [56, 42, 25, 19];
     const dropped = (): Buffer => inputEvent(EV_SYN, SYN_DROPPED, 0);
@@ -365,11 +366,11 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
     send(0, dropped(), report(), down(ALT, SHIFT, P), report());
     assert.equal(await pressed(), 'pause');
     send(0, down(ALT, SHIFT), report());
-    send(1, dropped(), down(R), report(), down(P), report()); // the other keyboard has lost nothing
+    send(1, dropped(), down(R), report(), down(P), report()); // the other keyboard lost no events
     assert.equal(await pressed(), 'pause');
   });
 
-  it('puts together an event that comes in two pieces', async (t) => {
+  it('joins an event that arrives in two pieces', async (t) => {
     const { actions, send, pressed } = await listenToKeyboards(t);
     const events = Buffer.concat([keyEvents('+', 56), keyEvents('+', 42), keyEvents('+', 25)]);
     const [f9, r] = [67, 19];
@@ -378,36 +379,36 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
     for (const [cut, other] of pieces) { // the last two while Alt+Shift is held
       send(0, events.subarray(0, cut));
       send(1, keyEvents('+', other), keyEvents('-', other));
-      await until(() => actions.pop() !== undefined); // so the first piece has been read, too
+      await until(() => actions.pop() !== undefined); // the first piece has been read as well
       send(0, events.subarray(cut));
       assert.equal(await pressed(), 'pause', `cut at ${cut}`);
     }
   });
 
-  it('drops a keyboard that is gone, and goes on with the others', async (t) => {
-    const folder = makeFolder(t); // opens as a device does, and fails when it is read
+  it('continues with the others when a keyboard is disconnected', async (t) => {
+    const folder = makeFolder(t); // opens like a device, but fails to read
     const { notices, pressed, send } = await listenToKeyboards(t, [folder]);
     await until(() => notices.length > 0);
     send(0, keyEvents('+', 56), keyEvents('+', 42), keyEvents('+', 25));
     assert.equal(await pressed(), 'pause');
-    assert.deepEqual(notices, [`keyboard ${folder} is gone (EISDIR)`]);
+    assert.deepEqual(notices, [`keyboard ${folder} was disconnected (EISDIR)`]);
   });
 
-  it('says when the last one is gone', async (t) => {
+  it('reports when the last keyboard is disconnected', async (t) => {
     const folder = makeFolder(t);
     const notices: string[] = [];
     const events = { ...SILENT, onNotice: (text: string) => notices.push(text) };
     const listener = await listenEvdev(HELD_BINDINGS, events, () => [folder]);
     t.after(() => listener.close());
     await until(() => notices.length > 0);
-    assert.deepEqual(notices, [`keyboard ${folder} is gone (EISDIR); no other is left, waiting for one`]);
+    assert.deepEqual(notices, [`keyboard ${folder} was disconnected (EISDIR); waiting for another keyboard`]);
   });
 
-  it('says which it may not read, and what gives the permission', async (t) => {
+  it('reports unreadable keyboards, and how to get the permission', async (t) => {
     const path = join(makeFolder(t), 'event0');
     writeFileSync(path, '', { mode: 0 });
-    const remedy = "'sudo usermod -aG input $USER' and a new login give the permission";
-    const cannot = new CannotListen(`cannot read ${path} (EACCES): ${remedy}`);
+    const remedy = "run 'sudo usermod -aG input $USER' and log in again";
+    const cannot = new BackendError(`cannot read ${path} (EACCES): ${remedy}`);
     await assert.rejects(asNobody(() => listenEvdev(HELD_BINDINGS, SILENT, () => [path])), cannot);
     const { path: readable } = makePipe(t);
     const notices: string[] = [];
@@ -419,14 +420,14 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
     assert.deepEqual(notices, [`cannot read ${paths[0]} (ENOTDIR), ${paths[2]} (ENOENT)`]);
   });
 
-  it('says when there is no keyboard, or no telling', async () => {
-    await assert.rejects(listenEvdev(HELD_BINDINGS, SILENT, () => []), new CannotListen('no keyboard is connected'));
+  it('reports that there is no keyboard, or no list of keyboards', async () => {
+    await assert.rejects(listenEvdev(HELD_BINDINGS, SILENT, () => []), new BackendError('no keyboard found'));
     const findPaths = (): string[] => [readFileSync('/nowhere/devices', 'utf8')];
-    const message = "cannot find the keyboards: ENOENT: no such file or directory, open '/nowhere/devices'";
-    await assert.rejects(listenEvdev(HELD_BINDINGS, SILENT, findPaths), new CannotListen(message));
+    const message = "cannot list the keyboards: ENOENT: no such file or directory, open '/nowhere/devices'";
+    await assert.rejects(listenEvdev(HELD_BINDINGS, SILENT, findPaths), new BackendError(message));
   });
 
-  it('tells keyboards from power buttons, mice and media keys', () => {
+  it('distinguishes keyboards from power buttons, mice and media keys', () => {
     const devices = [
       ['Power Button', 'kbd event0 ', 'PROP=0', 'EV=3', 'KEY=8000 10000000000000 0'],
       ['AT Translated Set 2 keyboard', 'sysrq kbd event3 leds ', 'EV=120013',
@@ -449,9 +450,9 @@ describe('the keyboards of Linux', { skip: process.platform !== 'linux' && 'only
   });
 });
 
-// ───── Terminals ───────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Terminals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('what terminals send', () => {
+describe('sequencesOf', () => {
   const sent: [keys: string, sequences: string[], platform?: NodeJS.Platform][] = [
     ['alt+p', ['\x1bp', 'ð']], ['alt+shift+p', ['\x1bP', 'Ð']], ['ctrl+p', ['\x10']], ['ctrl+alt+p', ['\x1b\x10']],
     ['alt+shift+p', ['\x1bP', 'Ð', '∏'], 'darwin'], ['alt+shift+r', ['\x1bR', 'Ò', '‰'], 'darwin'],
@@ -468,7 +469,7 @@ describe('what terminals send', () => {
       'alt+shift+o', 'alt+shift+5', 'alt+[', 'ctrl+5', 'ctrl+space', 'alt+pause', 'alt+enter', 'alt+tab', 'f13',
     ].map((keys): [string, string[]] => [keys, []]),
   ];
-  it('is known where it is plain', () => {
+  it('returns what terminals send, or nothing if it is ambiguous', () => {
     for (const [keys, sequences, platform = 'linux'] of sent) {
       assert.deepEqual(sequencesOf(parseCombination('--x', keys, platform)), sequences, keys);
     }

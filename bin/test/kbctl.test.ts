@@ -23,12 +23,12 @@ import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
 const [PAUSE, RESUME] = parseBindings({}).map(({ combination }) => combination.name) as [string, string];
-const NO_KEYBOARD = 'nothing can listen to the keyboard';
+const NO_BACKEND = 'no backend can listen to the keyboard';
 
 const lacksShell = process.platform === 'win32' && 'Windows has no FIFOs and no sh';
 const lacksEvdev = process.platform !== 'linux' && 'only Linux has evdev';
 
-/** Both helpers, as what the variable HELPER says. */
+/** Stand-ins for both helpers: they run the script in the variable HELPER. */
 const STUBS = makeFolder({ after });
 for (const name of ['osascript', 'powershell.exe']) {
   writeFileSync(join(STUBS, name), '#!/bin/sh\neval "$HELPER"\n', { mode: 0o755 });
@@ -36,39 +36,40 @@ for (const name of ['osascript', 'powershell.exe']) {
 
 // ───── Terminal ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('control-kbctl on a terminal', { concurrency: 4, timeout: 30_000, skip: lacksScript() }, () => {
-  it('sends what is typed with Alt or without, and shows no other key', async (t) => {
+describe('control-kbctl with the terminal backend', { concurrency: 4, timeout: 30_000, skip: lacksScript() }, () => {
+  it('sends keys typed with or without Alt, and prints no other key', async (t) => {
     const { shows, type } = await terminal(t, await startSystem(t));
-    await shows(/^listening to this terminal.*\n.* pauses\n.* resumes\nhttp:.*: active\nCtrl-C leaves.*\n$/m);
+    await shows(/^listening to this terminal.*\n.* pause\n.* resume\nhttp:.*: active\npress Ctrl-C to quit\n$/m);
     await type('\x1bP', /^pause … paused after \d\.\d\d s\n$/);
     await type('\x1bR', /^resume … active after \d\.\d\d s\n$/);
     await type('sesame 123\t\n\x1b[A\x10\x1bxp', /^pause … paused after \d\.\d\d s\n$/);
     await type('r', /^resume … active after \d\.\d\d s\n$/);
   });
 
-  it('says which combinations a terminal cannot tell, and serves the letter all the same', async (t) => {
+  it('reports combinations that terminals cannot distinguish; the letter still works', async (t) => {
     const { shows, type } = await terminal(t, await startSystem(t), '--pause-key ctrl+shift+p --resume-key f5');
-    const why = 'a terminal cannot tell Ctrl\\+Shift\\+P from other keys: --pause-key takes another combination';
-    await shows(new RegExp(`^control-kbctl: ${why}\nlistening to this terminal.*\n  F5  resumes\nhttp:`, 'm'));
+    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
+    const notice = `${problem}; set --pause-key to another combination`;
+    await shows(new RegExp(`^control-kbctl: ${notice}\nlistening to this terminal.*\n  F5  resume\nhttp:`, 'm'));
     await type('p', /^pause … paused/);
     await type('\x1b[15~', /^resume … active/);
   });
 
-  it('goes on after Ctrl-Z where there is no shell to take over', async (t) => {
+  it('continues after Ctrl-Z without a shell', async (t) => {
     const { type } = await terminal(t, await startSystem(t));
     await type('\x1ap', /pause … paused/);
     await type('r', /resume … active/);
   });
 
-  const leave: [what: string, (typed: Typed) => void][] = [
+  const quit: [what: string, (typed: Typed) => void][] = [
     ['q', ({ write }) => write('q')],
     ['Ctrl-C', ({ write }) => write('\x03')],
-    ['the key to quit', ({ write }) => write('\x1bX')],
+    ['--quit-key', ({ write }) => write('\x1bX')],
     ['SIGTERM', ({ processId }) => void process.kill(processId, 'SIGTERM')],
     ['SIGINT', ({ processId }) => void process.kill(processId, 'SIGINT')],
   ];
-  for (const [what, act] of leave) {
-    it(`leaves with 0 by ${what}, and the terminal is as it was`, async (t) => {
+  for (const [what, act] of quit) {
+    it(`quits with 0 on ${what}, and restores the terminal`, async (t) => {
       const { port } = await startServer(t);
       const typed = await terminal(t, port, '--quit-key alt+shift+x');
       act(typed);
@@ -83,9 +84,9 @@ describe('control-kbctl on a terminal', { concurrency: 4, timeout: 30_000, skip:
 interface Typed extends Pick<Running, 'ended'> {
   processId: number;
   write(keys: string): void;
-  /** What has been shown since the last keys. */
+  /** Resolves when the output since the last keys matches. */
   shows(pattern: RegExp): Promise<void>;
-  /** Types keys, and resolves when what is shown from then on matches. */
+  /** Types keys, and resolves when the output since then matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
 }
 
@@ -99,7 +100,7 @@ async function terminal(t: TestContext, port: number, options: string = ''): Pro
   const shows = (pattern: RegExp): Promise<void> => {
     return until(() => pattern.test(text()), () => `no ${pattern} in ${text()}`);
   };
-  await shows(/^Ctrl-C leaves.*\n/m);
+  await shows(/^press Ctrl-C to quit.*\n/m);
   const processId = Number(/^pid (\d+)/m.exec(text())?.[1]);
   const write = (keys: string): void => void child.stdin?.write(keys);
   const type = (keys: string, pattern: RegExp): Promise<void> => {
@@ -113,7 +114,7 @@ async function terminal(t: TestContext, port: number, options: string = ''): Pro
 // ───── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
-  it('a command for each press, and says what came of it', async (t) => {
+  it('one command per press, and prints its outcome', async (t) => {
     const port = await startSystem(t);
     const { say, shows, output } = await listening(t, ['--port', `${port}`]);
     say('hit 0');
@@ -123,23 +124,23 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     say('hit 0');
     await until(() => output().split('paused after').length === 3);
     const [title, ...lines] = output().split('\n');
-    assert.match(title as string, /^listening to the hotkeys of Windows/);
-    assert.deepEqual(lines.slice(0, 2), [`  ${PAUSE}  pauses`, `  ${RESUME}  resumes`]);
+    assert.match(title as string, /^listening to Windows hotkeys \(backend windows: set by --backend\)$/);
+    assert.deepEqual(lines.slice(0, 2), [`  ${PAUSE}  pause`, `  ${RESUME}  resume`]);
   });
 
-  const skipped = 'accepted; not waited for';
+  const skipped = 'accepted, not confirmed';
   const noToken = `refused: ${NO_TOKEN.charAt(0).toLowerCase()}${NO_TOKEN.slice(1)}`;
   const outcomes: [what: string, options: Partial<WebApiServerOptions>, hits: string[], lines: string[]][] = [
-    ['the queue is full', { maxQueueSize: 1 }, ['hit 0', 'hit 1'],
+    ['a full queue', { maxQueueSize: 1 }, ['hit 0', 'hit 1'],
       [`pause … ${skipped}`, 'resume … refused: command queue is full, try again later']],
-    ['it waits no longer, once the next key is pressed, for a system that does not get there', {}, ['hit 0', 'hit 1'],
+    ['a press superseded by the next one', {}, ['hit 0', 'hit 1'],
       [`pause … ${skipped}`, 'resume … active after N s']],
-    ['the system cannot get there any more', { systemStatus: () => SystemStatus.SHUTTING_DOWN }, ['hit 0'],
+    ['a system that is shutting down', { systemStatus: () => SystemStatus.SHUTTING_DOWN }, ['hit 0'],
       ['pause … not paused after N s: the system is shutting down']],
-    ['the token is missing', { token: TOKEN }, ['hit 0'], [`pause … ${noToken}`]],
+    ['a missing token', { token: TOKEN }, ['hit 0'], [`pause … ${noToken}`]],
   ];
   for (const [what, options, hits, lines] of outcomes) {
-    it(`and says that ${what}`, async (t) => {
+    it(`commands, and reports ${what}`, async (t) => {
       const { port } = await startServer(t, options);
       const { say, output } = await listening(t, ['--port', `${port}`]);
       say(...hits);
@@ -149,7 +150,7 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     });
   }
 
-  it('what is pressed while a command is under way: once each, and in order', async (t) => {
+  it('each press during a pending command once, in order', async (t) => {
     const { port, posted } = await startSlowServer(t, { postMs: 200 });
     const { say, shows, output } = await listening(t, ['--port', `${port}`]);
     say('hit 0', 'hit 1', 'hit 0');
@@ -161,16 +162,16 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     assert.deepEqual(readOutcomes(output()), [...early, 'resume … active after N s']);
   });
 
-  it('what was pressed before the key to quit, and nothing after it', async (t) => {
+  it('presses before --quit-key, and none after it', async (t) => {
     const { port, posted } = await startSlowServer(t, { postMs: 200 });
     const { say, ended } = await listening(t, ['--port', `${port}`, '--quit-key', 'ctrl+alt+q']);
     say('hit 0', 'hit 1', 'hit 2', 'hit 0');
     const { code, stdout, stderr } = await ended;
     assert.deepEqual([code, stderr, posted], [0, '', ['pause', 'resume']]);
-    assert.match(stdout, /^pause … accepted; not waited for\nresume … accepted; not waited for\n/m);
+    assert.match(stdout, /^pause … accepted, not confirmed\nresume … accepted, not confirmed\n/m);
   });
 
-  it('what was pressed before two signals, such as the terminal and npm send', async (t) => {
+  it('presses before two signals, such as those of a terminal and npm', async (t) => {
     const { port, posted } = await startSlowServer(t, { postMs: 300 });
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
     say('hit 0', 'hit 1');
@@ -182,7 +183,7 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     assert.deepEqual(posted, ['pause', 'resume']);
   });
 
-  it('nothing any more a second after the end', async (t) => {
+  it('nothing later than a second after SIGTERM', async (t) => {
     const { port, posted } = await startSlowServer(t, { postMs: 60_000 });
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
     say('hit 0', 'hit 1', 'hit 0');
@@ -191,23 +192,23 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     child.kill('SIGTERM');
     const { code, stdout } = await ended;
     assert.equal(code, 0);
-    assert.ok(performance.now() - start < 3000, 'it takes no more than a second');
+    assert.ok(performance.now() - start < 3000, 'quits within the time limit');
     assert.deepEqual(posted, ['pause']);
-    const given = 'pause … given up without an answer; it may still take effect';
-    const lines = [given, 'resume … not sent', 'pause … not sent', 'left; the system is unaffected\n'];
+    const abandoned = 'pause … no response before quitting; it may still take effect';
+    const lines = [abandoned, 'resume … not sent', 'pause … not sent', 'quit; the system is unaffected\n'];
     assert.ok(stdout.endsWith(lines.join('\n')), stdout);
   });
 
-  it('at once, even if the status is not known yet, and prints each line whole', async (t) => {
+  it('at once, before the first status, and prints complete lines', async (t) => {
     const { port, posted } = await startSlowServer(t, { statusMs: 1000 });
     const { say, shows, output } = startHelped(t, ['--port', `${port}`]);
     say('ok 0', 'ok 1', 'ready', 'hit 0');
     await until(() => posted.length === 1);
     assert.doesNotMatch(output(), /paused/);
-    await shows(/^Ctrl-C leaves\npause … paused after \d\.\d\d s\n$/m);
+    await shows(/^press Ctrl-C to quit\npause … paused after \d\.\d\d s\n$/m);
   });
 
-  it('and completes the line after a notice', async (t) => {
+  it('commands, and completes the line after a notice', async (t) => {
     const { port } = await startSlowServer(t, { postMs: 300 });
     const helper = 'printf "ready 1 1 0\nhit 0\n"; read -r line < "$KEYS"; echo "$line"; exec cat "$KEYS"';
     const { say, shows } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
@@ -217,7 +218,7 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     await shows(/^control-kbctl: something else$/m);
   });
 
-  it('no more once nobody reads what it prints', async (t) => {
+  it('nothing more after its output is closed', async (t) => {
     const { port, server } = await startServer(t);
     const { say, child } = await listening(t, ['--port', `${port}`]);
     const ended = once(child, 'exit');
@@ -227,18 +228,18 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     assert.deepEqual(await ended, [0, null]);
   });
 
-  it('again when the system is back', async (t) => {
+  it('commands again when the system is back online', async (t) => {
     const { port, server } = await startServer(t);
     const { say, shows } = await listening(t, ['--port', `${port}`]);
     await server.close();
     say('hit 1');
-    await shows(new RegExp(`^resume … offline: localhost:${port} does not answer: .*ECONNREFUSED.*\n`, 'm'));
+    await shows(new RegExp(`^resume … offline: localhost:${port} does not respond: .*ECONNREFUSED.*\n`, 'm'));
     await startServer(t, { port });
     say('hit 1');
     await shows(/^resume … active after/m);
   });
 
-  it('and says how the system is at the start', async (t) => {
+  it('a status request at the start, and prints the status', async (t) => {
     const { port: activePort } = await startServer(t);
     const { port: closedPort } = await startServer(t, { token: TOKEN });
     const { port: mutePort } = await startServer(t, { systemStatus: () => assert.fail('not today') });
@@ -248,15 +249,15 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
       [activePort, `http://localhost:${activePort}: active`],
       [closedPort, `http://localhost:${closedPort}: ${NO_TOKEN}`],
       [mutePort, `http://localhost:${mutePort}: Internal server error`],
-      [gonePort, `http://localhost:${gonePort} does not answer: connect ECONNREFUSED .*; each press tries again`],
+      [gonePort, `http://localhost:${gonePort} does not respond: connect ECONNREFUSED .*; each key press tries again`],
     ];
     await Promise.all(lines.map(async ([port, line]) => {
       const { output } = await listening(t, ['--port', `${port}`]);
-      assert.match(output(), new RegExp(`^${line}\nCtrl-C leaves\n`, 'm'));
+      assert.match(output(), new RegExp(`^${line}\npress Ctrl-C to quit\n`, 'm'));
     }));
   });
 
-  it('the token of its environment, to a Unix socket', { skip: lacksSockets() }, async (t) => {
+  it('the token in CONTROL_TOKEN, to a Unix socket', { skip: lacksSockets() }, async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     const { say, shows, output } = await listening(t, ['--socket', socketPath], { CONTROL_TOKEN: TOKEN });
@@ -267,7 +268,7 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     assert.ok(!output().includes(TOKEN));
   });
 
-  it('nothing that works with an empty token or a wrong one', async (t) => {
+  it('nothing that takes effect with an empty or wrong token', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     await Promise.all(['', `not-${TOKEN}`].map(async (token) => {
       const { say, shows } = await listening(t, ['--port', `${port}`], { CONTROL_TOKEN: token });
@@ -278,7 +279,7 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
   });
 });
 
-/** The lines about presses, without their times. */
+/** The lines with outcomes, without their times. */
 function readOutcomes(output: string): string[] {
   const lines = output.split('\n').slice(0, -1).filter((line) => line.includes(' … '));
   return lines.map((line) => line.replace(/\d+\.\d+ s/, 'N s'));
@@ -287,11 +288,11 @@ function readOutcomes(output: string): string[] {
 interface SlowServerOptions {
   postMs?: number;
   statusMs?: number;
-  /** Gets each request. */
+  /** Receives the path of each request. */
   sent?: string[];
 }
 
-/** A web API that takes its time, and obeys at once. */
+/** A slow web API whose commands take effect at once. */
 async function startSlowServer(
   t: TestContext,
   { postMs = 0, statusMs = 0, sent = [] }: SlowServerOptions,
@@ -319,11 +320,11 @@ interface HelpedOptions {
 }
 
 interface Helped extends Running {
-  /** What the helper writes. */
+  /** Makes the helper write these lines. */
   say(...lines: string[]): void;
 }
 
-/** The program with a helper that writes what the test says, and perhaps does more. */
+/** Starts the program with a stand-in helper, by default one that only writes the lines of say(). */
 function startHelped(t: TestContext, args: string[], options: HelpedOptions = {}): Helped {
   const { backend = 'windows', helper = 'exec cat "$KEYS"', ...env } = options;
   const { file, path } = makePipe(t);
@@ -333,33 +334,33 @@ function startHelped(t: TestContext, args: string[], options: HelpedOptions = {}
   return { ...running, say: (...lines) => void writeSync(file, `${lines.join('\n')}\n`) };
 }
 
-/** The same, ready for the presses. */
+/** The same, ready for key presses. */
 async function listening(...given: Parameters<typeof startHelped>): Promise<Helped> {
   const helped = startHelped(...given);
   helped.say(...(given[2]?.backend === 'macos' ? ['ready 1 1 0'] : ['ok 0', 'ok 1', 'ready']));
-  await helped.shows(/^Ctrl-C leaves/m);
+  await helped.shows(/^press Ctrl-C to quit/m);
   return helped;
 }
 
 describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
-  const PERMISSION = /^control-kbctl: macos: the terminal application may not see keys.*Security > Accessibility.*\n/;
+  const PERMISSION = /^control-kbctl: macos: the terminal application lacks a permission: .* > Accessibility .*\n/;
   const taken = (name: string, option: string): string => {
-    return `${name} does not work, another program has taken it: ${option} takes another combination`;
+    return `${name} does not work, another program uses it; set ${option} to another combination`;
   };
 
-  it('passes on notes of macOS, and says when secure input is on', async (t) => {
+  it('prints notes of macOS, and reports secure input', async (t) => {
     const { port } = await startServer(t);
     const { say, shows, output } = startHelped(t, ['--port', `${port}`], { backend: 'macos' });
     say('note Error: no monitor', 'ready 1 0 1');
-    await shows(/^Ctrl-C leaves/m);
-    assert.match(output(), /^listening to the keys of macOS \(osascript\)/);
+    await shows(/^press Ctrl-C to quit/m);
+    assert.match(output(), /^listening to macOS key events \(backend macos: set by --backend\)\n/);
     assert.match(output(), /^control-kbctl: Error: no monitor\ncontrol-kbctl: secure input is on: .*\n$/m);
     say('hit 1');
     await shows(/^resume … active after/m);
   });
 
   for (const permissions of ['0 0 0', '0 -1 0']) {
-    it(`says what to do when macOS shows it no keys: ${permissions}`, async (t) => {
+    it(`explains how to get the permission of macOS: ${permissions}`, async (t) => {
       const { say, ended } = startHelped(t, [], { backend: 'macos' });
       say(`ready ${permissions}`);
       const { code, stdout, stderr } = await ended;
@@ -369,28 +370,29 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
   }
 
   for (const permissions of ['0 1 0', '1 0 0', '1 1 -1', '-1 -1 -1', '-1 0 0']) {
-    it(`tries when macOS may show it keys: ${permissions}`, async (t) => {
+    it(`starts when macOS may permit it: ${permissions}`, async (t) => {
       const { port } = await startServer(t);
       const { say, shows, output } = startHelped(t, ['--port', `${port}`], { backend: 'macos' });
       say(`ready ${permissions}`);
-      await shows(/^Ctrl-C leaves/m);
+      await shows(/^press Ctrl-C to quit/m);
       assert.doesNotMatch(output(), /control-kbctl:/);
     });
   }
 
-  it('says which combination Windows refuses, and goes on with the others', async (t) => {
+  it('reports combinations that Windows rejects, and continues with the others', async (t) => {
     const { port } = await startServer(t);
     const { say, shows, output } = startHelped(t, ['--port', `${port}`, '--quit-key', 'f9']);
     say('failed 0 1409\r', 'ok 1\r', 'failed 2 87\r', 'ready\r', 'hit 99\r', 'constructor\r');
-    await shows(/^Ctrl-C leaves/m);
-    assert.match(output(), /^listening to the hotkeys of Windows.*\n  \S+  resumes\nhttp:/m);
+    await shows(/^press Ctrl-C to quit/m);
+    assert.match(output(), /^listening to Windows hotkeys.*\n  \S+  resume\nhttp:/m);
     assert.ok(output().includes(`control-kbctl: ${taken(PAUSE, '--pause-key')}\n`), output());
-    assert.match(output(), /^control-kbctl: F9 does not work, Windows refuses it \(error 87\): --quit-key takes /m);
+    const rejected = 'F9 does not work, Windows rejected it (error 87); set --quit-key to another combination';
+    assert.ok(output().includes(`control-kbctl: ${rejected}\n`), output());
     say('hit 1\r');
     await shows(/^resume … active after/m);
   });
 
-  it('ends with 1 if Windows refuses all', async (t) => {
+  it('exits with 1 if Windows rejects all combinations', async (t) => {
     const { say, ended } = startHelped(t, []);
     say('failed 0 1409', 'failed 1 1409', 'ready');
     const why = `${taken(PAUSE, '--pause-key')}; ${taken(RESUME, '--resume-key')}`;
@@ -398,35 +400,35 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     assert.deepEqual(await ended, { code: 1, stdout: '', stderr });
   });
 
-  it('reads lines that come in pieces', async (t) => {
+  it('joins lines that arrive in pieces', async (t) => {
     const { port } = await startServer(t);
     const helper = 'printf "note whole\\nrea"; exec cat "$KEYS"';
     const { say, shows } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
     await shows(/^control-kbctl: whole$/m);
     say('dy 1 1 0');
-    await shows(/^Ctrl-C leaves/m);
+    await shows(/^press Ctrl-C to quit/m);
     say('hit 1');
     await shows(/^resume … active after/m);
   });
 
   const early: [what: string, helper: string, why: string][] = [
-    ['ends', 'exit 3', 'powershell.exe ended with code 3'],
-    ['ends with 0', 'exit 0', 'powershell.exe ended with code 0'],
-    ['is killed', 'kill -KILL $$', 'powershell.exe ended by SIGKILL'],
-    ['fails', 'echo " first line" >&2; echo second >&2; exit 1', 'powershell.exe ended with code 1: first line'],
-    ['fails at length', 'echo first line >&2; seq 9999 >&2; exit 1', 'powershell.exe ended with code 1: first line'],
-    ['may not compile',
+    ['exits with 3', 'exit 3', 'powershell.exe exited with code 3'],
+    ['exits with 0', 'exit 0', 'powershell.exe exited with code 0'],
+    ['is killed', 'kill -KILL $$', 'powershell.exe was killed by SIGKILL'],
+    ['fails', 'echo " reason" >&2; echo second >&2; exit 1', 'powershell.exe exited with code 1: reason'],
+    ['fails at length', 'echo reason >&2; seq 9999 >&2; exit 1', 'powershell.exe exited with code 1: reason'],
+    ['must not compile',
       'echo "Add-Type : Definition of new types is not supported in this language mode." >&2; exit 1',
-      'PowerShell is in Constrained Language Mode, a policy of this machine that forbids Add-Type'],
+      'a policy of this machine (Constrained Language Mode) forbids Add-Type in PowerShell'],
   ];
   for (const [what, helper, why] of early) {
-    it(`says why when the helper ${what} at the start`, async (t) => {
+    it(`exits with 1 and the reason when the helper ${what} at the start`, async (t) => {
       const stderr = `control-kbctl: windows: ${why}\n`;
       assert.deepEqual(await startHelped(t, [], { helper }).ended, { code: 1, stdout: '', stderr });
     });
   }
 
-  it('says so when there is no helper', async (t) => {
+  it('exits with 1 when there is no interpreter', async (t) => {
     const PATH = makeFolder(t);
     for (const [backend, file] of [['macos', 'osascript'], ['windows', 'powershell.exe']] as const) {
       const ended = await runProgram(t, 'kbctl', ['--backend', backend], '', { PATH, SystemRoot: undefined });
@@ -436,28 +438,28 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     }
   });
 
-  it('ends with 1 when the helper ends, and says why', async (t) => {
+  it('exits with 1 and the reason when the helper exits later', async (t) => {
     const { port } = await startServer(t);
     const helper = 'printf "ok 0\\nok 1\\nready\\n"; read -r _ < "$KEYS"; echo no more >&2; exit 7';
     const { say, shows, ended } = startHelped(t, ['--port', `${port}`], { helper });
-    await shows(/^Ctrl-C leaves/m);
+    await shows(/^press Ctrl-C to quit/m);
     say('go');
     const { code, stderr } = await ended;
-    assert.deepEqual([code, stderr], [1, 'control-kbctl: powershell.exe ended with code 7: no more\n']);
+    assert.deepEqual([code, stderr], [1, 'control-kbctl: powershell.exe exited with code 7: no more\n']);
   });
 
-  const leave: [what: string, (helped: Helped) => void][] = [
+  const quit: [what: string, (helped: Helped) => void][] = [
     ['SIGTERM', ({ child }) => void child.kill('SIGTERM')],
     ['SIGINT', ({ child }) => void child.kill('SIGINT')],
-    ['the key to quit', ({ say }) => say('hit 2')],
+    ['--quit-key', ({ say }) => say('hit 2')],
   ];
-  for (const [what, act] of leave) {
-    it(`ends with 0 by ${what}, and the helper with it`, async (t) => {
+  for (const [what, act] of quit) {
+    it(`quits with 0 on ${what}, and ends the helper`, async (t) => {
       const { port } = await startServer(t);
       const helper = 'echo "note $$"; exec cat "$KEYS"';
       const helped = startHelped(t, ['--port', `${port}`, '--quit-key', 'f9'], { backend: 'macos', helper });
       helped.say('ready 1 1 0');
-      await helped.shows(/^Ctrl-C leaves/m);
+      await helped.shows(/^press Ctrl-C to quit/m);
       const processId = Number(/^control-kbctl: (\d+)$/m.exec(helped.output())?.[1]);
       assert.ok(isRunning(processId));
       act(helped);
@@ -466,29 +468,29 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     });
   }
 
-  it('does not wait for what the helper has started', async (t) => {
+  it('does not wait for children of the helper', async (t) => {
     const { port } = await startServer(t);
     const helper = 'sleep 5 & echo ready 1 1 0; wait';
     const { child, shows, ended } = startHelped(t, ['--port', `${port}`], { backend: 'macos', helper });
-    await shows(/^Ctrl-C leaves/m);
+    await shows(/^press Ctrl-C to quit/m);
     const start = performance.now();
     child.kill();
     assert.equal((await ended).code, 0);
     assert.ok(performance.now() - start < 3000);
   });
 
-  it('ends with 0 while the helper starts, and the helper with it', async (t) => {
+  it('quits with 0 while the helper starts, and ends the helper', async (t) => {
     const helper = 'echo "note $$"; exec sleep 60';
     const { child, shows, output, ended } = startHelped(t, [], { backend: 'macos', helper });
     await shows(/^control-kbctl: \d+$/m);
     const processId = Number(/(\d+)$/m.exec(output())?.[1]);
     child.kill('SIGTERM');
     const { code, stdout } = await ended;
-    assert.deepEqual([code, stdout], [0, 'left; the system is unaffected\n']);
+    assert.deepEqual([code, stdout], [0, 'quit; the system is unaffected\n']);
     await until(() => !isRunning(processId));
   });
 
-  it('ends with 0 by Ctrl-C, which the helper does not hear of', { skip: lacksScript() }, async (t) => {
+  it('quits with 0 on Ctrl-C, which does not reach the helper', { skip: lacksScript() }, async (t) => {
     const { port } = await startServer(t);
     const marker = join(makeFolder(t), 'interrupted');
     const env = {
@@ -498,17 +500,17 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     const program = `exec ${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`;
     const command = ['--quiet', '--return', '--command', program, '/dev/null'];
     const { child, shows, ended } = start(t, 'script', command, env);
-    await shows(/^Ctrl-C leaves\r$/m);
+    await shows(/^press Ctrl-C to quit\r$/m);
     child.stdin?.write('\x03');
     const { code, stdout } = await ended;
     assert.equal(code, 0);
-    assert.match(stdout, /^\^C\r\nleft; the system is unaffected\r\n$/m);
+    assert.match(stdout, /^\^C\r\nquit; the system is unaffected\r\n$/m);
     assert.equal(existsSync(marker), false);
   });
 });
 
-describe('the helper of macOS', () => {
-  it('is started with the combinations as JSON', () => {
+describe('the macOS helper', () => {
+  it('receives the combinations as JSON', () => {
     const bindings = parseBindings({ 'quit-key': 'ctrl+cmd+f17' }, 'darwin');
     const combinations = '[{"code":35,"flags":655360},{"code":15,"flags":655360},{"code":64,"flags":1310720}]';
     assert.deepEqual(macosCommand(bindings), ['osascript', '-l', 'JavaScript', '-e', SCRIPT, combinations]);
@@ -519,32 +521,32 @@ describe('the helper of macOS', () => {
     return { event: { keyCode, modifierFlags, isARepeat } };
   };
   const presses: [what: string, steps: Record<number, Step>, hits: string][] = [
-    ['the state of the keys', { 5: { flags: ALT_SHIFT }, 6: { down: [P] }, 12: { down: [] } }, '0'],
+    ['the key state', { 5: { flags: ALT_SHIFT }, 6: { down: [P] }, 12: { down: [] } }, '0'],
     ['the monitor', { 5: event(R, ALT_SHIFT) }, '1'],
-    ['both, within 250 ms', { 5: { flags: ALT_SHIFT, down: [P] }, 15: event(P, ALT_SHIFT) }, '0'],
-    ['both, in the other order', { 5: event(P, ALT_SHIFT), 15: { flags: ALT_SHIFT, down: [P] } }, '0'],
-    ['one and then the other', { 5: { flags: ALT_SHIFT, down: [P] }, 20: event(P, ALT_SHIFT) }, '0 0'],
+    ['both sources within 250 ms, once', { 5: { flags: ALT_SHIFT, down: [P] }, 15: event(P, ALT_SHIFT) }, '0'],
+    ['both sources in the other order, once', { 5: event(P, ALT_SHIFT), 15: { flags: ALT_SHIFT, down: [P] } }, '0'],
+    ['both sources 300 ms apart, twice', { 5: { flags: ALT_SHIFT, down: [P] }, 20: event(P, ALT_SHIFT) }, '0 0'],
     ['two combinations at once', { 5: event(P, ALT_SHIFT), 6: event(R, ALT_SHIFT) }, '0 1'],
-    ['the key twice', { 5: { flags: ALT_SHIFT, down: [P] }, 10: { down: [] }, 20: { down: [P] } }, '0 0'],
-    ['a key that is held', { 5: { flags: ALT_SHIFT, down: [P] }, 30: event(P, ALT_SHIFT, true) }, '0'],
-    ['a key that repeats', { 5: event(P, ALT_SHIFT, true) }, ''],
-    ['a modifier too many', { 5: { flags: ALT_SHIFT | CTRL, down: [P] }, 30: event(R, ALT_SHIFT | CTRL) }, ''],
-    ['a modifier too few', { 5: { flags: 0x80000, down: [P] }, 30: event(R, 0x20000) }, ''],
-    ['CapsLock on', { 5: { flags: ALT_SHIFT | CAPS_LOCK, down: [P] } }, '0'],
-    ['bits of one side', { 5: event(R, ALT_SHIFT | 0x122) }, '1'],
-    ['the key first', { 5: { down: [P] }, 6: { flags: ALT_SHIFT } }, ''],
-    ['a key held since before the start', { 0: { flags: ALT_SHIFT, down: [P] } }, ''],
-    ['another key', { 5: { flags: ALT_SHIFT, down: [34] }, 6: event(34, ALT_SHIFT) }, ''],
+    ['two presses', { 5: { flags: ALT_SHIFT, down: [P] }, 10: { down: [] }, 20: { down: [P] } }, '0 0'],
+    ['a held key, once', { 5: { flags: ALT_SHIFT, down: [P] }, 30: event(P, ALT_SHIFT, true) }, '0'],
+    ['no auto-repeat', { 5: event(P, ALT_SHIFT, true) }, ''],
+    ['no extra modifier', { 5: { flags: ALT_SHIFT | CTRL, down: [P] }, 30: event(R, ALT_SHIFT | CTRL) }, ''],
+    ['no missing modifier', { 5: { flags: 0x80000, down: [P] }, 30: event(R, 0x20000) }, ''],
+    ['a press with CapsLock on', { 5: { flags: ALT_SHIFT | CAPS_LOCK, down: [P] } }, '0'],
+    ['a press with bits of one side', { 5: event(R, ALT_SHIFT | 0x122) }, '1'],
+    ['no key before the modifiers', { 5: { down: [P] }, 6: { flags: ALT_SHIFT } }, ''],
+    ['no key held since before the start', { 0: { flags: ALT_SHIFT, down: [P] } }, ''],
+    ['no other key', { 5: { flags: ALT_SHIFT, down: [34] }, 6: event(34, ALT_SHIFT) }, ''],
   ];
   for (const [what, steps, hits] of presses) {
-    it(`hears ${what}`, () => {
+    it(`reports ${what}`, () => {
       const [ready, ...lines] = runScript(steps);
       assert.equal(ready, 'ready 0 1 -1');
       assert.equal(lines.map((line) => line.replace('hit ', '')).join(' '), hits);
     });
   }
 
-  it('goes on without the monitor, and says so', () => {
+  it('continues without the monitor, and writes a note', () => {
     const lines = runScript({ 5: { flags: ALT_SHIFT, down: [P] } }, false);
     assert.deepEqual(lines, ['note Error: no monitor', 'ready 0 1 -1', 'hit 0']);
   });
@@ -556,7 +558,7 @@ interface Step {
   event?: { keyCode: number; modifierFlags: number; isARepeat: boolean };
 }
 
-/** Runs the script with a stand-in for AppKit, where a turn takes 20 ms; its parent is gone after 50. */
+/** Runs the script with a stand-in for AppKit. A turn takes 20 ms; the parent exits after 50 turns. */
 function runScript(steps: Record<number, Step>, hasMonitor: boolean = true): string[] {
   let [now, turn] = [1e6, 0];
   let onKeyDown: (event: unknown) => void = () => {};
@@ -564,7 +566,7 @@ function runScript(steps: Record<number, Step>, hasMonitor: boolean = true): str
   const keys: Required<Pick<Step, 'flags' | 'down'>> = { flags: 0, down: [], ...steps[0] };
   const runUntilDate = (): void => {
     [turn, now] = [turn + 1, now + 20];
-    assert.ok(turn < 100, 'it ends when its parent is gone');
+    assert.ok(turn < 100, 'the script ends when its parent exits');
     const { event, ...state } = steps[turn] ?? {};
     Object.assign(keys, state);
     if (event !== undefined) onKeyDown(event);
@@ -595,10 +597,10 @@ function runScript(steps: Record<number, Step>, hasMonitor: boolean = true): str
   return lines;
 }
 
-describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
+describe('the Windows helper', { concurrency: 2, timeout: 30_000 }, () => {
   const bindings = parseBindings({ 'resume-key': 'ctrl+shift+super+f5' }, 'win32');
 
-  it('is started without double quotes, by its full path', () => {
+  it('is started by its full path, without double quotes', () => {
     const root = process.env['SystemRoot'];
     try {
       delete process.env['SystemRoot'];
@@ -618,7 +620,7 @@ describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
     }
   });
 
-  it('gets the same source, once PowerShell has undone the quotes', () => {
+  it('has the same source after PowerShell has restored the quotes', () => {
     assert.equal(readSource().replace(/\s+/g, ' '), SOURCE.trim().replace(/\s+/g, ' '));
   });
 
@@ -629,7 +631,8 @@ describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
     assert.deepEqual(await start(t, 'mcs', args).ended, { code: 0, stdout: '', stderr: '' });
   });
 
-  it('registers, reports, and ends with its parent', { skip: lacksShell || lacks('mcs', 'mono', 'cc') }, async (t) => {
+  const lacksCompilers = lacksShell || lacks('mcs', 'mono', 'cc');
+  it('registers combinations, reports presses, and exits with its parent', { skip: lacksCompilers }, async (t) => {
     const folder = makeFolder(t);
     const call = 'public static void Main(string[] words) { Hotkeys.Listen(int.Parse(words[0]), words[1]); }';
     writeFileSync(join(folder, 'Main.cs'), `${readSource()} public class Program { ${call} }`);
@@ -648,7 +651,7 @@ describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
     assert.equal(stdout, 'ok 0\nfailed 1 1409\nfailed 2 87\nok 3\nready\nhit 0\nhit 3\n');
   });
 
-  /** What PowerShell makes of the expression on the command line. */
+  /** The source as PowerShell evaluates it from the command line. */
   function readSource(): string {
     const expression = /-TypeDefinition \('((?:[^']|'')*)'\.Replace\(\[string\]\[char\]96,\[string\]\[char\]34\)\); /;
     const [, quoted] = expression.exec(windowsCommand(bindings, 1).at(-1) as string) ?? [];
@@ -657,7 +660,7 @@ describe('the helper of Windows', { concurrency: 2, timeout: 30_000 }, () => {
   }
 });
 
-/** Stands in for Windows. Refuses Ctrl+P and Shift+P; says that the first and the fourth combination are pressed. */
+/** Stands in for Windows: rejects Ctrl+P and Shift+P, and reports presses of the first and fourth combination. */
 const USER32 = `
 #include <errno.h>
 #include <stdint.h>
@@ -680,7 +683,7 @@ int GetMessage(Message *message, void *window, uint32_t first, uint32_t last) {
 }
 `;
 
-// ───── Options, and the choice ───────────────────────────────────────────────────────────────────────────────────
+// ───── Options, and the choice of the backend ────────────────────────────────────────────────────────────────────
 
 describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
   const backends = '--backend must be one of x11, evdev, terminal, macos, windows, got';
@@ -688,19 +691,19 @@ describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacks
     return `${option} must be a key combination such as alt+shift+p, got '${text}': ${why}`;
   };
   const wrong: [args: string[], line: string][] = [
-    [['--prot', '1'], "unknown option '--prot'; --help lists the options"],
-    [['pause'], "unexpected argument 'pause'; --help lists the options"],
+    [['--prot', '1'], "unknown option '--prot'; see --help"],
+    [['pause'], "unexpected argument 'pause'; see --help"],
     [['--backend', 'wayland'], `${backends} 'wayland'`],
     [['--backend='], `${backends} ''`],
     [['--backend', 'constructor'], `${backends} 'constructor'`],
-    [['--pause-key'], '--pause-key needs a value; --help lists the options'],
-    [['--pause-key', 'alt+p\nq'], keys('--pause-key', 'alt+p q', 'there is no key p q')],
+    [['--pause-key'], '--pause-key requires a value; see --help'],
+    [['--pause-key', 'alt+p\nq'], keys('--pause-key', 'alt+p q', 'unknown key p q')],
     [['--pause-key='], keys('--pause-key', '', 'it is empty')],
-    [['--pause-key', 'p'], keys('--pause-key', 'p', 'only function keys serve without ctrl, alt or super')],
-    [['--resume-key', 'alt+'], keys('--resume-key', 'alt+', 'beside a + there is nothing')],
-    [['--quit-key', 'alt+x+y'], keys('--quit-key', 'alt+x+y', 'X and Y are two keys')],
-    [['--resume-key', '<shift>+P+Option'], `--pause-key and --resume-key must differ, both are ${PAUSE}`],
-    [['--quit-key', 'alt+shift+r'], `--resume-key and --quit-key must differ, both are ${RESUME}`],
+    [['--pause-key', 'p'], keys('--pause-key', 'p', 'only function keys work without ctrl, alt or super')],
+    [['--resume-key', 'alt+'], keys('--resume-key', 'alt+', 'a key is missing next to +')],
+    [['--quit-key', 'alt+x+y'], keys('--quit-key', 'alt+x+y', 'more than one key: X and Y')],
+    [['--resume-key', '<shift>+P+Option'], `--pause-key and --resume-key must differ, got ${PAUSE} for both`],
+    [['--quit-key', 'alt+shift+r'], `--resume-key and --quit-key must differ, got ${RESUME} for both`],
     [['--port', '0'], "--port must be an integer from 1 to 65535, got '0'"],
     [['--port=x'], "--port must be an integer from 1 to 65535, got 'x'"],
     [['--host', 'a b'], "--host must be a host name or an IP address, got 'a b'"],
@@ -710,7 +713,7 @@ describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacks
     ...WRONG_ACCESS,
   ];
   for (const [what, args, token, line] of all) {
-    it(`refuses ${what}, and starts nothing`, async (t) => {
+    it(`rejects ${what}, and starts nothing`, async (t) => {
       const { path: marker } = makePipe(t);
       const addressed = args.some((arg) => /^--(port|host|socket)/.test(arg));
       const sent: string[] = [];
@@ -737,44 +740,44 @@ describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacks
   });
 });
 
-describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacksEvdev }, () => {
+describe('the choice of the backend', { concurrency: 4, timeout: 30_000, skip: lacksEvdev }, () => {
   const NO_TERMINAL = /^control-kbctl: terminal: standard input is not a terminal/m;
   const NO_SERVER = /^control-kbctl: x11: no X server at .*:99999: connect ENOENT.*\n/;
 
-  it('by the platform and the session, the best first', () => {
-    const choices: [NodeJS.Platform, NodeJS.ProcessEnv, backends: string, why: string][] = [
+  it('depends on the platform and the session', () => {
+    const choices: [NodeJS.Platform, NodeJS.ProcessEnv, backends: string, reason: string][] = [
       ['linux', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
       ['linux', { DISPLAY: ':0', WAYLAND_DISPLAY: 'wayland-0' }, 'evdev x11 terminal', 'WAYLAND_DISPLAY is set'],
-      ['linux', { DISPLAY: '', WAYLAND_DISPLAY: '' }, 'evdev terminal', 'there is no DISPLAY'],
+      ['linux', { DISPLAY: '', WAYLAND_DISPLAY: '' }, 'evdev terminal', 'DISPLAY is not set'],
       ['freebsd', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
       ['darwin', { DISPLAY: ':0' }, 'macos terminal', 'this is macOS'],
       ['win32', {}, 'windows terminal', 'this is Windows'],
     ];
-    for (const [platform, env, backends, why] of choices) {
-      assert.deepEqual(chooseBackends(undefined, platform, env), { backends: backends.split(' '), why });
-      assert.deepEqual(chooseBackends('evdev', platform, env), { backends: ['evdev'], why: '--backend says so' });
+    for (const [platform, env, backends, reason] of choices) {
+      assert.deepEqual(chooseBackends(undefined, platform, env), { backends: backends.split(' '), reason });
+      assert.deepEqual(chooseBackends('evdev', platform, env), { backends: ['evdev'], reason: 'set by --backend' });
     }
   });
 
   const NO_DISPLAY = ':99999';
 
-  it('the keyboards where there is no display', async (t) => {
-    const { stderr } = await choose(t, {}, /there is no DISPLAY/);
+  it('is evdev without a display', async (t) => {
+    const { stderr } = await choose(t, {}, /DISPLAY is not set/);
     assert.doesNotMatch(stderr, /x11|curl/);
   });
 
-  it('the keyboards under Wayland, and says what works without their permission', async (t) => {
+  it('is evdev under Wayland; without its permission, suggests a shortcut of the desktop', async (t) => {
     const { stderr } = await choose(t, { WAYLAND_DISPLAY: 'wayland-0' }, /WAYLAND_DISPLAY is set/, ['--port', '4711']);
-    if (stderr === '') return; // they can be read here
+    if (stderr === '') return; // this machine permits evdev
     const [evdev, x11, , shortcut] = stderr.split('\n') as [string, string, string, string];
     assert.match(evdev, /^control-kbctl: evdev: /);
     assert.match(x11, /^control-kbctl: x11: DISPLAY is not set/);
     const command = 'curl -X POST http://localhost:4711/api/pause';
-    const bind = `what needs no permission: bind ${command} (and …/resume) to keys in the settings of your desktop`;
-    assert.equal(shortcut, `control-kbctl: ${bind}`);
+    const alternative = `alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
+    assert.equal(shortcut, `control-kbctl: ${alternative}`);
   });
 
-  it('and names the socket, but no token', async (t) => {
+  it('suggests the path of the socket, but not the token', async (t) => {
     const env = { WAYLAND_DISPLAY: 'wayland-0', CONTROL_TOKEN: TOKEN };
     const { stderr } = await choose(t, env, /WAYLAND_DISPLAY is set/, ['--socket', '/nowhere/control.sock']);
     if (stderr === '') return;
@@ -783,13 +786,13 @@ describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacks
     assert.ok(!stderr.includes(TOKEN));
   });
 
-  it('the next one where DISPLAY names no server', async (t) => {
-    const { stderr } = await choose(t, { DISPLAY: NO_DISPLAY }, /x11 cannot/);
+  it('is the next one if there is no server at DISPLAY', async (t) => {
+    const { stderr } = await choose(t, { DISPLAY: NO_DISPLAY }, /x11 cannot listen/);
     assert.match(stderr, NO_SERVER);
     assert.doesNotMatch(stderr, /curl/);
   });
 
-  it('nothing else where --backend names it', async (t) => {
+  it('is only the one of --backend', async (t) => {
     const env = { DISPLAY: NO_DISPLAY, WAYLAND_DISPLAY: undefined };
     const cannot: [backend: string, why: RegExp][] = [['terminal', NO_TERMINAL], ['x11', NO_SERVER]];
     for (const [backend, why] of cannot) {
@@ -799,7 +802,7 @@ describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacks
     }
   });
 
-  /** The program without a terminal, ended; what it says if it can listen depends on the machine. */
+  /** Runs the program without a terminal. Whether it can read keyboards depends on the machine. */
   async function choose(t: TestContext, env: NodeJS.ProcessEnv, why: RegExp, args: string[] = []): Promise<Ended> {
     const silent = { onPress: () => {}, onNotice: () => {}, onEnd: () => {} };
     const listener = await listenEvdev(parseBindings({}), silent).catch(() => null);
@@ -808,7 +811,7 @@ describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacks
     const without = { DISPLAY: undefined, WAYLAND_DISPLAY: undefined, ...env };
     const { child, shows, ended } = startProgram(t, 'kbctl', args, without);
     child.stdin?.end();
-    await shows(/^Ctrl-C leaves|nothing can listen/m);
+    await shows(/^press Ctrl-C to quit|no backend can listen/m);
     if (canReadKeyboards) child.kill();
     const { code, stdout, stderr } = await ended;
     if (canReadKeyboards) {
@@ -816,7 +819,7 @@ describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacks
       assert.match(stdout, /^listening to the keyboards \/dev\/input\/event/);
       assert.match(stdout, why);
     } else {
-      assert.deepEqual([code, stdout, stderr.trimEnd().split('\n').at(-1)], [1, '', `control-kbctl: ${NO_KEYBOARD}`]);
+      assert.deepEqual([code, stdout, stderr.trimEnd().split('\n').at(-1)], [1, '', `control-kbctl: ${NO_BACKEND}`]);
       assert.match(stderr, /^control-kbctl: evdev: /m);
       assert.match(stderr, NO_TERMINAL);
     }
@@ -826,5 +829,5 @@ describe('control-kbctl chooses', { concurrency: 4, timeout: 30_000, skip: lacks
 
 function isRunning(processId: number): boolean {
   const { stdout } = spawnSync('ps', ['-o', 'stat=', '-p', `${processId}`], { encoding: 'utf8' });
-  return /^[^Z\s]/.test(stdout.trim()); // one that has ended may wait for its parent to notice
+  return /^[^Z\s]/.test(stdout.trim()); // Z: it has exited, but its parent has not noticed yet
 }
