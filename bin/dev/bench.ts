@@ -1,9 +1,8 @@
-// What a remote control costs the program that is controlled, beside what it could have instead: `npm run bench`.
+// Measures what the remote control costs its host, compared with a plain node:http server: `npm run bench`.
 //
-// The file reads from the top down: what is measured, how rounds become tables, and the processes at the end. Hosts,
-// references and the load are processes of their own: this file, started again with the name of a role. A figure and
-// its reference are measured in turn, in slices of a tenth of a second where that can be: what else the machine does
-// meets both.
+// Hosts, reference servers and the load run in processes of their own: this file, started again with a role in the
+// environment. A figure and its reference are measured in alternation, where possible in slices of 100 ms, so that
+// other activity on the machine affects both.
 
 import { transform } from 'esbuild';
 import { spawn } from 'node:child_process';
@@ -25,29 +24,28 @@ import type { Interface } from 'node:readline';
 const HELP = `
 Usage: npm run bench -- [options]
 
-Measures what the remote control costs the program that is controlled, beside what it could have instead.
-A round takes about 50 seconds.
+Measures what the remote control costs its host, compared with a plain node:http server. A round takes about 50 seconds.
 
-  --rounds N  how often everything is measured (default 5)
+  --rounds N  number of rounds (default 5)
   --json      print the figures of all rounds as JSON
-  -h, --help  show this
+  -h, --help  show this help
   --version   show the version
 
-Shares and differences are always of two figures of one round. What else the machine does shows in least and most.
+Ratios and differences compare figures of the same round. The columns least and most show how far the rounds vary.
 `;
 
 const CONNECTIONS = 32;
-const SLICE_MS = 100; // of load, before another server has its turn
-const SLICES = 7; // of each kind in a round
+const SLICE_MS = 100; // of load on one server
+const SLICES = 7; // per server and round
 const WARM_UP_MS = 300;
-const PATIENCE_MS = 1000; // after which a server counts as one that does not answer
-const MAX_SIZE = 65_536; // of a queue that never fills while it is emptied
-const SAMPLE_MS = 20; // from one report of a host's ticks to the next
-const TICK_MS = 1; // of a host that is to lose none
-const LONG_TICK_MS = 50; // of a host that is busy
-const LOADS = 4; // that ask a busy host
-const ASKED = 60; // times in a round, for a latency
-const STARTS = 3; // of a program in a round
+const TIMEOUT_MS = 1000; // of a request
+const MAX_SIZE = 65_536; // of a queue that must not fill up while the host empties it
+const REPORT_MS = 20; // between two reports of a host's ticks
+const TICK_MS = 1; // of a host that counts its ticks
+const LONG_TICK_MS = 50; // of a host whose latency is measured
+const LOADS = 4; // that send requests to a busy host
+const REQUESTS = 60; // per latency and round
+const STARTS = 3; // of each program in a round
 const CALLS = 1_000_000;
 const IDLE_MS = 10_000;
 
@@ -60,16 +58,16 @@ interface Measurement {
   title: string;
   rows: readonly string[];
   columns: readonly Column[];
-  /** Gives the figures of each row. Where it begins changes from round to round. */
+  /** Measures each row once. The round determines the order. */
   measure(round: number): Promise<readonly Figures[]>;
-  /** What the table means, in lines. */
+  /** Lines that explain the columns. */
   explain: readonly string[];
 }
 
 type Figures = Record<string, number>;
 type Column = readonly [heading: string, figure: string, format: (value: number) => string, of?: keyof Extremes];
 
-/** What became of one figure over all rounds. */
+/** One figure over all rounds. */
 interface Figure extends Extremes {
   rounds: readonly number[];
 }
@@ -91,27 +89,27 @@ const SERVERS = ['minimal node:http server', 'control.ts, host sleeps', 'control
 
 const throughput: Measurement = {
   name: 'throughput',
-  title: `Throughput with ${CONNECTIONS} kept connections, and latency with one; the host has nothing else to do.`,
+  title: `Throughput over ${CONNECTIONS} keep-alive connections, and latency over one. The host is idle.`,
   rows: [STATUS, PAUSE].flatMap((request) => SERVERS.map((name) => `${request}: ${name}`)),
   columns: [
-    ['answers/s', 'rate', formatCount],
+    ['responses/s', 'rate', formatCount],
     ['of node:http', 'share', formatShare],
     ['least', 'share', formatShare, 'least'],
     ['most', 'share', formatShare, 'most'],
     ['p50 ms', 'p50', formatMilliseconds],
     ['p99 ms', 'p99', formatMilliseconds],
     ['503', 'refused', formatShare],
-    ['load busy', 'busy', formatShare],
+    ['load CPU', 'busy', formatShare],
   ],
   async measure(round) {
     const load = startLoad();
-    const lengths = (answerLengths ??= await measureLengths(load));
+    const lengths = (responseLengths ??= await measureLengths(load));
     const servers = [
       () => startRole('minimal', ...lengths),
       () => startHost('control.ts', 'sleeps'),
       () => startHost('control.ts', 'polls'),
     ];
-    const roles = await inTurn(round, servers.map((start) => async () => { // which comes first has an advantage
+    const roles = await inTurn(round, servers.map((start) => async () => { // the first to start has an advantage
       const role = start();
       await role.port;
       return role;
@@ -119,36 +117,36 @@ const throughput: Measurement = {
     const ports = await Promise.all(roles.map((role) => role.port));
     const pairs = [STATUS, PAUSE].flatMap((request) => ports.map((port) => ({ port, request })));
     for (const { port, request } of pairs) await load.flood(port, [request], CONNECTIONS, WARM_UP_MS);
-    const crowded = pairs.map((): Flood[] => []);
-    const alone = pairs.map((): Flood[] => []);
+    const parallel = pairs.map((): Flood[] => []);
+    const single = pairs.map((): Flood[] => []);
     for (let slice = 0; slice < SLICES; slice += 1) {
-      await inTurn(round + slice, pairs.map(({ port, request }, place) => async () => {
-        crowded[place]?.push(await load.flood(port, [request], CONNECTIONS, SLICE_MS));
-        alone[place]?.push(await load.flood(port, [request], 1, SLICE_MS / 2));
+      await inTurn(round + slice, pairs.map(({ port, request }, index) => async () => {
+        parallel[index]?.push(await load.flood(port, [request], CONNECTIONS, SLICE_MS));
+        single[index]?.push(await load.flood(port, [request], 1, SLICE_MS / 2));
       }));
     }
     await endAll(load, ...roles);
-    const rates = crowded.map((floods) => sum(floods, 'answers') / sum(floods, 'seconds'));
-    return crowded.map((floods, place) => {
-      const delays = (alone[place] as Flood[]).flatMap((flood) => flood.delays);
-      const [rate, reference] = [rates[place] as number, rates[place - (place % ports.length)] as number];
+    const rates = parallel.map((floods) => sum(floods, 'responses') / sum(floods, 'seconds'));
+    return parallel.map((floods, index) => {
+      const delays = (single[index] as Flood[]).flatMap((flood) => flood.delays);
+      const [rate, reference] = [rates[index] as number, rates[index - (index % ports.length)] as number];
       return {
         rate, share: rate / reference, p50: quantile(delays, 0.5), p99: quantile(delays, 0.99),
-        refused: sum(floods, 'refused') / sum(floods, 'answers'), busy: sum(floods, 'busy') / sum(floods, 'seconds'),
+        refused: sum(floods, 'refused') / sum(floods, 'responses'), busy: sum(floods, 'busy') / sum(floods, 'seconds'),
       };
     });
   },
   explain: [
-    'minimal: does not look at the path; its answers are as long. of node:http: answers/s in relation to that server.',
-    'p50, p99: with one connection. 503: the queue was full. A host sleeps in nextCommand(), where each POST wakes it,',
-    'or it looks for commands with a timer. load busy: how much of a core the process took that made the load; near',
-    '100 % it would be the limit, not the server.',
+    'of node:http: relative to the minimal server, which ignores the path and sends responses of the same length.',
+    'p50, p99: latency over one connection. 503: the queue was full. The host sleeps in nextCommand(), where each POST',
+    'wakes it up, or polls with a timer. load CPU: share of a core that the load used; near 100 % the load is the',
+    'limit, not the server.',
   ],
 };
 
-let answerLengths: readonly number[] | undefined;
+let responseLengths: readonly number[] | undefined;
 
-/** How many bytes the answers of control.ts have. */
+/** Measures how many bytes the responses of control.ts have. */
 async function measureLengths(load: Load): Promise<number[]> {
   const host = startHost('control.ts', 'sleeps');
   const port = await host.port;
@@ -168,7 +166,7 @@ const BUSY_HOSTS = [
 
 const busyHost: Measurement = {
   name: 'busy-host',
-  title: `Latency of a host that works in ticks of ${LONG_TICK_MS} ms and looks for commands after each.`,
+  title: `Latency of a host that computes in ticks of ${LONG_TICK_MS} ms and polls after each tick.`,
   rows: BUSY_HOSTS.map(([name]) => name),
   columns: [
     ['GET p50 ms', 'getP50', formatMilliseconds],
@@ -177,35 +175,34 @@ const busyHost: Measurement = {
     ['POST p50 ms', 'postP50', formatMilliseconds],
     ['p99', 'postP99', formatMilliseconds],
     ['most', 'postP99', formatMilliseconds, 'most'],
-    ['no answer', 'unanswered', formatShare],
+    ['timeouts', 'unanswered', formatShare],
   ],
   measure(round) {
     return inTurn(round, BUSY_HOSTS.map(([, server, behaviour]) => async () => {
-      const isHopeless = server === 'node:http' && behaviour === 'never-yields';
+      const timesOut = server === 'node:http' && behaviour === 'never-yields';
       const loads = Array.from({ length: LOADS }, startLoad);
       const host = startHost(server, behaviour, LONG_TICK_MS);
       const port = await host.port;
       await sleep(WARM_UP_MS);
-      const answers = (await Promise.all(loads.map(async (load) => {
-        const paced = await load.pace(port, [STATUS, PAUSE], isHopeless ? 4 : 2 * ASKED, LONG_TICK_MS);
-        return paced.slice(2); // the first ones had to wait for the connection, too
+      const exchanges = (await Promise.all(loads.map(async (load) => {
+        const paced = await load.pace(port, [STATUS, PAUSE], timesOut ? 4 : 2 * REQUESTS, LONG_TICK_MS);
+        return paced.slice(2); // the first two include the time to connect
       }))).flat();
       await endAll(host, ...loads);
       const [get, post] = [STATUS, PAUSE].map((request) => {
-        return answers.filter((one) => one.request === request).map(delayOf);
+        return exchanges.filter((one) => one.request === request).map(delayOf);
       });
       return {
         getP50: quantile(get, 0.5), getP99: quantile(get, 0.99),
         postP50: quantile(post, 0.5), postP99: quantile(post, 0.99),
-        unanswered: answers.filter((one) => one.answeredAt === null).length / answers.length,
+        unanswered: exchanges.filter((one) => one.receivedAt === null).length / exchanges.length,
       };
     }));
   },
   explain: [
-    `${LOADS * (ASKED - 1)} requests of each kind a round, 0 to ${LONG_TICK_MS} ms apart, by ${LOADS} clients.`,
-    'most: the highest p99 of the rounds. GET waits about 10 ms for a host that is busy, and then reports what was',
-    'known last. A server in the thread of a host that never yields never answers: requests were given up after',
-    `${PATIENCE_MS} ms.`,
+    `${LOADS * (REQUESTS - 1)} requests of each kind per round, 0 to ${LONG_TICK_MS} ms apart, from ${LOADS} clients.`,
+    'most: the highest p99 of all rounds. A GET waits about 10 ms for a busy host, and then returns the last known',
+    `status. A node:http server in a host that never yields never responds: requests time out after ${TIMEOUT_MS} ms.`,
   ],
 };
 
@@ -219,8 +216,8 @@ const FLOODED = [
 
 const ticksUnderFlood: Measurement = {
   name: 'ticks-under-flood',
-  title: `Ticks kept under flood. A host computes in ticks of ${TICK_MS} ms and looks for commands after each;
-${CONNECTIONS} connections ask for ${STATUS} and ${PAUSE} in turn, as fast as they are answered.`,
+  title: `Ticks kept under flood. The host computes in ticks of ${TICK_MS} ms and polls after each tick;
+${CONNECTIONS} connections send ${STATUS} and ${PAUSE} in turn, each as soon as it has the last response.`,
   rows: FLOODED.map(([name]) => name),
   columns: [
     ['ticks/s', 'quiet', formatCount],
@@ -229,7 +226,7 @@ ${CONNECTIONS} connections ask for ${STATUS} and ${PAUSE} in turn, as fast as th
     ['kept', 'kept', formatShare],
     ['least', 'kept', formatShare, 'least'],
     ['most', 'kept', formatShare, 'most'],
-    ['answers/s', 'rate', formatCount],
+    ['responses/s', 'rate', formatCount],
     ['503', 'refused', formatShare],
   ],
   measure(round) {
@@ -256,27 +253,27 @@ ${CONNECTIONS} connections ask for ${STATUS} and ${PAUSE} in turn, as fast as th
       return {
         quiet: mean(quiet), flooded: mean(flooded) / mean(quiet), elsewhere: mean(elsewhere) / mean(quiet),
         kept: mean(flooded) / mean(elsewhere),
-        rate: sum(floods, 'answers') / sum(floods, 'seconds'), refused: sum(floods, 'refused') / sum(floods, 'answers'),
+        rate: sum(floods, 'responses') / sum(floods, 'seconds'),
+        refused: sum(floods, 'refused') / sum(floods, 'responses'),
       };
     }));
   },
   explain: [
-    'ticks/s: without load. flooded: how much of that is left under flood. elsewhere: how much of it is left when a',
-    'minimal node:http server in another process is flooded, for all share the cores.',
-    'kept: flooded in relation to elsewhere, or what the server itself takes. That other server answers more requests,',
-    'so that about 100 % is nothing, and more than that is possible.',
+    'ticks/s: without load. flooded: share of them that remains under flood. elsewhere: share that remains while a',
+    'minimal node:http server in another process is flooded, because all processes compete for the cores. kept: flooded',
+    'relative to elsewhere. It can exceed 100 %, because the other server handles more requests.',
   ],
 };
 
-/** Ticks per second of a host while something else happens. */
+/** Measures the ticks per second of a host during an action. */
 async function measureTicks(host: Role, act: () => Promise<unknown>): Promise<number> {
   const start = clock();
   await act();
   const end = clock();
-  await sleep(2 * SAMPLE_MS); // the last report is on its way
-  const samples = host.told.filter(({ at = NaN }) => at >= start && at <= end);
+  await sleep(2 * REPORT_MS); // for the last report
+  const samples = host.reports.filter(({ at = NaN }) => at >= start && at <= end);
   const [first, last] = [samples[0], samples.at(-1)];
-  if (first === undefined || last === undefined || first === last) throw new Error('a host has stopped counting');
+  if (first === undefined || last === undefined || first === last) throw new Error('a host stopped counting its ticks');
   return (1000 * subtract(last, first, 'ticks')) / subtract(last, first, 'at');
 }
 
@@ -284,7 +281,7 @@ async function measureTicks(host: Role, act: () => Promise<unknown>): Promise<nu
 
 const delivery: Measurement = {
   name: 'delivery',
-  title: 'From the sending of POST /api/pause until a host that waits for commands has got it.',
+  title: 'Time from sending POST /api/pause until a waiting host has the command.',
   rows: ['control.ts, nextCommand()', 'node:http in the host, a promise'],
   columns: [
     ['p50 ms', 'p50', formatMilliseconds],
@@ -296,23 +293,23 @@ const delivery: Measurement = {
     return inTurn(round, (['control.ts', 'node:http'] as const).map((server) => async () => {
       const load = startLoad();
       const host = startHost(server, 'reports');
-      const sent = await load.pace(await host.port, [PAUSE], 6 * ASKED, 5);
-      await hear(host, sent.length);
+      const sent = await load.pace(await host.port, [PAUSE], 6 * REQUESTS, 5);
+      await waitForReports(host, sent.length);
       await endAll(load, host);
-      const delays = sent.map(({ sentAt }, place) => (host.told[place]?.['at'] as number) - sentAt);
-      delays.splice(0, ASKED); // when it was not warm yet
+      const delays = sent.map(({ sentAt }, index) => (host.reports[index]?.['at'] as number) - sentAt);
+      delays.splice(0, REQUESTS); // the warm-up
       return { p50: quantile(delays, 0.5), p99: quantile(delays, 0.99) };
     }));
   },
-  explain: ['The host has nothing else to do.'],
+  explain: ['The host is otherwise idle.'],
 };
 
 // ───── Calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const calls: Measurement = {
   name: 'calls',
-  title: 'A call of the host, beside an array that only its own thread uses.',
-  rows: ['hasCommands(), none waits', 'array.length > 0', 'receiveCommand()', 'array.shift()'],
+  title: 'Cost of a call in the host, compared with an array that only its own thread uses.',
+  rows: ['hasCommands(), queue empty', 'array.length > 0', 'receiveCommand()', 'array.shift()'],
   columns: [
     ['ns', 'nanoseconds', formatTenths],
     ['least', 'nanoseconds', formatTenths, 'least'],
@@ -323,23 +320,23 @@ const calls: Measurement = {
     const load = startLoad();
     const host = startRole('calls');
     const port = await host.port;
-    await hear(host, 1); // it has measured what it can while its queue is empty
+    await waitForReports(host, 1); // the calls that need an empty queue are measured
     let filled = 0;
     while (filled < MAX_SIZE) {
-      const { answers, refused } = await load.flood(port, [PAUSE], CONNECTIONS, SLICE_MS);
-      filled += answers - refused;
+      const { responses, refused } = await load.flood(port, [PAUSE], CONNECTIONS, SLICE_MS);
+      filled += responses - refused;
     }
-    host.say('go');
-    await hear(host, 1 + calls.rows.length);
+    host.send('go');
+    await waitForReports(host, 1 + calls.rows.length);
     await endAll(load, host);
-    return host.told.slice(1);
+    return host.reports.slice(1);
   },
-  explain: ['Without the loop around it; hasCommands() calls systemStatus(). bytes: allocated by a call.'],
+  explain: ['The cost of the loop is subtracted. hasCommands() includes systemStatus(). bytes: allocated per call.'],
 };
 
 // ───── Footprint ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-const MODULE = new URL('../dist/control.js', import.meta.url); // as seen from .dev
+const MODULE = new URL('../dist/control.js', import.meta.url); // relative to .dev/bench.js
 
 const PROGRAMS = [
   { name: 'no server', specifier: 'node:process', program: 'tell({ port: 0 });' },
@@ -361,7 +358,7 @@ const PROGRAMS = [
 
 const footprint: Measurement = {
   name: 'footprint',
-  title: 'What a program takes that has a server and nothing else.',
+  title: 'Footprint of a program that only runs a server.',
   rows: PROGRAMS.map(({ name }) => name),
   columns: [
     ['memory MB', 'memory', formatTenths],
@@ -376,23 +373,23 @@ const footprint: Measurement = {
   async measure(round) {
     const starts = PROGRAMS.map((): Figures[] => []);
     for (let count = 0; count < STARTS; count += 1) {
-      await inTurn(round + count, PROGRAMS.map((program, place) => async () => {
-        starts[place]?.push(await measureStart(program));
+      await inTurn(round + count, PROGRAMS.map((program, index) => async () => {
+        starts[index]?.push(await measureStart(program));
       }));
     }
     const results = starts.map(mediansOf) as [Figures, Figures, Figures];
     const [nothing, reference] = results;
-    return results.map((figures, place) => ({
+    return results.map((figures, index) => ({
       ...figures,
       added: subtract(figures, nothing, 'memory'),
       later: subtract(figures, reference, 'start'),
-      idle: mean(idlers[place]?.told.slice(2).map(({ cpu = NaN }) => cpu) ?? []), // without the time of the start
+      idle: mean(idlePrograms[index]?.reports.slice(2).map(({ cpu = NaN }) => cpu) ?? []), // without the start
     }));
   },
   explain: [
-    'memory: resident, some time after the first answer; added: to a program without a server. start: from the',
-    `start of the process to the first answer, median of ${STARTS} in a round; later: than node:http. import: of the`,
-    `module alone. CPU idle: of a core, over ${IDLE_MS / 1000} s, with a server that nobody asks.`,
+    'memory: resident set after the first response. added: relative to a program without a server. start: from the',
+    `start of the process to the first response, median of ${STARTS} per round. later: relative to node:http. import:`,
+    `of the module alone. CPU idle: share of a core over ${IDLE_MS / 1000} s without requests.`,
   ],
 };
 
@@ -402,32 +399,31 @@ async function measureStart(program: Program): Promise<Figures> {
   const start = clock();
   const role = startProgram(program);
   const port = await role.port;
-  const answer = port === 0 ? '' : await new Connection(port).hear(STATUS);
-  if (answer === null) endWith('a program did not answer');
-  const answered = clock();
+  if (port !== 0 && await new Connection(port).exchange(STATUS) === null) endWith('a program did not respond');
+  const responded = clock();
   await sleep(WARM_UP_MS);
-  role.say('memory');
-  await hear(role, 2);
+  role.send('memory');
+  await waitForReports(role, 2);
   await endAll(role);
-  const [{ imported = NaN } = {}, { memory = NaN } = {}] = role.told;
-  return port === 0 ? { memory } : { memory, start: answered - start, import: imported };
+  const [{ imported = NaN } = {}, { memory = NaN } = {}] = role.reports;
+  return port === 0 ? { memory } : { memory, start: responded - start, import: imported };
 }
 
-/** Each reports what it takes of the CPU, from the beginning to the end of the benchmark. */
-let idlers: readonly Role[] = [];
+/** One process per program, without requests. Each reports its CPU time throughout the benchmark. */
+let idlePrograms: readonly Role[] = [];
 
-/** A program has a module of its own: what this file imports would be measured, too. */
-function startProgram({ specifier, program }: Program, isIdler: boolean = false): Role {
+/** Starts a program as source text, because the imports of this file would add to its footprint. */
+function startProgram({ specifier, program }: Program, isIdle: boolean = false): Role {
   const source = `
     const start = performance.now();
     const module = await import('${specifier}');
     const imported = performance.now() - start;
     const { writeSync } = process.getBuiltinModule('node:fs');
-    const write = (told) => {
+    const write = (report) => {
       try {
-        writeSync(1, JSON.stringify(told) + '\\n');
+        writeSync(1, JSON.stringify(report) + '\\n');
       } catch {
-        process.exit(); // nobody hears it any more
+        process.exit(); // the benchmark is gone
       }
     };
     const tell = ({ port }) => {
@@ -435,7 +431,7 @@ function startProgram({ specifier, program }: Program, isIdler: boolean = false)
       write({ port });
     };
     ${program}
-    if (${isIdler}) {
+    if (${isIdle}) {
       let before = process.cpuUsage();
       setInterval(() => {
         const { user, system } = process.cpuUsage(before);
@@ -449,7 +445,7 @@ function startProgram({ specifier, program }: Program, isIdler: boolean = false)
   return startProcess(['--input-type=module', '--eval', source]);
 }
 
-/** What the module weighs, in KB. */
+/** Measures the size of the module in KB. */
 async function measureSizes(): Promise<Figures> {
   const text = readFileSync(MODULE);
   const { code } = await transform(text, { minify: true, format: 'esm' });
@@ -457,13 +453,13 @@ async function measureSizes(): Promise<Figures> {
   return { plain: text.length / 1000, minified: code.length / 1000, 'minified and gzipped': gzipped.length / 1000 };
 }
 
-// ───── What it comes to ──────────────────────────────────────────────────────────────────────────────────────────
+// ───── Summary ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 const MEASUREMENTS: readonly Measurement[] = [throughput, busyHost, ticksUnderFlood, delivery, calls, footprint];
 
 type Results = Map<Measurement, readonly Summary[]>;
 
-/** The figures that matter to someone who chooses. */
+/** Selects the figures that matter most. */
 function digest(results: Results): (readonly [what: string, ours: string, reference: string, theirs: string])[] {
   const of = (measurement: Measurement, row: number, figure: string): number => {
     return results.get(measurement)?.[row]?.figures[figure]?.median ?? NaN;
@@ -476,9 +472,9 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
   };
   const [minimal, inHost, busy] = ['minimal node:http', 'node:http in the host', ['getP99', 'postP99']] as const;
   return [
-    ['GET answers/s, host sleeps / polls', shares(1, 2), minimal, '100 %'],
-    ['POST answers/s, host sleeps / polls', shares(4, 5), minimal, '100 %'],
-    ['GET / POST p99 ms, host never yields', pair(busyHost, 0, busy), inHost, 'never answers'],
+    ['GET responses/s, host sleeps / polls', shares(1, 2), minimal, '100 %'],
+    ['POST responses/s, host sleeps / polls', shares(4, 5), minimal, '100 %'],
+    ['GET / POST p99 ms, host never yields', pair(busyHost, 0, busy), inHost, 'never responds'],
     [`GET / POST p99 ms, host yields each ${LONG_TICK_MS} ms`, pair(busyHost, 1, busy), inHost,
       pair(busyHost, 2, busy)],
     ['ticks kept under flood, host yields', formatShare(of(ticksUnderFlood, 1, 'kept')), inHost,
@@ -487,7 +483,7 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
     ['hasCommands() ns', formatTenths(of(calls, 0, 'nanoseconds')), 'array.length > 0',
       formatTenths(of(calls, 1, 'nanoseconds'))],
     ['memory added MB', formatTenths(of(footprint, 2, 'added')), 'node:http', formatTenths(of(footprint, 1, 'added'))],
-    ['start to first answer ms', formatTenths(of(footprint, 2, 'start')), 'node:http',
+    ['start to first response ms', formatTenths(of(footprint, 2, 'start')), 'node:http',
       formatTenths(of(footprint, 1, 'start'))],
     ['CPU of an idle server', formatHundredths(of(footprint, 2, 'idle')), 'node:http',
       formatHundredths(of(footprint, 1, 'idle'))],
@@ -503,7 +499,7 @@ async function main(): Promise<number> {
   const { json } = parsed.values;
   const rounds = parseInteger('--rounds', parsed.values.rounds, 1, 1000);
   endChildrenAtExit();
-  idlers = PROGRAMS.map((program) => startProgram(program, true));
+  idlePrograms = PROGRAMS.map((program) => startProgram(program, true));
   const results: Results = new Map();
   for (const measurement of MEASUREMENTS) {
     const { title, explain } = measurement;
@@ -511,7 +507,7 @@ async function main(): Promise<number> {
     results.set(measurement, summaries);
     if (!json) console.log(`${title}\n\n${formatTable(measurement, summaries)}\n\n${explain.join('\n')}\n`);
   }
-  await endAll(...idlers);
+  await endAll(...idlePrograms);
   const sizes = await measureSizes();
   const machine = { node: process.version, cpu: cpus()[0]?.model ?? 'unknown', cores: availableParallelism() };
   if (json) {
@@ -522,7 +518,7 @@ async function main(): Promise<number> {
   }
   const kilobytes = Object.entries(sizes).map(([name, size]) => `${formatTenths(size)} KB ${name}`).join(', ');
   console.log(`control.js: ${kilobytes}\n`);
-  console.log(`In short\n\n${formatRows([['', 'control.ts', 'compared with', ''], ...digest(results)])}`);
+  console.log(`Summary\n\n${formatRows([['', 'control.ts', 'compared with', ''], ...digest(results)])}`);
   console.log(`\nNode ${machine.node}, ${machine.cores} cores (${machine.cpu}); medians of ${rounds} rounds.`);
   return EXIT.DONE;
 }
@@ -533,16 +529,16 @@ async function runRounds({ name, rows, measure }: Measurement, rounds: number): 
     console.error(`${name}: round ${round + 1} of ${rounds}`);
     results.push(await measure(round));
   }
-  return rows.map((row, place) => ({ name: row, figures: summarize(results.map((one) => one[place] as Figures)) }));
+  return rows.map((row, index) => ({ name: row, figures: summarize(results.map((one) => one[index] as Figures)) }));
 }
 
-/** Calls the functions one after the other, in another order each time. The results are in theirs. */
+/** Runs the tasks one after the other, in an order that depends on the round. Returns the results in task order. */
 async function inTurn<T>(round: number, tasks: readonly (() => Promise<T>)[]): Promise<T[]> {
   const results: T[] = [];
   for (let turn = 0; turn < tasks.length; turn += 1) {
     const step = round % 2 === 0 ? turn : tasks.length - turn;
-    const place = (round + step) % tasks.length;
-    results[place] = await (tasks[place] as () => Promise<T>)();
+    const index = (round + step) % tasks.length;
+    results[index] = await (tasks[index] as () => Promise<T>)();
   }
   return results;
 }
@@ -567,12 +563,12 @@ function sum(floods: readonly Flood[], name: Exclude<keyof Flood, 'delays'>): nu
   return floods.reduce((total, one) => total + one[name], 0);
 }
 
-/** The value below which that share of the values lies; what has no value is the worst. */
+/** Interpolates linearly between neighbours. A timeout counts as Infinity, so equal neighbours are not interpolated. */
 function quantile(values: readonly number[] = [], share: number): number {
   const sorted = [...values].sort((a, b) => a - b);
-  const place = share * (sorted.length - 1);
-  const [below = NaN, above = NaN] = [sorted[Math.floor(place)], sorted[Math.ceil(place)]];
-  return below === above ? below : below + (above - below) * (place % 1);
+  const position = share * (sorted.length - 1);
+  const [below = NaN, above = NaN] = [sorted[Math.floor(position)], sorted[Math.ceil(position)]];
+  return below === above ? below : below + (above - below) * (position % 1);
 }
 
 function subtract(one: Figures, reference: Figures, name: string): number {
@@ -587,7 +583,7 @@ function formatTable({ columns }: Measurement, summaries: readonly Summary[]): s
   return formatRows([headings, ...rows]);
 }
 
-/** Lines with columns as wide as what is in them, the first one to the left. */
+/** Aligns the first column to the left and the others to the right. */
 function formatRows(rows: readonly (readonly string[])[]): string {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
   return rows.map((row) => row.map((cell, column) => {
@@ -618,12 +614,12 @@ function formatTenths(value: number): string {
 
 // ───── Processes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A process. What it says on its stdout are lines: where it listens, and figures. */
+/** A child process. It writes its port and its reports to stdout as lines of JSON. */
 interface Role {
   port: Promise<number>;
-  told: readonly Figures[];
+  reports: readonly Figures[];
   lines: Interface;
-  say(line: string): void;
+  send(line: string): void;
   end(): Promise<void>;
 }
 
@@ -634,8 +630,8 @@ function startRole(name: RoleName, ...args: (string | number)[]): Role {
 }
 
 function startHost(server: ServerKind, behaviour: Behaviour, tickMs: number = 0): Role {
-  stepsPerMs ??= calibrate();
-  return startRole('host', server, behaviour, tickMs * stepsPerMs);
+  iterationsPerMs ??= calibrate();
+  return startRole('host', server, behaviour, tickMs * iterationsPerMs);
 }
 
 function startProcess(args: readonly string[], env: { BENCH_ROLE?: RoleName } = {}): Role {
@@ -645,40 +641,40 @@ function startProcess(args: readonly string[], env: { BENCH_ROLE?: RoleName } = 
   let isWanted = true;
   const gone = once(child, 'exit').then(() => {
     children.delete(child);
-    if (isWanted) endWith('a process of the benchmark ended by itself');
+    if (isWanted) endWith('a child process ended unexpectedly');
   });
-  const told: Figures[] = [];
+  const reports: Figures[] = [];
   const lines = createInterface(child.stdout);
   const port = new Promise<number>((resolve) => {
     lines.on('line', (line) => {
       const figures = JSON.parse(line) as Figures;
-      if (figures['port'] === undefined) told.push(figures);
+      if (figures['port'] === undefined) reports.push(figures);
       else resolve(figures['port']);
     });
   });
   return {
     port,
-    told,
+    reports,
     lines,
-    say: (line) => child.stdin.write(`${line}\n`),
+    send: (line) => child.stdin.write(`${line}\n`),
     end: () => {
       isWanted = false;
-      child.kill('SIGKILL'); // a host that never yields is deaf to all else
+      child.kill('SIGKILL'); // a host that never yields handles no other signal
       return gone;
     },
   };
 }
 
-/** Waits until a process has told so many figures. */
-async function hear({ told, lines }: Role, count: number): Promise<void> {
-  while (told.length < count) await once(lines, 'line');
+/** Waits until a process has sent at least `count` reports. */
+async function waitForReports({ reports, lines }: Role, count: number): Promise<void> {
+  while (reports.length < count) await once(lines, 'line');
 }
 
 async function endAll(...roles: readonly { end(): Promise<void> }[]): Promise<void> {
   await Promise.all(roles.map((role) => role.end()));
 }
 
-/** Whatever ends this process ends the others; should it be killed, they notice by their stdin, or in `tell`. */
+/** Kills the children when this process ends. If it is killed itself, they end because stdin or stdout is closed. */
 function endChildrenAtExit(): void {
   process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
   for (const [signal, exitCode] of [['SIGHUP', 129], ['SIGINT', 130], ['SIGTERM', 143]] as const) {
@@ -691,28 +687,28 @@ function endWith(message: string): never {
   process.exit(EXIT.REFUSED);
 }
 
-/** Milliseconds on a clock that all processes share. */
+/** Milliseconds of a clock that is the same in all processes. */
 function clock(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }
 
-let stepsPerMs: number | undefined;
+let iterationsPerMs: number | undefined;
 
-/** How many steps of work() take a millisecond when nothing else runs. */
+/** Measures how many iterations compute() does per millisecond when nothing else runs. */
 function calibrate(): number {
-  const steps = 5_000_000;
+  const iterations = 5_000_000;
   const durationsMs = Array.from({ length: 20 }, (_, index) => {
     const start = performance.now();
-    work(steps, index);
+    compute(iterations, index);
     return performance.now() - start;
   });
-  return Math.round(steps / Math.min(...durationsMs));
+  return Math.round(iterations / Math.min(...durationsMs));
 }
 
-/** A tick is so many steps and not so long a time: who is held up or preempted gets through fewer of them. */
-function work(steps: number, seed: number): number {
+/** One tick. It has a fixed number of iterations, not a fixed duration: a host that is preempted completes fewer. */
+function compute(iterations: number, seed: number): number {
   let value = seed | 1;
-  for (let step = 0; step < steps; step += 1) {
+  for (let iteration = 0; iteration < iterations; iteration += 1) {
     value ^= value << 13;
     value ^= value >>> 17;
     value ^= value << 5;
@@ -722,44 +718,44 @@ function work(steps: number, seed: number): number {
 
 // ───── The load ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A process that asks others. It does one thing at a time. */
+/** A process that sends requests. It runs one task at a time. */
 interface Load {
-  /** Keeps so many connections busy for a while, each with one request under way. */
+  /** Keeps one request in flight on each connection for a while. */
   flood(port: number, requests: readonly string[], connections: number, milliseconds: number): Promise<Flood>;
-  /** Sends so many requests, each at a random time after the answer to the one before. */
+  /** Sends `count` requests, each after a random pause. */
   pace(port: number, requests: readonly string[], count: number, maxPauseMs: number): Promise<Paced[]>;
-  /** How many bytes an answer has. */
+  /** Measures how many bytes a response has. */
   measureLength(port: number, request: string): Promise<number>;
   end(): Promise<void>;
 }
 
 interface Flood {
-  answers: number;
-  refused: number; // of these, because a queue was full
+  responses: number;
+  refused: number; // responses with status code 503
   seconds: number;
-  busy: number; // seconds of CPU that the load itself took
-  delays: number[]; // in milliseconds, if there was one connection
+  busy: number; // seconds of CPU time used by the load
+  delays: number[]; // milliseconds; empty with more than one connection
 }
 
 interface Paced {
   request: string;
   sentAt: number;
-  answeredAt: number | null; // null: not in time
+  receivedAt: number | null; // null: timeout
 }
 
 const TASKS = { flood, pace, measureLength } as const;
 
 function startLoad(): Load {
   const role = startRole('load');
-  const order = async (task: keyof typeof TASKS, args: readonly unknown[]): Promise<never> => {
-    role.say(JSON.stringify({ task, args }));
+  const perform = async (task: keyof typeof TASKS, args: readonly unknown[]): Promise<never> => {
+    role.send(JSON.stringify({ task, args }));
     const [line] = await once(role.lines, 'line');
     return JSON.parse(line) as never;
   };
   return {
-    flood: (...args) => order('flood', args),
-    pace: (...args) => order('pace', args),
-    measureLength: (...args) => order('measureLength', args),
+    flood: (...args) => perform('flood', args),
+    pace: (...args) => perform('pace', args),
+    measureLength: (...args) => perform('measureLength', args),
     end: role.end,
   };
 }
@@ -767,17 +763,17 @@ function startLoad(): Load {
 function runLoad(): void {
   createInterface(process.stdin).on('line', async (line) => {
     const { task, args } = JSON.parse(line) as { task: keyof typeof TASKS; args: [never, never, never, never] };
-    tell(await TASKS[task](...args));
+    report(await TASKS[task](...args));
   });
 }
 
-/** A kept connection on a raw socket, with one request under way at a time. */
+/** A keep-alive connection on a raw socket, with one request at a time. */
 class Connection {
   readonly opened: Promise<unknown>;
   isOpen = true;
-  onAnswer: (answer: string) => void = () => {};
+  onResponse: (response: string) => void = () => {};
   readonly #socket: Socket;
-  #isAsked = false;
+  #isPending = false;
   #text = '';
 
   constructor(port: number) {
@@ -785,47 +781,47 @@ class Connection {
     this.opened = once(this.#socket, 'connect');
     this.#socket.on('data', (chunk: string) => {
       this.#text += chunk;
-      if (!this.#text.endsWith('}')) return; // every answer is an object, and nothing follows it
-      const answer = this.#text;
+      if (!this.#text.endsWith('}')) return; // every body is a JSON object
+      const response = this.#text;
       this.#text = '';
-      this.#isAsked = false;
-      this.onAnswer(answer);
+      this.#isPending = false;
+      this.onResponse(response);
     });
     this.#socket.on('error', () => {}).on('close', () => {
       this.isOpen = false;
-      if (this.#isAsked) endWith('a connection was ended under load');
+      if (this.#isPending) endWith('a connection was closed during a request');
     });
   }
 
-  /** Sends `GET /api/status`, say. */
-  ask(request: string): void {
-    this.#isAsked = true;
+  /** Sends a request such as `GET /api/status`. */
+  send(request: string): void {
+    this.#isPending = true;
     this.#socket.write(`${request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n`);
   }
 
-  /** Asks, and resolves with the answer, or with null if there is none in time; the connection is of no use then. */
-  async hear(request: string): Promise<string | null> {
-    const answer = new Promise<string>((resolve) => (this.onAnswer = resolve));
-    this.ask(request);
-    const isAnswered = new AbortController();
-    const patience = sleep(PATIENCE_MS, null, { signal: isAnswered.signal }).catch(() => null);
-    const text = await Promise.race([answer, patience]);
-    isAnswered.abort();
+  /** Sends a request and returns the response, or after a timeout closes the connection and returns null. */
+  async exchange(request: string): Promise<string | null> {
+    const response = new Promise<string>((resolve) => (this.onResponse = resolve));
+    this.send(request);
+    const isDone = new AbortController();
+    const timeout = sleep(TIMEOUT_MS, null, { signal: isDone.signal }).catch(() => null);
+    const text = await Promise.race([response, timeout]);
+    isDone.abort();
     if (text === null) {
-      this.#isAsked = false;
+      this.#isPending = false;
       this.#socket.destroy();
     }
     return text;
   }
 }
 
-const kept: Map<number, Connection[]> = new Map();
+const openConnections: Map<number, Connection[]> = new Map();
 
-/** Some of the connections that are kept to a port, and new ones if those are not enough. */
+/** Returns `count` connections to a port, and opens those that are missing. */
 async function connectionsTo(port: number, count: number): Promise<Connection[]> {
-  const open = (kept.get(port) ?? []).filter((one) => one.isOpen);
+  const open = (openConnections.get(port) ?? []).filter((one) => one.isOpen);
   while (open.length < count) open.push(new Connection(port));
-  kept.set(port, open);
+  openConnections.set(port, open);
   await Promise.all(open.map((one) => one.opened));
   return open.slice(0, count);
 }
@@ -833,33 +829,33 @@ async function connectionsTo(port: number, count: number): Promise<Connection[]>
 async function flood(port: number, requests: readonly string[], count: number, milliseconds: number): Promise<Flood> {
   const connections = await connectionsTo(port, count);
   const delays: number[] = [];
-  let [answers, refused, open] = [0, 0, count];
+  let [responses, refused, active] = [0, 0, count];
   const before = process.cpuUsage();
   const start = performance.now();
   await new Promise<void>((resolve) => {
     for (const [index, connection] of connections.entries()) {
-      let asked = index; // half of them begin with the first request, half with the second
-      let askedAt = 0;
-      const ask = (): void => {
-        askedAt = performance.now();
-        connection.ask(requests[asked % requests.length] as string);
-        asked += 1;
+      let next = index; // so that the connections do not all start with the same request
+      let sentAt = 0;
+      const send = (): void => {
+        sentAt = performance.now();
+        connection.send(requests[next % requests.length] as string);
+        next += 1;
       };
-      connection.onAnswer = (answer) => {
+      connection.onResponse = (response) => {
         const now = performance.now();
-        answers += 1;
-        if (count === 1) delays.push(now - askedAt);
-        if (isRefusal(answer)) refused += 1;
-        if (now - start < milliseconds) return ask();
-        open -= 1;
-        if (open === 0) resolve();
+        responses += 1;
+        if (count === 1) delays.push(now - sentAt);
+        if (isRefusal(response)) refused += 1;
+        if (now - start < milliseconds) return send();
+        active -= 1;
+        if (active === 0) resolve();
       };
-      ask();
+      send();
     }
   });
   const seconds = (performance.now() - start) / 1000;
   const { user, system } = process.cpuUsage(before);
-  return { answers, refused, seconds, busy: (user + system) / 1e6, delays };
+  return { responses, refused, seconds, busy: (user + system) / 1e6, delays };
 }
 
 async function pace(
@@ -869,32 +865,32 @@ async function pace(
   maxPauseMs: number,
 ): Promise<Paced[]> {
   const results: Paced[] = [];
-  for (let asked = 0; asked < count; asked += 1) {
+  for (let sent = 0; sent < count; sent += 1) {
     await sleep(maxPauseMs * Math.random());
-    const request = requests[asked % requests.length] as string;
+    const request = requests[sent % requests.length] as string;
     const [connection] = await connectionsTo(port, 1);
     const sentAt = clock();
-    const answer = await (connection as Connection).hear(request);
-    if (answer !== null && isRefusal(answer)) endWith('a queue was full');
-    results.push({ request, sentAt, answeredAt: answer === null ? null : clock() });
+    const response = await (connection as Connection).exchange(request);
+    if (response !== null && isRefusal(response)) endWith('a queue was full');
+    results.push({ request, sentAt, receivedAt: response === null ? null : clock() });
   }
   return results;
 }
 
 async function measureLength(port: number, request: string): Promise<number> {
   const [connection] = (await connectionsTo(port, 1)) as [Connection];
-  return (await connection.hear(request))?.length ?? NaN;
+  return (await connection.exchange(request))?.length ?? NaN;
 }
 
-/** True if a queue was full. Whatever else is not a 200 makes all figures worthless. */
-function isRefusal(answer: string): boolean {
-  const statusCode = answer.slice('HTTP/1.1 '.length, 'HTTP/1.1 200'.length);
-  if (statusCode !== '200' && statusCode !== '503') endWith(`the load was answered ${statusCode}`);
+/** True for 503. Any other error makes the figures meaningless, and ends the benchmark. */
+function isRefusal(response: string): boolean {
+  const statusCode = response.slice('HTTP/1.1 '.length, 'HTTP/1.1 200'.length);
+  if (statusCode !== '200' && statusCode !== '503') endWith(`a server responded with status code ${statusCode}`);
   return statusCode === '503';
 }
 
-function delayOf({ sentAt, answeredAt }: Paced): number {
-  return answeredAt === null ? Infinity : answeredAt - sentAt;
+function delayOf({ sentAt, receivedAt }: Paced): number {
+  return receivedAt === null ? Infinity : receivedAt - sentAt;
 }
 
 // ───── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -903,11 +899,11 @@ type RoleName = 'host' | 'minimal' | 'load' | 'calls';
 type ServerKind = 'control.ts' | 'node:http';
 type Behaviour = 'never-yields' | 'yields' | 'sleeps' | 'polls' | 'reports';
 
-/** Becomes the role that the environment names, or else the program that starts the others. */
+/** Runs the role that the environment names; without one, runs the benchmark. */
 async function start(): Promise<void> {
   const role = process.env['BENCH_ROLE'] as RoleName | undefined;
   const args = process.argv.slice(2);
-  if (role !== undefined) process.stdin.on('end', () => process.exit()).resume(); // the one that started it is gone
+  if (role !== undefined) process.stdin.on('end', () => process.exit()).resume(); // the benchmark is gone
   switch (role) {
     case 'host': return runHost(args[0] as ServerKind, args[1] as Behaviour, Number(args[2]));
     case 'minimal': return runMinimal(Number(args[0]), Number(args[1]));
@@ -915,41 +911,41 @@ async function start(): Promise<void> {
     case 'calls': return runCalls();
     default: await run('control-bench', main);
   }
-  if (children.size > 0) process.exit(); // those of a measurement that failed
+  if (children.size > 0) process.exit(); // a failed measurement leaves children behind
 }
 
-/** What a host needs of either server. */
+/** What a host uses of either server. */
 interface CommandSource {
   hasCommands(): boolean;
   receiveCommand(): unknown;
   nextCommand(): Promise<unknown>;
 }
 
-/** Goes on until it is killed. */
-async function runHost(server: ServerKind, behaviour: Behaviour, steps: number): Promise<void> {
+/** Runs until it is killed. */
+async function runHost(server: ServerKind, behaviour: Behaviour, iterations: number): Promise<void> {
   const isSlow = behaviour === 'yields' || behaviour === 'never-yields';
   const maxQueueSize = isSlow ? DEFAULT_MAX_QUEUE_SIZE : MAX_SIZE;
   const source = await (server === 'control.ts' ? serveFromOwnThread(maxQueueSize) : serveFromHostThread(maxQueueSize));
-  const takeAll = (): void => {
+  const receiveAll = (): void => {
     while (source.hasCommands()) source.receiveCommand();
   };
   switch (behaviour) {
     case 'sleeps': for (;;) await source.nextCommand();
-    case 'polls': return void setInterval(takeAll, 1);
+    case 'polls': return void setInterval(receiveAll, 1);
     case 'reports': for (;;) {
       await source.nextCommand();
-      tell({ at: clock() });
+      report({ at: clock() });
     }
   }
   let value = 1;
-  let tellAt = 0;
+  let reportAt = 0;
   for (let ticks = 1; ; ticks += 1) {
-    value = work(steps, value);
-    takeAll();
+    value = compute(iterations, value);
+    receiveAll();
     const at = clock();
-    if (at >= tellAt) {
-      tell({ at, ticks });
-      tellAt = at + SAMPLE_MS;
+    if (at >= reportAt) {
+      report({ at, ticks });
+      reportAt = at + REPORT_MS;
     }
     if (behaviour === 'yields') await nextTurn();
   }
@@ -958,14 +954,14 @@ async function runHost(server: ServerKind, behaviour: Behaviour, steps: number):
 async function serveFromOwnThread(maxQueueSize: number): Promise<WebApiServer> {
   const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, maxQueueSize });
   const { port } = await server.runInBackground();
-  tell({ port });
+  report({ port });
   return server;
 }
 
-/** The same API without any check, in the thread of the host. */
+/** Serves the same API from the host's thread, without any checks. */
 async function serveFromHostThread(maxQueueSize: number): Promise<CommandSource> {
   const queue: string[] = [];
-  let wake = (): void => {};
+  let wakeUp = (): void => {};
   const server = createServer(({ method, url }, response) => {
     const send = (statusCode: number, value: object): void => {
       const body = JSON.stringify(value);
@@ -975,7 +971,7 @@ async function serveFromHostThread(maxQueueSize: number): Promise<CommandSource>
     if (method !== 'POST' || url !== '/api/pause') return send(404, { error: 'Invalid API endpoint' });
     if (queue.length >= maxQueueSize) return send(503, { error: 'Command queue is full, try again later' });
     queue.push('pause');
-    wake();
+    wakeUp();
     send(200, { result: 'ok' });
   });
   await listen(server);
@@ -983,13 +979,13 @@ async function serveFromHostThread(maxQueueSize: number): Promise<CommandSource>
     hasCommands: () => queue.length > 0,
     receiveCommand: () => queue.shift(),
     nextCommand: async () => {
-      while (queue.length === 0) await new Promise<void>((resolve) => (wake = resolve));
+      while (queue.length === 0) await new Promise<void>((resolve) => (wakeUp = resolve));
       return queue.shift();
     },
   };
 }
 
-/** Answers without a look at the path, in so many bytes as control.ts does. */
+/** Ignores the path, and pads its responses to the given lengths. */
 async function runMinimal(getLength: number, postLength: number): Promise<void> {
   const get = prepare('{"status":"active"}', getLength);
   const post = prepare('{"result":"ok"}', postLength);
@@ -1010,10 +1006,10 @@ function prepare(body: string, length: number): { headers: OutgoingHttpHeaders; 
 
 async function listen(server: Server): Promise<void> {
   await once(server.listen(0, '127.0.0.1'), 'listening');
-  tell({ port: (server.address() as AddressInfo).port });
+  report({ port: (server.address() as AddressInfo).port });
 }
 
-/** Measures the calls that find nothing, and, when it is told that its queue is full, the others. */
+/** Measures the calls on an empty queue, waits for a line on stdin, and measures the calls on a full queue. */
 async function runCalls(): Promise<void> {
   const server = await serveFromOwnThread(MAX_SIZE);
   const arrays = Array.from({ length: MAX_SIZE / DEFAULT_MAX_QUEUE_SIZE }, () => {
@@ -1021,12 +1017,12 @@ async function runCalls(): Promise<void> {
   });
   let array: string[] = [];
   let [has, length, loop] = [NO_CALLS, NO_CALLS, NO_CALLS];
-  for (let pass = 0; pass < 2; pass += 1) { // by the second one the compiler has seen that the calls differ
+  for (let pass = 0; pass < 2; pass += 1) { // in the second pass the loop is compiled for different functions
     has = measureCalls(CALLS, () => server.hasCommands());
     length = measureCalls(CALLS, () => array.length > 0);
     loop = measureCalls(CALLS, () => false);
   }
-  tell({ ready: 1 });
+  report({ ready: 1 });
   await once(process.stdin, 'data');
   const receive = measureCalls(MAX_SIZE / 2, () => server.receiveCommand() === 'pause');
   const shift = measureCalls(MAX_SIZE / 2, () => {
@@ -1034,13 +1030,13 @@ async function runCalls(): Promise<void> {
     return array.shift() === 'pause';
   });
   for (const { nanoseconds, bytes } of [has, length, receive, shift]) {
-    tell({ nanoseconds: nanoseconds - loop.nanoseconds, bytes });
+    report({ nanoseconds: nanoseconds - loop.nanoseconds, bytes });
   }
 }
 
 const NO_CALLS = { nanoseconds: 0, bytes: 0 };
 
-/** Calls the function so often, and once more so often with an eye on time and memory. */
+/** Calls the function `count` times to warm up, and as many times to measure. */
 function measureCalls(count: number, call: () => boolean): typeof NO_CALLS {
   let yes = 0;
   for (let index = 0; index < count; index += 1) if (call()) yes += 1;
@@ -1049,14 +1045,14 @@ function measureCalls(count: number, call: () => boolean): typeof NO_CALLS {
   for (let index = 0; index < count; index += 1) if (call()) yes += 1;
   const milliseconds = clock() - start;
   const bytes = process.memoryUsage().heapUsed - heapBefore;
-  if (yes !== 0 && yes !== 2 * count) throw new Error('a call gave something else than the one before');
+  if (yes !== 0 && yes !== 2 * count) throw new Error('not all calls returned the same');
   return { nanoseconds: (1e6 * milliseconds) / count, bytes: bytes / count };
 }
 
-/** Writes at once, because a host may never yield. A role that nobody hears any more ends. */
-function tell(told: unknown): void {
+/** Writes synchronously, because a host may never yield. Ends the process if the benchmark is gone. */
+function report(figures: unknown): void {
   try {
-    writeSync(1, `${JSON.stringify(told)}\n`);
+    writeSync(1, `${JSON.stringify(figures)}\n`);
   } catch {
     process.exit();
   }

@@ -1,12 +1,10 @@
-// Runs control.ts wherever it is meant to run, and shows where it works: `npm run matrix`.
+// Tries control.ts in every environment it supports: `npm run matrix`.
 //
-// In each cell a small host uses the module in the way that the cell's name says. At first it computes for two seconds
-// without yielding. Meanwhile it is asked how it is, paused and resumed; later it is paused, resumed and shut down
-// again, all by WebApiClient. It must have found the first two commands on its queue as soon as it was done with
-// computing, and end with exit code 0. Three groups are other: hosts that mount the routes yield in place of computing,
-// consumers in TypeScript are only compiled, and where the module cannot work it must say why.
+// Each cell of the matrix runs a small host in one environment. The host computes for two seconds without yielding;
+// meanwhile a WebApiClient reads its status, pauses it and resumes it. When the computation ends, both commands must be
+// on the queue. Then the client pauses, resumes and shuts down the host, which must exit with code 0.
 //
-// The file reads from the top down: tools, hosts, cells, how they are run, what is printed.
+// Two groups differ: TypeScript programs are only compiled, and where the module cannot work, the host must say why.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,67 +19,33 @@ import type { ControlCommand } from '../../control.ts';
 const HELP = `
 Usage: npm run matrix -- [options] [words …]
 
-Runs control.ts in other runtimes, bundlers, test runners, processes and compilers, and shows where it works. With
-words: only in the cells that have them all in "group: name". Installs tools from the npm registry for that: 2 GB in a
-temporary folder. Takes about four minutes.
+Runs control.ts in every runtime, bundler, test runner, process and compiler it supports, and reports where it works.
+With words, runs only the cells whose "group: name" contains all of them. Installs the tools from the npm registry:
+2 GB in a temporary folder. Takes about four minutes.
 
-  --in FOLDER  install the tools in that folder, new or of an earlier run, and leave them there for the next one
+  --in FOLDER  install into FOLDER, which is empty, new or from an earlier run, and keep it for the next run
   --json       print the results as JSON: group, name, passes, reason
-  -h, --help   show this
+  -h, --help   show this help
   --version    show the version
 
 Exit codes: 0 all cells pass, 1 a cell fails, 2 wrong usage.
 `;
 
-const MARK = '.control-matrix'; // a file in the folders that were made here
-const LIMIT_MS = 300_000; // for an installation, a build, a host
+// ───── The host ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-const interruption = new AbortController(); // of everything, by a signal
-
-// ───── Tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-const NODE = `node-${process.platform}-${process.arch}`; // the package that holds nothing but the program
-
-/** What npm installs, by the folder where it does. The cells are folders below. */
-const TOOLS = {
-  none: [],
-  node: ['18', '20.19.0', '22.18.0', '22', '24', '26'].map((version) => `node-${version}@npm:${NODE}@${version}`),
-  deno: ['deno@2'],
-  bun: ['bun@1'],
-  tsx: ['tsx@4'],
-  bundlers: [
-    'esbuild@0.28', 'rollup@4', 'rollup-plugin-esbuild@6', '@rollup/plugin-terser@1', 'webpack@5', 'webpack-cli@7',
-    'ts-loader@9', 'typescript@6', 'vite@8', 'postject@1.0.0-alpha.6',
-  ],
-  babelJest: [
-    'jest@30', 'babel-jest@30', '@babel/core@7', '@babel/preset-env@7', '@babel/preset-typescript@7', 'esbuild@0.28',
-  ],
-  tsJest: ['jest@30', 'ts-jest@29', 'typescript@6'],
-  vitest: ['vitest@5', '@vitest/coverage-istanbul@5', '@vitest/coverage-v8@5'],
-  c8: ['c8@12'],
-  frameworks: ['express@5', 'express-4@npm:express@4', 'fastify@5', 'koa@3'],
-  compilers: [
-    ...['5.8', '5.9', '6', '7'].map((version) => `typescript-${version}@npm:typescript@${version}`), '@types/node@20',
-  ],
-  compiler24: ['typescript-7@npm:typescript@7', '@types/node@24'],
-  compiler26: ['typescript-7@npm:typescript@7', '@types/node@26'],
-} as const satisfies Record<string, readonly string[]>;
-
-// ───── Hosts ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-// Valid in JavaScript and TypeScript, in modules and scripts. The beginning of a host defines start() and compute().
-const MAIN = `
+// Valid as JavaScript and TypeScript, as an ES module, as CommonJS and inside a function.
+const HOST = `
 const { ACTIVE, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 
 async function main() {
   let status = RESUMING;
-  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env['PORT']) });
-  const listener = start(server);
-  await compute();
+  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT) });
+  server.runInBackground().catch(fail); // not awaited: the thread must start although the host does not yield
+  for (const end = performance.now() + 2000; performance.now() < end;);
   const commands = [];
   while (server.hasCommands()) commands.push(server.receiveCommand());
-  await new Promise((resolve) => setTimeout(resolve, 50)); // if start() has failed, it says so first
-  if (String(commands) !== 'pause,resume') throw new Error('While it computed it got: ' + commands);
+  await new Promise((resolve) => setTimeout(resolve, 50)); // a failed start reports itself first
+  if (String(commands) !== 'pause,resume') throw new Error('Expected pause,resume on the queue, got: ' + commands);
   status = ACTIVE;
   while (status !== SHUTTING_DOWN) {
     switch (await server.nextCommand()) {
@@ -91,7 +55,6 @@ async function main() {
     }
   }
   await server.close();
-  listener?.close();
 }
 
 function fail({ message }) {
@@ -99,61 +62,38 @@ function fail({ message }) {
   process.exit(1);
 }
 `;
-
-const BACKGROUND = `
-function start(server) {
-  server.runInBackground().catch(fail); // not awaited: the thread starts all the same
-}
-
-function compute() {
-  for (const end = performance.now() + 2000; performance.now() < end;);
-}
-${MAIN}`;
-
-const importing = (from: string): string => `import { SystemStatus, WebApiServer } from '${from}';\n${BACKGROUND}`;
-const requiring = (from: string): string => {
-  return `const { SystemStatus, WebApiServer } = require('${from}');\n${BACKGROUND}`;
-};
 const RUN = 'main().catch(fail);\n';
 const TEST = "test('a host under control', main, 60_000);\n";
 
-/** A host that starts itself once more, elsewhere, and ends as that does. */
-const elsewhere = (imports: string, isHere: string, start: string): string => `
-${imports}
-${importing(PACKAGE)}
-if (${isHere}) ${start}.on('exit', (code) => (process.exitCode = code ?? 1));
-else main().catch(fail).finally(() => process.disconnect?.());
-`;
-
-/** A host that has an HTTP server of its own, and so can answer only while it yields. */
-const mounting = (imports: string, listen: string): string => `
-import { SystemStatus, WebApiServer } from 'runtime-control';
-${imports}
-
-const port = Number(process.env.PORT);
-const start = ({ handler }) => ${listen};
-const compute = () => new Promise((resolve) => setTimeout(resolve, 2000));
-${MAIN}
-${RUN}`;
-
 const SOURCE = './control.ts';
 const PACKAGE = 'runtime-control';
+
+const importing = (from: string): string => `import { SystemStatus, WebApiServer } from '${from}';\n${HOST}`;
+const requiring = (from: string): string => `const { SystemStatus, WebApiServer } = require('${from}');\n${HOST}`;
+
+/** A host that starts itself again in a thread or process, and exits with its exit code. */
+const nested = (imports: string, isParent: string, start: string): string => `
+${imports}
+${importing(PACKAGE)}
+if (${isParent}) ${start}.on('exit', (code) => (process.exitCode = code ?? 1));
+else main().catch(fail).finally(() => process.disconnect?.());
+`;
 
 // ───── Cells ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 interface Cell {
   name: string;
-  /** What is installed for it. */
+  /** The set of tools it needs. */
   tools: keyof typeof TOOLS;
-  /** The release of Node that runs it, unless it is the one that runs this. */
+  /** The version of Node that runs it, by default the one that runs this program. */
   node?: string;
-  /** Its files, beside control.ts. */
+  /** Files to write next to control.ts. */
   files: Record<string, string>;
-  /** Shell commands that come before, one after the other. */
+  /** Shell commands to run before the host. */
   builds?: readonly string[];
-  /** The shell command that runs the host, unless building is all. */
+  /** Shell command that runs the host; without it the cell only builds. */
   host?: string;
-  /** What the host must say where it cannot work. */
+  /** The reason that the host must print where it cannot work. */
   says?: RegExp;
 }
 
@@ -170,6 +110,19 @@ const COPIED: Cell[] = [
   { name: 'tsx', tools: 'tsx', files: IMPORTED, host: 'tsx host.ts' },
 ];
 
+const JAVASCRIPT: Cell[] = ['20.19.0', '26'].flatMap((node) => [
+  ['control.js, import', 'module', importing('./control.js') + RUN],
+  ['control.mjs, require()', 'commonjs', requiring('./control.mjs') + RUN],
+  ['control.mjs, import()', 'commonjs', `import('./control.mjs').then(({ SystemStatus, WebApiServer }) => {
+    ${HOST + RUN}
+  });`],
+].map(([name = '', type, host = '']): Cell => ({
+  name: `Node ${node}, ${name}`, tools: 'node', node,
+  files: { 'package.json': `{ "type": "${type}" }`, 'host.js': host },
+  builds: [`cp ../../node_modules/runtime-control/dist/control.js ${name.split(',')[0]}`],
+  host: 'node host.js',
+})));
+
 const INSTALLED: Cell[] = [
   ...['20.19.0', '22', '24', '26'].flatMap((node): Cell[] => [
     { name: `Node ${node}, import`, tools: 'node', node, files: PACKAGED, host: 'node host.mjs' },
@@ -180,7 +133,7 @@ const INSTALLED: Cell[] = [
 ];
 
 const ESBUILD = 'esbuild host.ts --bundle --platform=node --log-level=error';
-const FUSE = 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2'; // what postject looks for, as Node's documentation says
+const FUSE = 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2'; // from Node's documentation
 
 const BUNDLED: Cell[] = [
   ...[
@@ -316,11 +269,11 @@ const TESTED: Cell[] = [
   { name: 'c8', tools: 'c8', files: PACKAGED, host: 'c8 --all node host.mjs' },
 ];
 
-const THREAD = elsewhere(
+const THREAD = nested(
   "import { Worker, isMainThread } from 'node:worker_threads';", 'isMainThread', 'new Worker(new URL(import.meta.url))',
 );
-const CLUSTER = elsewhere("import cluster from 'node:cluster';", 'cluster.isPrimary', 'cluster.fork()');
-const FORK = elsewhere("import { fork } from 'node:child_process';", '!process.send', 'fork(new URL(import.meta.url))');
+const CLUSTER = nested("import cluster from 'node:cluster';", 'cluster.isPrimary', 'cluster.fork()');
+const FORK = nested("import { fork } from 'node:child_process';", '!process.send', 'fork(new URL(import.meta.url))');
 
 const PLACED: Cell[] = [
   { name: 'in a worker thread', tools: 'none', files: { 'host.mjs': THREAD }, host: 'node host.mjs' },
@@ -336,58 +289,8 @@ const PLACED: Cell[] = [
   })),
 ];
 
-const HTTP = mounting("import { createServer } from 'node:http';", "createServer(handler).listen(port, 'localhost')");
-
-const MOUNTED: Cell[] = [
-  { name: 'node:http', tools: 'none', files: { 'host.mjs': HTTP }, host: 'node host.mjs' },
-  { name: 'node:http of Deno 2', tools: 'deno', files: { 'host.mjs': HTTP }, host: `${DENO} --allow-read host.mjs` },
-  { name: 'node:http of Bun 1', tools: 'bun', files: { 'host.mjs': HTTP }, host: 'bun host.mjs' },
-  ...[
-    ['Express 5', 'express', '/api/{*path}'], ['Express 4', 'express-4', '/api/*'],
-  ].map(([name = '', from, path]): Cell => ({
-    name,
-    tools: 'frameworks',
-    files: {
-      'host.mjs': mounting(`import express from '${from}';`,
-        `express().use(express.json()).all('${path}', handler).listen(port, 'localhost')`),
-    },
-    host: 'node host.mjs',
-  })),
-  {
-    name: 'Fastify 5',
-    tools: 'frameworks',
-    files: {
-      'host.mjs': mounting("import fastify from 'fastify';", `{
-        const app = fastify();
-        app.all('/api/*', (request, reply) => {
-          reply.hijack();
-          handler(request.raw, reply.raw);
-        });
-        app.listen({ port, host: 'localhost' });
-        return app;
-      }`),
-    },
-    host: 'node host.mjs',
-  },
-  {
-    name: 'Koa 3',
-    tools: 'frameworks',
-    files: {
-      'host.mjs': mounting("import Koa from 'koa';", `{
-        const app = new Koa();
-        app.use((context) => {
-          context.respond = false;
-          handler(context.req, context.res);
-        });
-        return app.listen(port, 'localhost');
-      }`),
-    },
-    host: 'node host.mjs',
-  },
-];
-
-const consuming = (from: string): string => `
-import { createServer } from 'node:http';
+/** A TypeScript program that uses every export. */
+const consuming = (from: string, isOk: string): string => `
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
@@ -412,8 +315,7 @@ const client: WebApiClient = new WebApiClient(address.host, address.port, access
 const wait: WaitOptions = { onStatus: ({ statusName }): void => console.log(statusName) };
 await client.waitFor(SystemStatus.PAUSED, wait);
 const reply: WebApiReply = await client.request('pause');
-createServer(new WebApiServer(options).handler);
-console.log(VERSION, command, reply.ok ? reply.value : reply.error, new EmptyError().name, await client.saveState());
+console.log(VERSION, command, ${isOk} ? reply.value : reply.error, new EmptyError().name, await client.saveState());
 `;
 
 const NO_ANY = `
@@ -422,28 +324,39 @@ const types = readFileSync('out/control.d.ts', 'utf8').replace(/\\/\\*[^]*?\\*\\
 if (!types.includes('WebApiServer') || /\\bany\\b/.test(types)) throw new Error(types.match(/.*\\bany\\b.*/)?.[0]);
 `;
 
-/** Compiles consumers of control.ts and of the package with every flag that finds fault, for each kind of module. */
-function compiling(name: string, tools: keyof typeof TOOLS, compiler: string, modules: readonly string[]): Cell {
+const CHECKS = {
+  strict: true, allowUnreachableCode: false, allowUnusedLabels: false, erasableSyntaxOnly: true,
+  exactOptionalPropertyTypes: true, isolatedDeclarations: true, isolatedModules: true,
+  noFallthroughCasesInSwitch: true, noImplicitOverride: true, noImplicitReturns: true,
+  noPropertyAccessFromIndexSignature: true, noUncheckedIndexedAccess: true, noUncheckedSideEffectImports: true,
+  noUnusedLocals: true, noUnusedParameters: true, verbatimModuleSyntax: true,
+};
+
+/** Compiles programs that use the copied file and the package, for each kind of module, with and without `dom`. */
+function compiling(
+  name: string,
+  tools: keyof typeof TOOLS,
+  compiler: string,
+  modules: readonly string[],
+  isStrict: boolean = true,
+): Cell {
   const libs = [['es2022'], ['es2022', 'dom', 'dom.iterable']];
+  const checks = isStrict ? CHECKS : { strict: false }; // the default from TypeScript 6 on is true
   const configs = modules.flatMap((module) => libs.map((lib) => ({
     compilerOptions: {
       module, lib, moduleResolution: module === 'preserve' ? 'bundler' : undefined, target: 'es2022', types: ['node'],
-      outDir: 'out', declaration: true, rewriteRelativeImportExtensions: true, skipLibCheck: false,
-      strict: true, allowUnreachableCode: false, allowUnusedLabels: false, erasableSyntaxOnly: true,
-      exactOptionalPropertyTypes: true, isolatedDeclarations: true, isolatedModules: true,
-      noFallthroughCasesInSwitch: true, noImplicitOverride: true, noImplicitReturns: true,
-      noPropertyAccessFromIndexSignature: true, noUncheckedIndexedAccess: true, noUncheckedSideEffectImports: true,
-      noUnusedLocals: true, noUnusedParameters: true, verbatimModuleSyntax: true,
+      outDir: 'out', declaration: true, rewriteRelativeImportExtensions: true, skipLibCheck: false, ...checks,
     },
     files: ['copied.ts', 'installed.ts'],
   })));
   const files = configs.map((config, index) => [`tsconfig.${index}.json`, JSON.stringify(config)] as const);
+  const isOk = isStrict ? 'reply.ok' : 'reply.ok === true'; // truthiness narrows only with strictNullChecks
   return {
-    name: `${name}, ${modules.join(', ')}, with and without dom`,
+    name: `${name}, ${isStrict ? 'every check' : 'not strict'}, ${modules.join(', ')}`,
     tools,
     files: {
-      'package.json': '{ "type": "module" }', 'no-any.js': NO_ANY, 'copied.ts': consuming(SOURCE),
-      'installed.ts': consuming(PACKAGE), ...Object.fromEntries(files),
+      'package.json': '{ "type": "module" }', 'no-any.js': NO_ANY, 'copied.ts': consuming(SOURCE, isOk),
+      'installed.ts': consuming(PACKAGE, isOk), ...Object.fromEntries(files),
     },
     builds: files.flatMap(([file]) => [`node ../node_modules/${compiler}/bin/tsc -p ${file}`, 'node no-any.js']),
   };
@@ -451,22 +364,24 @@ function compiling(name: string, tools: keyof typeof TOOLS, compiler: string, mo
 
 const COMPILED: Cell[] = [
   ...['5.8', '5.9', '6', '7'].map((version) => {
-    const modules = ['nodenext', version === '5.8' ? 'node18' : 'node20', 'preserve']; // node20 is from 5.9
+    const modules = ['nodenext', version === '5.8' ? 'node18' : 'node20', 'preserve']; // 5.9 introduced node20
     return compiling(`TypeScript ${version}`, 'compilers', `typescript-${version}`, modules);
   }),
-  compiling('TypeScript 7 and @types/node 24', 'compiler24', 'typescript-7', ['nodenext']),
-  compiling('TypeScript 7 and @types/node 26', 'compiler26', 'typescript-7', ['nodenext']),
+  ...['5.9', '7'].map((version) => {
+    return compiling(`TypeScript ${version}`, 'compilers', `typescript-${version}`, ['nodenext'], false);
+  }),
+  compiling('TypeScript 7, @types/node 24', 'compiler24', 'typescript-7', ['nodenext']),
+  compiling('TypeScript 7, @types/node 26', 'compiler26', 'typescript-7', ['nodenext']),
 ];
 
 const REFUSED: Cell[] = [
-  {
-    name: 'Node 18', tools: 'node', node: '18', files: PACKAGED, host: 'node host.mjs',
-    says: /^WebApiServer needs Node 20\.19 or newer.*this is v18\./,
-  },
-  ...[['20.19.0', '--experimental-permission'], ['24', '--permission']].map(([node = '', flag]): Cell => ({
+  ...[
+    ['20.19.0', '--experimental-permission', 'Access to this API has been restricted'],
+    ['24', '--permission', 'Access to this API has been restricted\\. Use --allow-worker'],
+  ].map(([node = '', flag, reason]): Cell => ({
     name: `Node ${node}, ${flag}`, tools: 'node', node, files: PACKAGED,
     host: `node ${flag} --allow-fs-read='*' host.mjs`,
-    says: /^Cannot serve at localhost:\d+: a thread needs --allow-worker: /,
+    says: new RegExp(`^Cannot serve at localhost:\\d+: ${reason}`),
   })),
   {
     name: 'Deno 2 without --allow-net', tools: 'deno', files: IMPORTED, host: 'deno run --allow-env host.ts',
@@ -477,26 +392,103 @@ const REFUSED: Cell[] = [
     files: { ...BABEL_JEST, 'host.test.ts': importing('./bare.ts') + TEST },
     builds: ['esbuild control.ts --legal-comments=none --outfile=bare.ts'],
     host: 'jest --coverage',
-    says: /^ *Cannot serve at localhost:\d+: its thread runs the source text of serve\(\), which was changed: /,
+    says: /^ *Cannot serve at localhost:\d+: its thread failed: cov_\w+ is not defined/,
   },
 ];
 
 const GROUPS: readonly [title: string, cells: readonly Cell[]][] = [
-  ['control.ts copied, not built', COPIED],
+  ['control.ts copied', COPIED],
+  ['dist/control.js copied', JAVASCRIPT],
   ['the package', INSTALLED],
   ['bundled', BUNDLED],
   ['under test', TESTED],
-  ['elsewhere in a process', PLACED],
-  ['mounted', MOUNTED],
-  ['compiled with every strict flag', COMPILED],
-  ['cannot work, and says why', REFUSED],
+  ['threads, processes and permissions', PLACED],
+  ['only compiled', COMPILED],
+  ['cannot work and says why', REFUSED],
 ];
 
-// ───── Running them ──────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const NODE = `node-${process.platform}-${process.arch}`; // the package that contains only the executable
+
+/** The npm packages of each set of tools. A set is installed once, and its cells run in subfolders. */
+const TOOLS = {
+  none: [],
+  node: ['20.19.0', '22.18.0', '22', '24', '26'].map((version) => `node-${version}@npm:${NODE}@${version}`),
+  deno: ['deno@2'],
+  bun: ['bun@1'],
+  tsx: ['tsx@4'],
+  bundlers: [
+    'esbuild@0.28', 'rollup@4', 'rollup-plugin-esbuild@6', '@rollup/plugin-terser@1', 'webpack@5', 'webpack-cli@7',
+    'ts-loader@9', 'typescript@6', 'vite@8', 'postject@1.0.0-alpha.6',
+  ],
+  babelJest: [
+    'jest@30', 'babel-jest@30', '@babel/core@7', '@babel/preset-env@7', '@babel/preset-typescript@7', 'esbuild@0.28',
+  ],
+  tsJest: ['jest@30', 'ts-jest@29', 'typescript@6'],
+  vitest: ['vitest@5', '@vitest/coverage-istanbul@5', '@vitest/coverage-v8@5'],
+  c8: ['c8@12'],
+  compilers: [
+    ...['5.8', '5.9', '6', '7'].map((version) => `typescript-${version}@npm:typescript@${version}`), '@types/node@20',
+  ],
+  compiler24: ['typescript-7@npm:typescript@7', '@types/node@24'],
+  compiler26: ['typescript-7@npm:typescript@7', '@types/node@26'],
+} as const satisfies Record<string, readonly string[]>;
+
+const MARKER = '.control-matrix'; // a file that marks the folders of earlier runs
+
+/**
+ * Creates the folder, or reuses the one of an earlier run.
+ *
+ * @throws {UsageError} If the folder contains anything else or cannot be created.
+ */
+async function openFolder(path: string): Promise<string> {
+  const folder = resolve(parseText('--in', path));
+  try {
+    await mkdir(folder, { recursive: true });
+    const entries = await readdir(folder);
+    if (entries.length === 0) await writeFile(join(folder, MARKER), '');
+    else if (!entries.includes(MARKER)) throw new Error('it is not empty and not from an earlier run');
+  } catch (error) {
+    throw new UsageError(`--in needs a folder of its own, got '${path}': ${(error as Error).message}`);
+  }
+  return folder;
+}
+
+/** Installs the package in the root folder, and the sets of tools that the jobs need in folders below it. */
+async function install(root: string, jobs: readonly Job[]): Promise<void> {
+  await mkdir(join(root, 'tmp'), { recursive: true });
+  progress('packing the package');
+  await executeOrThrow(`npm pack --silent --pack-destination '${root}'`, '.');
+  await npmInstall(root, [`./runtime-control-${VERSION}.tgz`]);
+  const needed = jobs.flatMap(({ tools, node }) => node === undefined ? [tools] : [tools, 'node' as const]);
+  for (const tools of new Set(needed)) await npmInstall(join(root, tools), TOOLS[tools]);
+}
+
+async function npmInstall(folder: string, packages: readonly string[]): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  await writeFile(join(folder, 'package.json'), '{}');
+  if (packages.length === 0) return;
+  progress(`installing ${packages.join(' ')}`);
+  const options = '--no-save --no-audit --no-fund --prefer-offline --loglevel=error';
+  await executeOrThrow(`npm install ${options} ${packages.join(' ')}`, folder);
+}
+
+/** @throws {Error} If the command fails. */
+async function executeOrThrow(command: string, folder: string): Promise<void> {
+  const { code, output } = await execute(command, folder, process.env);
+  if (code !== 0) throw new Error(failureOf(command, code, output));
+}
+
+// ───── Running the cells ─────────────────────────────────────────────────────────────────────────────────────────
+
+const TIME_LIMIT_MS = 300_000; // for each installation, build and host
+
+const interruption = new AbortController();
 
 interface Outcome {
   passes: boolean;
-  /** How it fails; or why it cannot work, as it should say. */
+  /** Why the cell fails, or the reason that the host must print. */
   reason: string;
 }
 
@@ -515,7 +507,7 @@ async function main(): Promise<number> {
   const { values, positionals: words } = parsed;
   const all = GROUPS.flatMap(([group, cells]) => cells.map((cell): Job => ({ ...cell, group })));
   const jobs = all.filter(({ group, name }) => words.every((word) => `${group}: ${name}`.includes(word)));
-  if (jobs.length === 0) throw new UsageError(`no cell has all of these in its line: ${words.join(' ')}`);
+  if (jobs.length === 0) throw new UsageError(`no cell contains all of these words: ${words.join(' ')}`);
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => interruption.abort(new Error(name)));
   const root = values.in === undefined ? await mkdtemp(join(tmpdir(), 'control-matrix-')) : await openFolder(values.in);
   try {
@@ -529,56 +521,13 @@ async function main(): Promise<number> {
   }
 }
 
-/**
- * Makes the folder, unless an earlier run has.
- *
- * @throws {UsageError} If somebody else has, or it cannot be made.
- */
-async function openFolder(path: string): Promise<string> {
-  const folder = resolve(parseText('--in', path));
-  try {
-    await mkdir(folder, { recursive: true });
-    const entries = await readdir(folder);
-    if (entries.length === 0) await writeFile(join(folder, MARK), '');
-    else if (!entries.includes(MARK)) throw new Error('it is not empty, and not from an earlier run');
-  } catch (error) {
-    throw new UsageError(`--in needs a folder of its own, got '${path}': ${(error as Error).message}`);
-  }
-  return folder;
-}
-
-/** Installs what these cells need, each set of tools in a folder of its own, and the package in the one around them. */
-async function install(root: string, jobs: readonly Job[]): Promise<void> {
-  await mkdir(join(root, 'tmp'), { recursive: true });
-  progress('packing the package');
-  await must(`npm pack --silent --pack-destination '${root}'`, '.');
-  await npmInstall(root, [`./runtime-control-${VERSION}.tgz`]);
-  const needed = jobs.flatMap(({ tools, node }) => node === undefined ? [tools] : [tools, 'node' as const]);
-  for (const tools of new Set(needed)) await npmInstall(join(root, tools), TOOLS[tools]);
-}
-
-async function npmInstall(folder: string, packages: readonly string[]): Promise<void> {
-  await mkdir(folder, { recursive: true });
-  await writeFile(join(folder, 'package.json'), '{}');
-  if (packages.length === 0) return;
-  progress(`installing ${packages.join(' ')}`);
-  const options = '--no-save --no-audit --no-fund --prefer-offline --loglevel=error';
-  await must(`npm install ${options} ${packages.join(' ')}`, folder);
-}
-
-/** @throws {Error} If the command fails. */
-async function must(command: string, folder: string): Promise<void> {
-  const { code, output } = await execute(command, folder, process.env);
-  if (code !== 0) throw new Error(failureOf(command, code, output));
-}
-
-/** As many at a time as there are cores, for each of them computes. */
+/** Runs as many cells at once as there are cores, because each of them computes. */
 async function runAll(root: string, jobs: readonly Job[]): Promise<Result[]> {
   const results: Result[] = [];
-  const left = [...jobs.entries()];
+  const queue = [...jobs.entries()];
   let done = 0;
   const work = async (): Promise<void> => {
-    for (let next = left.shift(); next !== undefined; next = left.shift()) {
+    for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
       const [index, job] = next;
       const { group, name } = job;
       results[index] = { group, name, ...await runCell(job, root, `cell-${index}`) };
@@ -604,7 +553,7 @@ async function runCell(cell: Cell, root: string, name: string): Promise<Outcome>
   const port = await freePort('localhost');
   const env = {
     ...process.env, PATH: path.join(delimiter), PORT: String(port), CI: '1', NO_COLOR: '1',
-    TMPDIR: join(root, 'tmp'), XDG_CACHE_HOME: join(root, 'tmp'), // what jest and Deno keep ends with the folder
+    TMPDIR: join(root, 'tmp'), XDG_CACHE_HOME: join(root, 'tmp'), // the caches of jest and Deno
   };
   for (const build of cell.builds ?? []) {
     const { code, output } = await execute(build, folder, env);
@@ -612,22 +561,22 @@ async function runCell(cell: Cell, root: string, name: string): Promise<Outcome>
   }
   if (cell.host === undefined) return { passes: true, reason: '' };
 
-  const givingUp = new AbortController();
-  const ended = execute(cell.host, folder, env, givingUp.signal);
+  const cancellation = new AbortController();
+  const ended = execute(cell.host, folder, env, AbortSignal.any([interruption.signal, cancellation.signal]));
   const failure = cell.says === undefined ? await control(port, ended) : '';
-  if (failure !== '') givingUp.abort();
+  if (failure !== '') cancellation.abort();
   const { code, output } = await ended;
   const said = output.split('\n').find((line) => cell.says?.test(line));
   const passes = cell.says === undefined ? failure === '' && code === 0 : said !== undefined && code === 1;
   return { passes, reason: passes ? said?.trim() ?? '' : failure + failureOf(cell.host, code, output) };
 }
 
-/** Controls a host that computes at first, and tells it to end. Returns what goes wrong. */
+/** Controls a host until it is told to shut down. Returns what went wrong, or an empty string. */
 async function control(port: number, ended: Promise<unknown>): Promise<string> {
   const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
-  const gone = new AbortController();
-  const { signal } = gone;
-  ended.catch(() => {}).then(() => gone.abort());
+  const hostEnd = new AbortController();
+  const { signal } = hostEnd;
+  ended.catch(() => {}).then(() => hostEnd.abort());
   const client = new WebApiClient('localhost', port);
   const send = async (command: ControlCommand): Promise<void> => {
     const reply = await client.request(command, signal);
@@ -638,7 +587,7 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
     await send('pause');
     await send('resume');
     const { statusName } = await client.getStatus(signal);
-    if (statusName !== 'resuming') throw new Error(`it is ${statusName} while it should compute`);
+    if (statusName !== 'resuming') throw new Error(`the status is ${statusName} during the computation`);
     await client.waitFor(ACTIVE, { signal });
     await send('pause');
     await client.waitFor(PAUSED, { signal });
@@ -647,9 +596,7 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
     await send('shutdown');
     return '';
   } catch (error) {
-    return `${signal.aborted ? 'it was not told to end' : (error as Error).message}; `;
-  } finally {
-    client.close();
+    return `${signal.aborted ? 'the host ended before its shutdown' : (error as Error).message}; `;
   }
 }
 
@@ -659,43 +606,47 @@ interface Ended {
 }
 
 /**
- * Runs a shell command to its end. Kills it, and what it has started, at the signal or if it takes too long.
+ * Runs a shell command. Kills it and its child processes if the signal is aborted or the time limit is reached.
  *
- * @throws {Error} If all is to end.
+ * @throws {Error} If the program is interrupted.
  */
-async function execute(command: string, cwd: string, env: NodeJS.ProcessEnv, signal?: AbortSignal): Promise<Ended> {
+async function execute(
+  command: string,
+  cwd: string,
+  env: NodeJS.ProcessEnv,
+  signal: AbortSignal = interruption.signal,
+): Promise<Ended> {
   interruption.signal.throwIfAborted();
   const child = spawn(command, { shell: true, cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
   const kill = (): void => {
     try {
       process.kill(-(child.pid as number), 'SIGKILL');
     } catch {
-      // It is gone already.
+      // The processes are gone.
     }
   };
-  const timer = setTimeout(kill, LIMIT_MS);
-  const signals = [interruption.signal, ...(signal === undefined ? [] : [signal])];
-  for (const one of signals) one.addEventListener('abort', kill);
+  const timer = setTimeout(kill, TIME_LIMIT_MS);
+  signal.addEventListener('abort', kill);
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => (output += text));
   }
   const [code] = await once(child, 'close');
   clearTimeout(timer);
-  for (const one of signals) one.removeEventListener('abort', kill);
+  signal.removeEventListener('abort', kill);
   interruption.signal.throwIfAborted();
   return { code, output };
 }
 
-/** In a line, with what is most likely the reason. */
+/** The failure in one line, with the most likely reason from the output. */
 function failureOf(command: string, code: number | null, output: string): string {
   const lines = output.split('\n').map((line) => line.trim()).filter((line) => line !== '');
-  const telling = /^\W*\w*Error\b|^(Cannot|While) |\bneeds\b|^npm error (?!code|errno|syscall)/;
-  const reason = lines.find((line) => telling.test(line)) ?? lines.at(-1);
-  return `${command} ends with ${code ?? 'a signal'}: ${reason ?? 'it says nothing'}`;
+  const isReason = /^\W*\w*Error\b|\berror TS\d+|^(Cannot|Expected) |^npm error (?!code|errno|syscall)/;
+  const reason = lines.find((line) => isReason.test(line)) ?? lines.at(-1) ?? 'no output';
+  return `${command} ${code === null ? 'was killed' : `ended with exit code ${code}`}: ${reason}`;
 }
 
-// ───── What they print ───────────────────────────────────────────────────────────────────────────────────────────
+// ───── Output ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function show(results: readonly Result[]): void {
   const width = Math.max(...results.map(({ name }) => name.length));
@@ -706,10 +657,10 @@ function show(results: readonly Result[]): void {
     console.log(`  ${name.padEnd(width)}  ${passes ? reason || 'works' : `FAILS: ${reason}`}`);
   }
   const passed = results.filter(({ passes }) => passes).length;
-  console.log(`\n${passed} of ${results.length} as it should be`);
+  console.log(`\n${passed} of ${results.length} cells pass`);
 }
 
-/** One line on a terminal, drawn again and again; a line each time where it is none. */
+/** Redraws one line on a terminal, and otherwise prints a line. */
 function progress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text.slice(0, process.stderr.columns - 1)}`);
   else if (text !== '') process.stderr.write(`${text}\n`);
