@@ -1,6 +1,5 @@
 // Shared by all programs: exit codes, error messages, command-line options.
 
-import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { DEFAULT_HOST, DEFAULT_PORT, VERSION, WebApiClient } from '../../control.ts';
 import type { ParseArgsConfig } from 'node:util';
@@ -108,19 +107,20 @@ export function createClient(values: Parameters<typeof parseAccess>[0], timeoutM
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', string>>, minPort: number): Access {
-  const { host, port, socket: socketPath } = values;
+  const { port, socket: socketPath } = values;
+  const host = values.host?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
   const token = process.env['CONTROL_TOKEN'] || undefined;
-  if (socketPath !== undefined && (host ?? port) !== undefined) {
+  if (socketPath !== undefined && (values.host ?? port) !== undefined) {
     throw new UsageError('--socket replaces --host and --port: give one or the other');
   }
   try {
-    new WebApiClient(undefined, undefined, { socketPath, token });
+    new WebApiClient(host, undefined, { socketPath, token });
   } catch (error) {
-    const { message } = error as Error;
-    throw new UsageError(message.replace(/^socketPath/, '--socket').replace(/^token/, 'CONTROL_TOKEN'));
+    const names: Record<string, string> = { host: '--host', socketPath: '--socket', token: 'CONTROL_TOKEN' };
+    throw new UsageError((error as Error).message.replace(/^\w+/, (name) => names[name] ?? name));
   }
   return {
-    host: host === undefined ? DEFAULT_HOST : parseHost('--host', host),
+    host,
     port: port === undefined ? DEFAULT_PORT : parseInteger('--port', port, minPort, 65535),
     socketPath,
     token,
@@ -128,17 +128,6 @@ export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', s
 }
 
 // ───── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/**
- * A host name or an IP address; an IPv6 address may be in brackets, as in a URL.
- *
- * @throws {UsageError} If it is neither.
- */
-function parseHost(option: string, text: string): string {
-  const host = text.replace(/^\[(.*)\]$/, '$1');
-  if (isIP(host) !== 0 || /^[^\s/:?#@[\]]+$/.test(host)) return host;
-  throw new UsageError(`${option} must be a host name or an IP address, got '${text}'`);
-}
 
 /** @throws {UsageError} If the text is not a decimal integer in the range. */
 export function parseInteger(option: string, text: string, min: number, max: number): number {
