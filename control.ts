@@ -1,9 +1,9 @@
-/*! control.ts 0.2.0 – MIT – remote control for long-running programs: pause, resume, save, shut down over HTTP */
+/*! control.ts 0.2.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
-// Copy this file into a program that runs for days to pause, resume, save and shut it down from outside. The HTTP
-// server runs in its own thread and shares memory with the program, so it responds within milliseconds even while the
-// program computes for minutes without yielding.
+// Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
+// outside. The HTTP server runs in its own thread and shares memory with the program, so it responds within
+// milliseconds even while the program computes for minutes without yielding.
 //
 //   import { SystemStatus, WebApiServer } from './control.ts';
 //
@@ -12,20 +12,20 @@
 //   await server.runInBackground();
 //   while (status !== SystemStatus.SHUTTING_DOWN) {
 //     if (server.hasCommands()) handle(server.receiveCommand()); // 'pause', 'resume', 'shutdown' or 'save-state'
-//     else if (status === SystemStatus.PAUSED) handle(await server.nextCommand()); // sleeps
+//     else if (status === SystemStatus.PAUSED) handle(await server.nextCommand()); // sleeps until it arrives
 //     else work();
 //   }
 //   await server.close();
 //
-// Or leave the loop, the statuses and the signals to launch({ step: work, saveState: save }).
+// Or let launch({ step: work, saveState: save }) provide the loop, the statuses and the signal handlers.
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
 //        /api/resume, /api/shutdown, /api/save-state: likewise
 //
-// The file reads in the order in which a command travels: shared memory, policy, server thread, WebApiServer (the
-// host's side), WebApiClient, and launch (a ready-made host loop). "Host" is the program that is controlled. The file
-// imports Node's built-ins only and has no side effects. It runs on Node 20.19 and newer, Deno and Bun.
+// The file reads from the bottom up: shared memory, policy, server thread, WebApiServer (the host's side), client,
+// launch (a ready-made loop), checks of arguments. "Host" is the program that is controlled. The file imports Node's
+// built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { EventEmitter, once } from 'node:events';
 import { resolve as resolvePath } from 'node:path';
@@ -35,7 +35,7 @@ import { Worker } from 'node:worker_threads';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** The version of this file, such as `'0.2.0'`. */
+/** The version of this file. */
 export const VERSION: string = '0.2.0';
 
 /** The default host of servers and clients. */
@@ -49,13 +49,13 @@ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
-const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the server appends 9
+const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 9 longer
 const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 16 }; // of the server thread
-const GRACE_MS = 1000; // for open requests when the server closes
+const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
 const WARNING = 'ControlWarning'; // the type of all warnings
-const MAX_WARNINGS = 20; // distinct ones per server
+const MAX_WARNINGS = 20; // about systemStatus()
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
@@ -74,7 +74,7 @@ export class SystemStatus {
   static readonly RESUMING: SystemStatus = new SystemStatus('resuming');
   /** About to end: `'shutting down'`. */
   static readonly SHUTTING_DOWN: SystemStatus = new SystemStatus('shutting down');
-  /** The client got no response: `'offline'`. Servers never send it. */
+  /** The client could not get the status: `'offline'`. Servers never send it. */
   static readonly OFFLINE: SystemStatus = new SystemStatus('offline');
 
   /** The lowercase name, as sent by `GET /api/status`. */
@@ -92,12 +92,12 @@ export class SystemStatus {
 }
 Object.freeze(SystemStatus);
 
-/** A command to the host. A command for the current state should be a no-op. */
+/** A command to the host. A command for the current status should be a no-op. */
 export type ControlCommand = 'pause' | 'resume' | 'shutdown' | 'save-state';
 
 // Shared memory holds indexes into these lists.
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
-const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // those of a server
+const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
@@ -107,43 +107,46 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //                          ▲                                   │
 //                          └──────────── [ status ] ◀──────────┘ systemStatus()
 //
-// Both threads see one Int32Array. Each cell has one writer (NOTIFIED has two), and the cells of the two writers lie
-// in different cache lines.
+// The two threads share one Int32Array. Each cell has one writer (NOTIFIED has two), and each writer's cells have cache
+// lines of their own.
 //
-// The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod slots.
+// The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
+// number of slots.
 //
-//           TAIL        HEAD                    HEAD        TAIL
-//    ┌────┬──▼─┬────┬────▼────┬────┐      ┌────┬──▼─┬────┬────▼────┬────┐
-//    │    │ c5 │ c6 │    │    │    │      │ c8 │    │    │    │ c6 │ c7 │
-//    └────┴────┴────┴────┴────┴────┘      └────┴────┴────┴────┴────┴────┘
+//      slot 0    1    2    3              slot 0    1    2    3
+//             TAIL        HEAD              HEAD        TAIL
+//       ┌────┬──▼─┬────┬──▼─┐             ┌────┬──▼─┬────┬──▼─┐
+//       │    │ c5 │ c6 │    │             │ c8 │    │    │ c7 │
+//       └────┴────┴────┴────┘             └────┴────┴────┴────┘
 //
-// The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only grow, and wrap around at
-// 2³². The number of slots is a power of two, so it divides 2³² and slots stay in order across the wrap-around.
+// The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
+// The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
-// The status is sampled on demand, because `GET /api/status` must report the present and only the host can call
+// The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
-// reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So a sample is never
-// older than the request it acknowledges, nor than any command before that request.
+// reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample was
+// taken after the request, and after the host could see every earlier command.
 
 const CELL = {
   // Written by the server thread:
   HEAD: 0,
   SEQUENCE: 1,
   REQUESTED: 2, // SEQUENCE of the latest sample request
-  CLOCK: 3, // in quarters of a second
-  NOTIFIED: 4, // 1 from the wake-up message until the host resets it
-  // Written by the host, 64 bytes on:
+  CLOCK: 3, // counts quarters of a second
+  NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
+  // Written by the host, from byte 64:
   TAIL: 16,
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails
   SAMPLED: 18, // CLOCK at the latest sample
   ACKNOWLEDGED: 19,
-  SLEEPERS: 20, // pending calls of nextCommand(), which each command must wake
+  SLEEPERS: 20, // how many calls of nextCommand() are asleep
+  // The slots of the queue, written by the server thread:
   RING: 32,
 } as const;
 
-// The server thread runs four functions: linkToHost(), prepareResponse(), createPolicy() and serve(). It gets them as
-// source text, not as a file: a bundle is one file, and a thread started from it would run the host a second time.
-// Hence three rules for these functions:
+// The server thread runs four functions: linkToHost(), prepareResponse(), createPolicy() and serve(). They are sent to
+// it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a second
+// time. Hence three rules for these functions:
 //
 // - They use nothing but their arguments and globals.
 // - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks. Methods of object
@@ -151,24 +154,24 @@ const CELL = {
 // - They contain no syntax that older compile targets turn into helper calls: async functions, object spread, class
 //   fields. Coverage counters would break them too, hence the `istanbul` comments.
 
-/** What the thread receives from the host. */
+/** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-type OnSample = (status: number, ageSeconds: number) => void;
+type OnStatus = (status: number, ageSeconds: number) => void;
 
-/** The thread's access to shared memory. */
+/** The server thread's access to shared memory. */
 /* istanbul ignore next @preserve */
 function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeHost: () => void) {
   const slots = memory.length - cells.RING;
-  const { waitAsync } = Atomics as unknown as { // newer (ES2024) than the `lib` of many programs
+  const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number, ms: number): { async: boolean; value: unknown };
   };
-  const sampleMs = 9; // time for the host to sample its status; timers add up to 1 ms
-  const freshMs = 1; // for this long, a sample serves further requests
+  const sampleMs = 9; // how long the host has to sample its status; timers add up to 1 ms
+  const freshMs = 1; // a sample this young serves further requests
 
-  const waiting: { onSample: OnSample; sequence: number; deadline: number }[] = [];
-  let isWatching = false; // ACKNOWLEDGED, for those who wait
-  let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two
+  const waiters: { onStatus: OnStatus; sequence: number; deadline: number }[] = [];
+  let isWatching = false; // settle() will run when ACKNOWLEDGED changes
+  let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
@@ -187,21 +190,24 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
     },
 
     /**
-     * Calls back when the status is current, or when the host has not sampled it in time. All callers share an open
-     * sample request, and do not wait for one that has timed out.
+     * Calls back once the host has sampled its status, or after 9 ms. All callers share a pending sample request. Once
+     * it has timed out, they are called back at once.
      */
-    whenSampled(onSample: OnSample): void {
+    whenSampled(onStatus: OnStatus): void {
       const now = performance.now();
-      const isOpen = !link.isSampled(now);
-      if (sequence === requested) { // no command since the latest request
-        if (isOpen ? now - requestedAt >= sampleMs : now - sampledAt < freshMs) return link.report(onSample);
+      const isSampled = link.noteSample(now);
+      const hasNewCommand = sequence !== requested; // its effect must be in the sample
+      if (!hasNewCommand) {
+        const isFresh = isSampled && now - sampledAt < freshMs;
+        const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
+        if (isFresh || hasTimedOut) return link.report(onStatus);
       }
-      if (sequence !== requested || !isOpen) link.requestSample(now);
-      waiting.push({ onSample, sequence: requested, deadline: requestedAt + sampleMs });
+      if (hasNewCommand || isSampled) link.requestSample(now);
+      waiters.push({ onStatus, sequence: requested, deadline: requestedAt + sampleMs });
       if (!isWatching) link.settle();
     },
 
-    /** Counts a quarter of a second. */
+    /** Advances CLOCK, every 250 ms. */
     tick(): void {
       Atomics.add(memory, cells.CLOCK, 1);
     },
@@ -215,41 +221,42 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
       link.notify();
     },
 
-    /** Wakes the host, unless the previous message is unread: messages must not pile up at a busy host. */
+    /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
     notify(): void {
       if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) wakeHost();
     },
 
-    /** Whether the latest request is acknowledged. A sample noticed after the deadline is not fresh: it may be old. */
-    isSampled(now: number): boolean {
+    /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
+    noteSample(now: number): boolean {
       if (((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) < 0) return false;
       if (sampledAt < requestedAt && now - requestedAt < sampleMs) sampledAt = now;
       return true;
     },
 
-    /** Reports to all whose sample is taken or whose deadline has passed, then waits for the others. */
+    /** Calls back every waiter that has a sample or has timed out, then watches for the others. */
     settle(): void {
       for (;;) {
         const acknowledged = Atomics.load(memory, cells.ACKNOWLEDGED);
         const now = performance.now();
-        link.isSampled(now);
-        let next = waiting[0];
-        while (next !== undefined && (((acknowledged - next.sequence) | 0) >= 0 || now >= next.deadline)) {
-          link.report(next.onSample);
-          waiting.shift();
-          next = waiting[0];
+        link.noteSample(now);
+        let waiter = waiters[0];
+        while (waiter !== undefined && (((acknowledged - waiter.sequence) | 0) >= 0 || now >= waiter.deadline)) {
+          link.report(waiter.onStatus);
+          waiters.shift();
+          waiter = waiters[0];
         }
         isWatching = false;
-        if (next === undefined) return;
-        const wait = waitAsync(memory, cells.ACKNOWLEDGED, acknowledged, next.deadline - now);
+        if (waiter === undefined) return;
+        const wait = waitAsync(memory, cells.ACKNOWLEDGED, acknowledged, waiter.deadline - now);
         isWatching = wait.async;
         if (isWatching) return void (wait.value as Promise<string>).then(link.settle);
       }
     },
 
-    report(onSample: OnSample): void {
+    report(onStatus: OnStatus): void {
       const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
-      onSample(Atomics.load(memory, cells.STATUS), Math.max(0, (quarters - 1) >> 2)); // without the quarter in progress
+      const ageSeconds = Math.max(0, (quarters - 1) >> 2); // rounded down: the current quarter is not over
+      onStatus(Atomics.load(memory, cells.STATUS), ageSeconds);
     },
   };
   return link;
@@ -258,15 +265,15 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
 /** A response that is ready to be sent. */
 interface PreparedResponse {
   statusCode: number;
-  headers: string[]; // names and values in turn
+  headers: string[]; // alternating names and values
   body: string;
 }
 
-/** Prepares a response with the headers common to all and some of its own. */
+/** Prepares a response with the common headers and the given ones. */
 /* istanbul ignore next @preserve */
 function prepareResponse(statusCode: number, value: object | null, ...headers: string[]): PreparedResponse {
   const body = value === null ? '' : JSON.stringify(value);
-  const content = ['Content-Type', 'application/json', 'Content-Length', String(body.length)]; // ASCII only
+  const content = ['Content-Type', 'application/json', 'Content-Length', String(body.length)]; // all bodies are ASCII
   const common = [
     'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin', 'X-Content-Type-Options', 'nosniff',
   ];
@@ -275,10 +282,10 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 
 // ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
 //
-// Any web page in a browser on this machine can send requests to this server, and the owner of the page can point a
-// domain name at 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in
-// their Host field (an IP address cannot be rebound), or by the Origin and Sec-Fetch-Site fields that browsers add.
-// Programs send neither field.
+// Any web page in a browser on this machine can send requests to this server, and the page's author can point a domain
+// name at 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host
+// field (an IP address cannot be rebound), or by the Origin and Sec-Fetch-Site fields that browsers add. Other programs
+// send neither of these two.
 
 /** The parts of a request that the policy and the router need. */
 interface RequestHead {
@@ -310,7 +317,7 @@ function createPolicy(
   unspecified.addAddress('::', 'ipv6');
 
   const policy = {
-    /** Reads rawHeaders, because node keeps only the first of duplicate Host fields. */
+    /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
     readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
       const head: RequestHead = { path: url, authority: undefined, fields: {}, hasDuplicate: false };
       for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -321,25 +328,26 @@ function createPolicy(
       }
       head.authority = head.fields['host'];
       if (url[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
-        [, head.authority = head.authority, head.path = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? [];
+        const match = /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
+        if (match !== null) [, head.authority, head.path = ''] = match;
       }
       const query = head.path.indexOf('?');
       if (query !== -1) head.path = head.path.slice(0, query);
       return head;
     },
 
-    /** Returns the response to a request that is malformed or could come from a web page, or null. */
+    /** Returns an error response if the request is malformed or could come from a web page, otherwise null. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead): PreparedResponse | null {
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
       if (authority !== undefined && !policy.isAllowedHost(authority)) return foreignHost;
       if (origin !== undefined) return allowedOrigins.includes(origin) ? null : foreignOrigin;
-      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // into the address bar
+      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       return site === undefined || isTyped ? null : webPage;
     },
 
-    /** Does not use `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names. */
+    /** Avoids `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names. */
     isAllowedHost(authority: string): boolean {
       if (socketPath !== undefined) return true; // web pages cannot reach a Unix socket
       const [, ipv6, other = ''] = /^(?:\[([^\]%]+)(?:%[^\]]*)?\]|([\w.-]+))(?::\d*)?$/.exec(authority) ?? [];
@@ -376,14 +384,14 @@ interface Failure {
 }
 
 interface Connection {
-  latest?: ServerResponse | undefined; // to the request routed last, unless it is already on its way
+  latest?: ServerResponse | undefined; // to the request routed last, until it is sent
   pending: number; // requests without a response
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after a request that was malformed, too slow or too large
   isFinished: boolean; // its last response has been sent
 }
 
-/** The HTTP server. */
+/** The HTTP server. To add a command, extend route(), COMMANDS, ControlCommand and WebApiClient. */
 /* istanbul ignore next @preserve */
 function serve(
   { statusNames, maxConnections, host, port, socketPath }: ThreadData,
@@ -397,8 +405,8 @@ function serve(
   const net = process.getBuiltinModule('node:net');
 
   const tickMs = 250;
-  const maxIdleTicks = 60; // between two requests of a connection
-  const maxPending = 128; // requests of a connection that have no response
+  const maxIdleTicks = 60; // between two requests on a connection
+  const maxPending = 128; // requests without a response, per connection
   const maxBodySize = 65_536; // bytes, although no request needs a body
 
   const ok = prepare(200, { result: 'ok' });
@@ -424,11 +432,11 @@ function serve(
   const server = {
     start(): void {
       if (socketPath !== undefined) return server.listenOnSocket(socketPath);
-      // node's listen('localhost') uses only the first address, but clients may try either.
+      // Node's listen('localhost') uses only the first address, but clients may try either.
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
-    /** Closes idle connections now, the others after their last response, and then ends the thread. */
+    /** Closes idle connections at once and the others after their last response, then ends the thread. */
     close(): void {
       isClosing = true;
       const entry = socketPath === undefined ? undefined : fs.lstatSync(socketPath, { throwIfNoEntry: false });
@@ -458,7 +466,7 @@ function serve(
       const listener = server.createListener();
       listener.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
-        if (lacksFamily && others.length + listeners.length > 0) server.listen(others, boundPort); // only IPv4 or IPv6
+        if (lacksFamily && others.length + listeners.length > 0) server.listen(others, boundPort); // no IPv4 or no IPv6
         else server.fail(error);
       });
       listener.listen(boundPort, address, () => {
@@ -471,13 +479,13 @@ function serve(
     listenOnSocket(path: string): void {
       const probe = net.connect(path, () => {
         probe.destroy();
-        server.fail({ code: 'EADDRINUSE', message: 'another server listens there' });
+        server.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
         const entry = fs.lstatSync(path, { throwIfNoEntry: false });
         if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'the file is not a socket' });
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
-        const folder = fs.mkdtempSync(`${path}.`); // mode 0700: nobody else can connect before the socket has its mode
+        const folder = fs.mkdtempSync(`${path}.`); // mode 0700 hides the socket until it has its own
         const temporary = `${folder}/s`;
         const listener = server.createListener();
         listener.on('error', server.fail);
@@ -504,16 +512,16 @@ function serve(
     createListener(): Server {
       const listener = createServer({
         maxHeaderSize: 8192, // bytes, including the request line
-        headersTimeout: 5000, // milliseconds, until the headers are complete
-        requestTimeout: 10_000, // until the body is
-        connectionsCheckingInterval: 2000, // how often these two are checked
-        keepAliveTimeout: 0, // tick() does it without a timer for each request
-        requireHostHeader: false, // createPolicy() does, with a JSON body
+        headersTimeout: 5000, // milliseconds until the headers are complete
+        requestTimeout: 10_000, // milliseconds until the request is complete
+        connectionsCheckingInterval: 2000, // how often both limits are checked
+        keepAliveTimeout: 0, // tick() closes idle connections, with one timer for all
+        requireHostHeader: false, // the policy requires it, with a JSON body
       }, server.onRequest);
-      listener.maxHeadersCount = 0; // otherwise node drops fields beyond the thousandth
+      listener.maxHeadersCount = 0; // otherwise Node drops fields beyond the thousandth
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
-      listener.on('checkExpectation', server.onRequest); // node's own 417 has no JSON body
+      listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
       listener.on('connect', (_request, socket) => server.refuse(socket as Socket, 501));
       listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
         const statusCodes: Record<string, number> = {
@@ -531,16 +539,16 @@ function serve(
     onConnection(socket: Socket): void {
       connections.set(socket, { pending: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
       socket.on('close', () => connections.delete(socket));
-      socket.on('error', () => {}); // after CONNECT, node no longer handles it
+      socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
       if (connections.size > maxConnections) socket.destroy();
     },
 
-    /** Advances the clock. Ends idle connections, and stuck ones: node does not read from clients that do not read. */
+    /** Ends idle connections. A client that does not read its responses counts as idle: Node stops reading from it. */
     tick(): void {
       link.tick();
       for (const [socket, connection] of connections) {
         connection.idleTicks += 1;
-        const isSilent = socket.bytesRead === 0; // node does not close it as idle
+        const isSilent = socket.bytesRead === 0; // Node does not count it as idle
         if (connection.idleTicks > maxIdleTicks || (isClosing && isSilent)) socket.destroy();
       }
     },
@@ -558,7 +566,7 @@ function serve(
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.refuse(request.socket, 413);
-      const isFirst = response.socket !== null; // of the pipelined requests without a response
+      const isFirst = response.socket !== null; // no earlier response is pending on this connection
       if (isFirst && size === 0) return server.route(request, response, head);
       let received = 0; // the body is ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
@@ -571,7 +579,6 @@ function serve(
       });
     },
 
-    // To add a command, add a case here, a name to COMMANDS and a method to WebApiClient.
     route(request: IncomingMessage, response: ServerResponse, head: RequestHead): void {
       const connection = connections.get(request.socket);
       if (connection === undefined || connection.isFinished) return;
@@ -579,7 +586,7 @@ function serve(
       const refusal = policy.refusal(request, head);
       if (refusal !== null) return server.send(response, refusal);
       const { origin, authorization } = head.fields;
-      if (origin !== undefined) { // an allowed one
+      if (origin !== undefined) { // an allowed origin
         response.setHeader('Access-Control-Allow-Origin', origin).setHeader('Vary', 'Origin');
         if (request.method === 'OPTIONS') return server.send(response, preflight);
       }
@@ -615,21 +622,21 @@ function serve(
       const isLast = isClosing && response === connection.latest;
       connection.isFinished ||= isLast;
       response.writeHead(statusCode, isLast ? [...headers, 'Connection', 'close'] : headers);
-      // One chunk: end(body), or end() after write() without cork(), sends two, which takes a slower system call.
+      // cork() joins headers and body in one chunk. end(body) makes two, which need a slower system call.
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
         response.write(body, 'latin1');
         response.uncork();
       }
       response.end();
-      // A reference kept until the next request would age and burden the garbage collector.
+      // A reference kept until the next request would survive into the old generation.
       if (response === connection.latest && response.socket !== null) connection.latest = undefined;
     },
 
     // ── Refusals ──
 
     /**
-     * Refuses a request that node could not parse, that did not arrive in time or that is too large, and ends the
+     * Refuses a request that Node could not parse, that did not arrive in time or that is too large, and ends the
      * connection. Earlier requests get their responses first (RFC 9112 §9.3.2).
      */
     refuse(socket: Socket, statusCode: number): void {
@@ -647,15 +654,15 @@ function serve(
     writeRefusal(socket: Socket, statusCode: number): void {
       if (!socket.writable) return;
       const reason = STATUS_CODES[statusCode];
-      const date = new Date().toUTCString(); // RFC 9110 §6.6.1; node adds it to all other responses
+      const date = new Date().toUTCString(); // RFC 9110 §6.6.1; Node adds it to all other responses
       const { headers, body } = prepare(statusCode, { error: reason }, 'Date', date, 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
     },
 
     /**
-     * Ends a connection that floods the server. Requests already read with it, maybe thousands, are still parsed and
-     * hold memory until it has closed. Other sockets are paused until then.
+     * Ends a connection with too many pending requests. Node still parses what it has already read from the connection,
+     * perhaps thousands of requests. The other sockets pause for a turn, so that this memory is freed first.
      */
     cut(socket: Socket, connection: Connection): void {
       connection.acceptsRequests = false;
@@ -673,9 +680,9 @@ function serve(
 /** Options of `WebApiServer`. */
 export interface WebApiServerOptions {
   /**
-   * Returns the status of the system. It runs on the host's thread only: when the server starts, in `hasCommands()`,
-   * when `nextCommand()` goes to sleep, and when a client requests the status. It should be fast. While it throws, or
-   * returns something other than a status of a running system, clients get a 500.
+   * Returns the status of the system. It is synchronous and should be fast. It runs on the host's thread only: when the
+   * server starts, in `hasCommands()` and `nextCommand()`, and when a client requests the status. While it throws, or
+   * returns anything but one of the five statuses that servers report, clients get a 500.
    */
   systemStatus: () => SystemStatus;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
@@ -691,7 +698,7 @@ export interface WebApiServerOptions {
   socketPath?: string | undefined;
   /**
    * Token that clients must send as `Authorization: Bearer …` (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. It
-   * travels unencrypted.
+   * is sent unencrypted.
    */
   token?: string | undefined;
   /**
@@ -699,9 +706,9 @@ export interface WebApiServerOptions {
    * all names that end in it, `'*'` for all names. IP addresses are always allowed, except 0.0.0.0/8 and `::`.
    */
   allowedHosts?: readonly string[] | undefined;
-  /** Origins whose web pages may use the API, spelled as in browsers: `'http://localhost:3000'`. Default: none. */
+  /** Origins whose web pages may use the API, as browsers send them: `'http://localhost:3000'`. Default: none. */
   allowedOrigins?: readonly string[] | undefined;
-  /** Limit of open connections, from 1 to 65536. Further connections are closed at once. Default: 64. */
+  /** Maximum number of open connections, from 1 to 65536. Further ones are closed at once. Default: 64. */
   maxConnections?: number | undefined;
 }
 
@@ -712,15 +719,15 @@ const WEB_API_OPTIONS: readonly (keyof NonNullable<LaunchConfig['webApiOptions']
 
 /** Where a server listens. */
 export interface WebApiAddress {
-  /** `localhost` for a Unix socket. */
+  /** Host name or IP address; `localhost` for a Unix socket. */
   host: string;
-  /** 0 for a Unix socket. */
+  /** The port; 0 for a Unix socket. */
   port: number;
   /** The absolute path of the Unix socket. */
   socketPath?: string | undefined;
 }
 
-/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if it is empty and the server closed. */
+/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if the server is closed as well. */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
@@ -772,11 +779,12 @@ export class WebApiServer {
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
-  #restarts = 0; // since the thread was healthy
+  #restarts = 0; // since a thread was last healthy
+  #lastFailure = ''; // that caused a restart and a warning
   #restartTimer: NodeJS.Timeout | undefined;
 
   #published = 0; // the value of STATUS
-  #seen = 0; // the SEQUENCE up to which commands are taken and sample requests acknowledged
+  #seen = 0; // SEQUENCE when the queue was last found empty
   readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
   readonly #warned: Set<string> = new Set();
 
@@ -787,13 +795,12 @@ export class WebApiServer {
   }
 
   /**
-   * Starts the server. Its thread starts at once, even if the host neither awaits the promise nor yields again; but
-   * then a failure becomes an unhandled rejection. A listening server does not keep the process alive. If its thread
-   * dies, a new one takes over, with the same address and queue, when the host's event loop next turns. A `close()`
-   * during the start resolves the promise.
+   * Starts the server. Its thread starts at once, even if the host does not yield. A server that listens does not keep
+   * the process alive. If its thread dies, a new one takes over with the same address and queue, after 0.1 to 5 s and
+   * once the host yields. `close()` during the start resolves the promise.
    *
    * @returns The address for clients, with the actual port if `port` is 0.
-   * @throws {Error} If the server was started or closed before, or cannot listen (`code` is node's: EADDRINUSE,
+   * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
    *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …). In the latter case it can be started again.
    */
   async runInBackground(): Promise<WebApiAddress> {
@@ -812,23 +819,23 @@ export class WebApiServer {
     return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
   }
 
-  /** Returns true if the queue holds commands. Never blocks, and is cheap enough for the tightest loop. */
+  /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
-    // A plain read, because Atomics.load() takes longer than all the rest. If it is stale, the next poll is not.
+    // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
       this.#publish();
       return false;
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (this.#holdsCommands()) return true; // acknowledged later, with the effect of the command
+    if (this.#holdsCommands()) return true; // acknowledged once the command has taken effect
     this.#acknowledge(sequence);
     this.#seen = sequence;
     return false;
   }
 
   /**
-   * Takes the next command from the queue. Never blocks.
+   * Takes the next command from the queue. Never waits.
    *
    * @throws {EmptyError} If the queue is empty.
    */
@@ -852,7 +859,7 @@ export class WebApiServer {
     const { signal } = options;
     for (;;) {
       signal?.throwIfAborted();
-      // The second check makes up for the plain read in the first: no wake-up may follow.
+      // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
       if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
       await this.#sleep(signal);
@@ -860,7 +867,7 @@ export class WebApiServer {
   }
 
   /**
-   * Stops the server. It accepts no more connections, responds to open requests, and cuts the remaining connections
+   * Stops the server. It accepts no more connections, responds to pending requests, and ends the remaining connections
    * after one second. Commands on the queue can still be received. Further calls are no-ops.
    *
    * @returns A promise that resolves when the port is free and the thread has ended.
@@ -899,7 +906,7 @@ export class WebApiServer {
     Atomics.notify(this.#memory, CELL.ACKNOWLEDGED);
   }
 
-  /** systemStatus() may fail a million times an hour: each message is shown once, and not without limit. */
+  /** Shows each message once, and at most MAX_WARNINGS of them: systemStatus() may fail a million times an hour. */
   #warnOnce(message: string): void {
     if (this.#warned.has(message) || this.#warned.size >= MAX_WARNINGS) return;
     this.#warned.add(message);
@@ -913,7 +920,7 @@ export class WebApiServer {
   /** Sleeps until a wake-up, unless the queue holds commands. Keeps the process alive. */
   async #sleep(signal: AbortSignal | undefined): Promise<void> {
     const keepAlive = setInterval(() => {}, 2 ** 30);
-    Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check: the thread wakes the host for later commands
+    Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
     try {
       if (!this.#holdsCommands()) await once(this.#wakeUps, 'wake-up', signal && { signal }).catch(() => {});
     } finally {
@@ -922,11 +929,11 @@ export class WebApiServer {
     }
   }
 
-  /** A command has arrived, a sample is requested, or both. */
+  /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
-    Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first: whatever comes from now on notifies again
+    Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
     this.#wakeUps.emit('wake-up');
-    setImmediate(() => this.#sampleIfRequested()); // after the sleepers, so that it shows the effect of their commands
+    setImmediate(() => this.#sampleIfRequested()); // after the sleepers have handled their commands
   }
 
   #sampleIfRequested(): void {
@@ -958,7 +965,7 @@ export class WebApiServer {
       });
       worker.on('exit', () => {
         this.#worker = null;
-        // Its last message may be lost, and it may have put in a command without advancing SEQUENCE.
+        // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#wakeUps.emit('wake-up');
@@ -967,7 +974,7 @@ export class WebApiServer {
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
         if (listeningSince !== Infinity) this.#restartLater(failure.message);
       });
-      if (this.#state === 'running') worker.unref(); // a restart; after the listeners, because they ref() the worker
+      if (this.#state === 'running') worker.unref(); // after on('message'), which refs it
     });
   }
 
@@ -980,7 +987,7 @@ export class WebApiServer {
       const link = (${linkToHost})(workerData, () => report(null));
       const server = (${serve})(workerData, report, prepare, policy, link);
       process.on('uncaughtException', server.fail);
-      parentPort.on('message', server.close); // the host sends nothing else
+      parentPort.on('message', server.close); // the only message from the host
       server.start();
     `;
     try {
@@ -989,7 +996,7 @@ export class WebApiServer {
         workerData: this.#data,
         name: 'runtime-control',
         execArgv: [], // not the host's --import and --require
-        env: {},
+        env: {}, // nor its NODE_OPTIONS
         stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
         resourceLimits: HEAP_LIMITS,
       });
@@ -1010,14 +1017,16 @@ export class WebApiServer {
     if (!isPublic) return;
     const who = `anyone who can connect${this.#data.token === undefined ? '' : ' and knows the token'}`;
     const what = `The web API at ${this.#where()} accepts connections from other machines`;
-    process.emitWarning(`${what}: ${who} controls this program`, WARNING);
+    process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
-  /** Restarts the thread after a delay, which grows until a thread is healthy. */
+  /** Restarts the thread after a delay, which grows until a thread is healthy. Warns of each new reason. */
   #restartLater(reason: string): void {
     if (this.#state !== 'running') return;
-    const warning = `The web API at ${this.#where()} stopped and will be restarted: ${reason}`;
-    if (this.#restarts === 0) this.#warnOnce(warning);
+    if (reason !== this.#lastFailure) {
+      process.emitWarning(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`, WARNING);
+    }
+    this.#lastFailure = reason;
     const delayMs = Math.min(100 * 2 ** this.#restarts, MAX_RESTART_DELAY_MS);
     this.#restarts += 1;
     const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
@@ -1040,32 +1049,20 @@ export class WebApiServer {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(grace);
     }
-    this.#wakeUps.emit('wake-up'); // for nextCommand() of a server without a thread
+    this.#wakeUps.emit('wake-up'); // for nextCommand(), if there is no thread
   }
 }
 
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The outcome of a request. */
+/** The outcome of a request. If it failed, `error` is the reason, and `answered` whether a control server responded. */
 export type WebApiReply =
-  | {
-    /** The request succeeded. */
-    readonly ok: true;
-    /** The name of the status, or the result of the command. */
-    readonly value: string;
-  }
-  | {
-    /** The request failed. */
-    readonly ok: false;
-    /** The reason, in one line. */
-    readonly error: string;
-    /** Whether a control server responded. */
-    readonly answered: boolean;
-  };
+  | { readonly ok: true; readonly value: string }
+  | { readonly ok: false; readonly error: string; readonly answered: boolean };
 
 /** Options of `WebApiClient`. */
 export interface WebApiClientOptions {
-  /** Time limit of a request, in milliseconds. Default: 5000. */
+  /** Time limit of each request, in milliseconds. Default: 5000. */
   timeout?: number | undefined;
   /** The token of the server. */
   token?: string | undefined;
@@ -1085,7 +1082,7 @@ export interface WaitOptions {
 
 /**
  * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE`, the result of a command
- * `null`, and `request()` returns the reason. Each request opens its own connection and is sent once.
+ * `null`, and `request()` returns the reason. Each request opens its own connection and is never retried.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an argument is out of range.
@@ -1096,7 +1093,7 @@ export class WebApiClient {
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
-  readonly #pending: Set<() => void> = new Set(); // how to cancel each request
+  readonly #cancels: Set<() => void> = new Set(); // one for each pending request
 
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
     checkHost('host', host);
@@ -1142,16 +1139,17 @@ export class WebApiClient {
   }
 
   /**
-   * Sends one request and returns its outcome. Never rejects.
+   * Sends one request. Resolves with its outcome, whose `value` is the name of the status or the result of the command.
+   * Never rejects.
    *
-   * @param signal Cancels the request, which then counts as not answered.
+   * @param signal Cancels the request, which then counts as failed.
    */
   async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
     const end = new AbortController();
     const cancel = (): void => end.abort(new Error('the request was cancelled'));
     const expire = (): void => end.abort(new Error(`timeout after ${this.#timeoutMs / 1000} s`));
     const timer = setTimeout(expire, this.#timeoutMs);
-    this.#pending.add(cancel);
+    this.#cancels.add(cancel);
     signal?.addEventListener('abort', cancel, { once: true });
     if (signal?.aborted === true) cancel();
     try {
@@ -1167,15 +1165,14 @@ export class WebApiClient {
       return { ok: false, error: `${this.baseUrl} does not respond: ${reason}`, answered: false };
     } finally {
       clearTimeout(timer);
-      this.#pending.delete(cancel);
+      this.#cancels.delete(cancel);
       signal?.removeEventListener('abort', cancel);
     }
   }
 
   /**
-   * Waits until the system reports the status, polling twenty times a second. A command takes effect when the host
-   * takes it from the queue, so the first status may predate a command sent just before. While the system cannot report
-   * its status (500), the wait goes on.
+   * Waits until the system reports the status, polling every 50 ms. A command takes effect when the host takes it from
+   * the queue, so the first status may predate a command sent just before. Error responses do not end the wait.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
    * @throws The signal's reason if it is aborted.
@@ -1189,10 +1186,11 @@ export class WebApiClient {
     const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
     if (onStatus !== undefined) check('onStatus', onStatus, 'function', 'a function');
-    const limit = AbortSignal.timeout(Math.ceil(timeout)); // which takes integers only
+    const limit = AbortSignal.timeout(Math.ceil(timeout)); // it takes integers only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
     const timedOut = `Timed out after ${timeout / 1000} s waiting for the status '${target}'`;
-    for (let last: SystemStatus | null = null; ;) {
+    let last: SystemStatus | null = null;
+    for (;;) {
       const current = await this.#readStatus(end);
       signal?.throwIfAborted();
       if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
@@ -1205,7 +1203,7 @@ export class WebApiClient {
 
   /** Cancels all pending requests. The client can still be used. */
   close(): void {
-    for (const cancel of this.#pending) cancel();
+    for (const cancel of this.#cancels) cancel();
   }
 
   /** Returns null if the system responds without a known status. */
@@ -1229,7 +1227,7 @@ export class WebApiClient {
     const method = endpoint === 'status' ? 'GET' : 'POST';
     const path = `/api/${endpoint}`;
     const request = http.request({ ...this.#target, agent: false, method, path, headers: this.#headers, signal });
-    request.on('error', () => {}); // reported by once(), or by the response that is cut short
+    request.on('error', () => {}); // once() reports it, or else reading the response does
     request.end();
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';
@@ -1241,7 +1239,7 @@ export class WebApiClient {
     try {
       body = Object(JSON.parse(text));
     } catch {
-      // The caller finds no fields.
+      // Not JSON: the caller finds no fields.
     }
     return { statusCode: response.statusCode, body };
   }
@@ -1255,12 +1253,12 @@ function authorityOf(host: string, port: number): string {
 //
 //             pause                        resume
 //  active ───────────▶ pausing ──▶ paused ───────────▶ resuming ──▶ active
-//  save-state from active: pausing ──▶ paused ──▶ (save) ──▶ resuming ──▶ active
+//  save-state: saves while paused; from active, it pauses before and resumes after
 //  shutdown from any status: shutting down ──▶ the end
 
 /** The system that `launch()` runs. Every method may be synchronous or return a promise. */
 export interface System {
-  /** Does one piece of the work. Called over and over while the system is active. */
+  /** Does one piece of the work. Called repeatedly while the system is active. */
   step(): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
@@ -1280,17 +1278,17 @@ export interface LaunchConfig {
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 65536. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
-  /** Further options of the server. */
+  /** Other options of the server. */
   webApiOptions?: Omit<WebApiServerOptions, 'systemStatus' | 'host' | 'port' | 'maxQueueSize'> | undefined;
 }
 
 /**
  * Runs a system until it is shut down by a command, SIGINT or SIGTERM. A second signal kills it at once. A paused
- * system uses no CPU. Steps need not await: commands, timers and signals are handled every 10 ms, or after each step
- * that takes longer.
+ * system uses no CPU. Steps may be synchronous: commands, timers and signals are handled every 10 ms, or after each
+ * step that takes longer.
  *
- * If a hook fails, `process.emitWarning()` reports it and the system goes on. If a step throws, the promise rejects
- * with the error and no state is saved.
+ * If `onPaused`, `onResumed`, `saveState` or `onShutdown` fails, `process.emitWarning()` reports it and the system goes
+ * on. If a step fails, the promise rejects with its error and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -1305,7 +1303,7 @@ class Launch {
   readonly #server: WebApiServer | null;
   readonly #end: AbortController = new AbortController();
   #status: SystemStatus = ACTIVE;
-  #turnEndsAt = 0; // when the event loop is next due
+  #turnEndsAt = 0; // when to yield to the event loop
 
   constructor(system: System, config: LaunchConfig) {
     check('system', system, 'object', 'an object');
@@ -1355,7 +1353,7 @@ class Launch {
     const end = this.#end.signal;
     while (!end.aborted) {
       if (this.#status === PAUSED) {
-        const command = await this.#server?.nextCommand({ signal: end }).catch(() => null); // at the end of the launch
+        const command = await this.#server?.nextCommand({ signal: end }).catch(() => null); // aborted
         if (command) await this.#execute(command);
       } else {
         await this.#advance();
@@ -1363,20 +1361,20 @@ class Launch {
       await this.#yield();
       while (!end.aborted && this.#server?.hasCommands()) {
         await this.#execute(this.#server.receiveCommand());
-        await this.#yield(); // commands may arrive as fast as they are executed
+        await this.#yield(); // a stream of commands must not starve the event loop
       }
     }
   }
 
-  /** Yields to the event loop if it is due. */
+  /** Yields to the event loop every 10 ms. */
   async #yield(): Promise<void> {
     if (performance.now() < this.#turnEndsAt) return;
-    await nextTurn(); // the rest of this turn, which may not check for signals
+    await nextTurn(); // the rest of this turn, which may be past the check for signals
     await nextTurn(); // a complete turn
     this.#turnEndsAt = performance.now() + TURN_MS;
   }
 
-  /** Runs steps until a command arrives, the event loop is due, or a step returns a promise, which it returns. */
+  /** Runs steps until a command arrives, it is time to yield, or a step returns a promise. Returns that promise. */
   #advance(): unknown {
     const system = this.#system;
     const server = this.#server;
@@ -1422,7 +1420,7 @@ class Launch {
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#server?.hasCommands(); // publishes it, because the hook that follows may block this thread
+    this.#server?.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
   /** Calls a hook. Returns false if it fails. */
@@ -1439,13 +1437,13 @@ class Launch {
 
 // ───── Errors and checks ─────────────────────────────────────────────────────────────────────────────────────────
 
-/** One line. Node's connection errors may have a code but no message. */
+/** Node's connection errors may have a code but no message. */
 function describeError(error: unknown): string {
-  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // in Jest not always an Error
+  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // in Jest, from another realm
   return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
 }
 
-/** Throws a TypeError if the type is wrong, a RangeError if only the value is. */
+/** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
 function check(name: string, value: unknown, type: string, form: string, isValid: boolean = true): void {
   const isType = typeof value === type && value !== null;
   if (isType && isValid) return;
