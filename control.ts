@@ -436,7 +436,7 @@ function serve(
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
-    /** Closes idle connections at once and the others after their last response, then ends the thread. */
+    /** Ends the thread once all connections have ended: idle ones at once, the others after their last response. */
     close(): void {
       isClosing = true;
       const entry = socketPath === undefined ? undefined : fs.lstatSync(socketPath, { throwIfNoEntry: false });
@@ -448,7 +448,6 @@ function serve(
           open -= 1;
           if (open === 0) process.exit();
         });
-        listener.closeIdleConnections();
       }
     },
 
