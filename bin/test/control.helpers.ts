@@ -272,9 +272,10 @@ export function spawnHost(t: TestContext, args: readonly string[]): Host {
       return values;
     },
     async checkEnd(...said) {
-      assert.deepEqual(await host.hearAll(), said);
+      const heard = await host.hearAll();
       const { code, stderr } = await ended;
-      assert.deepEqual({ code, signal: child.signalCode, stderr }, { code: 0, signal: null, stderr: '' });
+      const end = { heard, code, signal: child.signalCode, stderr };
+      assert.deepEqual(end, { heard: said, code: 0, signal: null, stderr: '' });
     },
   };
   return host;
