@@ -385,7 +385,7 @@ describe('allowedOrigins', LIMIT, () => {
 
 describe('allowedHosts', LIMIT, () => {
   it('adds names, domains or every name; the list is copied', async (t) => {
-    const allowedHosts = ['box.lan', '.example.org'];
+    const allowedHosts = ['Box.LAN', '.example.org'];
     const starting = start(t, { allowedHosts });
     allowedHosts[0] = 'evil.example';
     const { port } = await starting;
