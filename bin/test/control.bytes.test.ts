@@ -4,13 +4,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import {
   CHUNKED, COMMANDS, GET, HOST, LIMIT, PAGE, POST, UPGRADE, exchange, head, open, outcomeOf, parseResponses,
-  randomNumbers, takeAll, withBody,
+  randomNumbers, startImpostor, takeAll, withBody,
 } from './control.helpers.ts';
 import { startServer as start } from './helpers.ts';
-import { SystemStatus } from '../../control.ts';
+import { SystemStatus, WebApiClient } from '../../control.ts';
 import type { ControlCommand } from '../../control.ts';
+
+const { ACTIVE, OFFLINE } = SystemStatus;
 
 /**
  * What is sent, one character per byte; the outcome of each response; and the commands that are queued then, by default
@@ -260,7 +263,7 @@ describe('5,000 damaged requests', LIMIT, () => {
       }
       taken.push(...takeAll(server));
     });
-    assert.equal(await client.getStatus(), SystemStatus.ACTIVE);
+    assert.equal(await client.getStatus(), ACTIVE);
     taken.push(...takeAll(server));
     assert.deepEqual(taken.sort(), accepted.sort(), `seeds from ${FIRST_SEED}`);
     for (const outcome of ['ok', 'active', '200', '400', '404', NO_HOST, NO_ORIGIN]) {
@@ -315,6 +318,66 @@ describe('5,000 damaged requests', LIMIT, () => {
     }
     return bytes;
   }
+});
+
+describe('WebApiClient and a foreign server', { ...LIMIT, concurrency: 9 }, () => {
+  const json = (body: string, statusLine = '200 OK'): string => {
+    return `HTTP/1.1 ${statusLine}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  };
+  const FOREIGN: [name: string, response: string][] = [
+    ['sends garbage', '\x00\x01garbage\r\n\r\n'],
+    ['stops in the head', 'HTTP/1.1 200 OK\r\nContent-'],
+    ['stops in the body', 'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"status":"active"'],
+    ['sends a malformed chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'],
+    ['sends 10 MB', json(`{"status":"active","result":"ok","x":"${'x'.repeat(10 << 20)}"}`)],
+    ['sends 102 without end', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(100)],
+    ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello'],
+    ['redirects', 'HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/api/status\r\nContent-Length: 0\r\n\r\n'],
+    ['redirects in JSON', json('{"status":"active","result":"ok"}', '307 Temporary Redirect')],
+    ['has no content', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['sends a page', json('<!doctype html>')],
+    ['sends a page with 404', json('<!doctype html>', '404 Not Found')],
+    ['sends null', json('null')],
+    ['sends a string', json('"active"')],
+    ['sends another field', json('{"state":"active"}')],
+    ['sends no strings', json('{"status":{"x":1},"result":["ok"],"error":5}')],
+    ['sends 200 with an error', json('{"error":"no"}')],
+    ['sends 500 with an error that is no string', json('{"error":{"x":1}}', '500 Internal Server Error')],
+  ];
+  for (const [name, response] of FOREIGN) {
+    it(`takes a foreign server for OFFLINE that ${name}`, async (t) => {
+      const { port } = await startImpostor(t, (socket) => socket.write(response));
+      const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
+      const calls = [client.getStatus(), client.pause(), client.request('status')] as const;
+      const [status, result, reply] = await Promise.all(calls);
+      assert.deepEqual([status, result], [OFFLINE, null]);
+      assert.ok(!reply.ok && !reply.answered && reply.error.startsWith(`http://127.0.0.1:${port} `), inspect(reply));
+    });
+  }
+
+  it('takes an unknown status name for OFFLINE', async (t) => {
+    for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
+      const { port } = await startImpostor(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
+      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
+    }
+  });
+
+  it('reads every form of a good response', async (t) => {
+    const body = '{"status":"active","more":[1]}';
+    for (const form of [
+      json(body, '200 '),
+      json('\n {"status" : "\\u0061ctive"}\n'),
+      `HTTP/1.1 103 Early Hints\r\n\r\n${json(body)}`,
+      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1d\r\n${body.slice(1)}\r\n0\r\n\r\n`,
+      `HTTP/1.0 200 OK\r\n\r\n${body}`,
+    ]) {
+      const { port } = await startImpostor(t, (socket) => {
+        socket.write(form);
+        if (form.includes('HTTP/1.0')) socket.end();
+      });
+      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), ACTIVE, form);
+    }
+  });
 });
 
 /** The outcomes of all responses, or what is wrong with the form of one. */

@@ -220,6 +220,21 @@ describe('The file of a Unix socket', SUITE, () => {
   });
 });
 
+describe('WebApiClient on a Unix socket', SUITE, () => {
+  it('reports a socket without a server as OFFLINE', async (t) => {
+    const folder = makeFolder(t);
+    writeFileSync(join(folder, 'file'), '');
+    for (const name of ['nothing', 'file', '.']) {
+      const socketPath = join(folder, name);
+      const client = new WebApiClient(undefined, undefined, { socketPath });
+      assert.equal(await client.getStatus(), OFFLINE);
+      assert.equal(await client.pause(), null);
+      const reply = await client.request('status');
+      assert.ok(!reply.ok && !reply.answered && reply.error.startsWith(`unix:${socketPath} does not respond: `));
+    }
+  });
+});
+
 describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
   it('does not take the path back after a restart if another server has it by now', async (t) => {
     collectWarnings(t);
