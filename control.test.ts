@@ -158,8 +158,13 @@ describe('GET /api/status', LIMIT, () => {
       assert.ok(warnings.at(-1)?.includes(inspect(value)), warnings.at(-1));
     }
     assert.equal(warnings.length, values.length);
-    value = Promise.reject(new Error('it must not end the process'));
-    server.hasCommands();
+  });
+
+  it('responds 500 while systemStatus returns promises that reject', async (t) => {
+    collectWarnings(t);
+    const systemStatus = (): unknown => Promise.reject(new Error('this must not end the process'));
+    const { port } = await start(t, { systemStatus: systemStatus as () => SystemStatus });
+    assert.equal((await send(port, GET)).statusCode, 500);
   });
 
   it('limits the number of warnings', async (t) => {
@@ -718,29 +723,27 @@ describe('hasCommands() and receiveCommand()', { ...LIMIT, concurrency: 2 }, () 
 
   it("in README's loop keep a shutdown that a resume follows in the same turn", UNIX_ONLY, async (t) => {
     const socketPath = makeSocketPath(t);
-    const blocks = [...readFileSync('README.md', 'utf8').matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code);
-    const loop = blocks.find((code) => code?.includes('server.hasCommands()')) ?? '';
+    const blocks = [...readFileSync('README.md', 'utf8').matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
+    const loop = blocks.find((code) => /hasCommands[^]*SHUTTING_DOWN|SHUTTING_DOWN[^]*hasCommands/.test(code)) ?? '';
     const options = '{ systemStatus: () => status }';
     assert.ok(loop.includes(options) && loop.includes("'./control.ts'"), loop);
     const contents = `
       import { readSync, writeSync } from 'node:fs';
       ${loop.replace(options, `{ systemStatus: () => status, socketPath: ${JSON.stringify(socketPath)} }`)}
-      say('end');
       function say(value: string) { writeSync(1, JSON.stringify(value) + '\\n'); }
-      function work() { say('work'); readSync(0, Buffer.alloc(1)); }
-      function obey(command: string) {
-        say(command);
-        const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
-        status = { pause: PAUSED, resume: ACTIVE, shutdown: SHUTTING_DOWN }[command] ?? status;
+      function step() {
+        say('step');
+        if (readSync(0, Buffer.alloc(1)) === 0) process.exit(1);
       }
+      function save() { say('save'); }
     `;
     const outfile = join(makeFolder(t), 'host.mjs');
     await build({ ...BUNDLE, stdin: { contents, loader: 'ts', resolveDir: PROJECT }, outfile });
     const host = spawnHost(t, [outfile]);
-    assert.equal(await host.hear(), 'work');
+    assert.equal(await host.hear(), 'step');
     assert.deepEqual(await postAll(socketPath, ['shutdown', 'resume']), [200, 200]);
-    host.process.stdin?.write('.');
-    assert.deepEqual(await within(5000, host.hearAll()), ['shutdown', 'end']);
+    host.process.stdin?.end('.');
+    await host.checkEnd('save');
   });
 });
 
@@ -1111,6 +1114,18 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     const aborted = await new WebApiClient('127.0.0.1', port).request('pause', controller.signal);
     assert.ok(!aborted.ok && !aborted.answered);
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
+  });
+
+  it('cancels pending requests on close(), and can still be used', async (t) => {
+    const { port } = await startImpostor(t, (socket) => {
+      if (pending.length > 1) return void socket.end('HTTP/1.1 200 OK\r\n\r\n{"result":"ok"}');
+      client.close();
+    });
+    const client = new WebApiClient('127.0.0.1', port);
+    const pending = [client.pause()];
+    assert.equal(await pending[0], null);
+    pending.push(client.pause());
+    assert.equal(await pending[1], 'ok');
   });
 
   it('sends each request once, on a connection of its own, with its token and without a body', async (t) => {
