@@ -208,7 +208,7 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
     '--socket replaces --host and --port: give one or the other'],
   ['--socket and --port', ['--port', '80', '--socket', NOWHERE], '',
     '--socket replaces --host and --port: give one or the other'],
-  ['no path', ['--socket'], '', '--socket needs a value; --help lists the options'],
+  ['no path', ['--socket'], '', '--socket requires a value; see --help'],
   ['an empty path', ['--socket='], '', "--socket must be a non-empty string, got ''"],
   ['a long path', ['--socket', LONG_PATH], '',
     `--socket must be at most 94 bytes long, without NUL, got '${LONG_PATH}'`],
