@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import {
   CHUNKED, GET, HOST, LIMIT, MORTAL, POST, closing, head, open, outcomeOf, readToEnd, runHost, send, within,
 } from './control.helpers.ts';
+import { clientAt, lacksSockets } from './helpers.ts';
 import type { Host } from './control.helpers.ts';
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -98,6 +99,24 @@ describe('A server under attack', { ...LIMIT, concurrency: true }, () => {
     await openSoon(t, port);
     assert.equal(outcomeOf(await send(port, GET)), 'active');
     await checkHost(host, before);
+  });
+});
+
+describe('A flood of commands', { ...LIMIT, skip: lacksSockets() }, () => {
+  it('does not hide a signal from launch()', async (t) => {
+    const host = runHost(t, `
+      const onListening = ({ port }) => say(port);
+      await launch({ step() {}, saveState: () => block(20), onListening }, { webApiAddress: ['127.0.0.1', 0] });
+    `);
+    const port = await host.hear<number>();
+    const flood = [1, 2, 3].map(async () => {
+      const client = clientAt(t, { host: '127.0.0.1', port });
+      while (host.process.exitCode === null && host.process.signalCode === null) await client.saveState();
+    });
+    await sleep(200);
+    host.process.kill('SIGTERM');
+    await host.checkEnd();
+    await Promise.all(flood);
   });
 });
 

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
-  chownSync, linkSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync,
-  writeFileSync,
+  chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync,
+  symlinkSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname, join, relative } from 'node:path';
@@ -14,8 +14,8 @@ import { inspect } from 'node:util';
 import {
   LIMIT, POST, collectWarnings, collectWorkers, outcomeOf, runHost, send, startImpostor, takeAll,
 } from './control.helpers.ts';
-import { lacksSockets, makeFolder, makeSocketPath, startServer as start, until } from './helpers.ts';
-import { SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
+import { lacksSockets, launchSystem, makeFolder, makeSocketPath, startServer as start, until } from './helpers.ts';
+import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -249,6 +249,38 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
     await server.close();
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
+  });
+});
+
+describe('socketPath', SUITE, () => {
+  it('is absolute from the start: the program may change its directory', async (t) => {
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      process.chdir(${JSON.stringify(folder)});
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: 'control.sock' });
+      const client = new WebApiClient(undefined, undefined, { socketPath: './x/../control.sock' });
+      process.chdir('/');
+      say((await server.runInBackground()).socketPath.endsWith('/control.sock'));
+      say(await client.pause());
+      await server.close();
+    `);
+    await host.checkEnd(true, 'ok');
+    assert.deepEqual(readdirSync(folder), []);
+    const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
+    assert.equal(baseUrl, `unix:${folder}/a`);
+  });
+
+  it('makes launch() serve on a Unix socket, or reject if another server has it', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { address, client, finished } = await launchSystem(t, {}, {
+      webApiAddress: undefined, webApiOptions: { socketPath },
+    });
+    assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
+    const step = (): void => assert.fail('a step ran');
+    await assert.rejects(launch({ step }, { webApiOptions: { socketPath } }), { code: 'EADDRINUSE' });
+    assert.equal(await client.shutdown(), 'ok');
+    await finished;
+    assert.equal(existsSync(socketPath), false);
   });
 });
 
