@@ -97,7 +97,7 @@ describe('GET /api/status', LIMIT, () => {
     }
   });
 
-  it('reports what came of a command that the same client has posted before', async (t) => {
+  it('shows the effect of a command that the same client has sent before', async (t) => {
     let status = ACTIVE;
     const { server, client, port } = await start(t, { systemStatus: () => status });
     const runHostLoop = async (): Promise<void> => {
@@ -176,16 +176,16 @@ for (const command of COMMANDS) {
 
 describe('The web API', { ...LIMIT, concurrency: 4 }, () => {
   const ACCEPTED: [name: string, request: string, outcomes?: string[]][] = [
-    ['a query string, which means nothing', head(`${POST}?x=/api/resume`, HOST)],
+    ['a query string, which is ignored', head(`${POST}?x=/api/resume`, HOST)],
     ['an absolute-form target', head('POST http://localhost:1/api/pause?x', 'Host: evil.example')],
     ['HTTP/1.0 without Host', head(`${POST} HTTP/1.0`)],
-    ['a body, which means nothing', withBody(POST, HOST)],
+    ['a body, which is ignored', withBody(POST, HOST)],
     ['a body in chunks', `${head(POST, HOST, CHUNKED)}2\r\n{}\r\n0\r\n\r\n`],
     ['a body of 65,536 bytes', head(POST, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536)],
     ['a Host in capitals, with a port', head(POST, 'Host: LOCALHOST:1')],
     ['an IP address as Host', head(POST, 'Host: 192.168.1.7')],
     ['an IPv6 address as Host', head(POST, 'Host: [::1]:8391')],
-    ['a status address that a user has typed', head(GET, HOST, 'Sec-Fetch-Site: none'), ['active']],
+    ['an address that a user has typed into a browser', head(GET, HOST, 'Sec-Fetch-Site: none'), ['active']],
     ['header fields that may be repeated', head(POST, HOST, 'Cookie: a', 'Cookie: b')],
     ['an Upgrade to HTTP/2, which is ignored', head(POST, HOST, ...UPGRADE)],
     ['an Upgrade with a body', withBody(POST, HOST, ...UPGRADE)],
@@ -239,9 +239,9 @@ describe('The web API', { ...LIMIT, concurrency: 4 }, () => {
     [413, null, 'a Content-Length above 65,536', head(POST, HOST, 'Content-Length: 65537')],
     [413, null, 'chunks of more than 65,536 bytes', `${head(POST, HOST, CHUNKED)}10001\r\n${'x'.repeat(65_537)}\r\n`],
     [431, null, 'a head of more than 8 KiB', head(POST, HOST, `X: ${'x'.repeat(8192)}`)],
-    [500, 'Internal server error', 'a status that is unknown', head(GET, HOST), { systemStatus: () => OFFLINE }],
+    [500, 'Internal server error', 'a request for an unknown status', head(GET, HOST), { systemStatus: () => OFFLINE }],
     [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
-    [503, QUEUE_FULL, 'a command more than the queue holds', head(POST, HOST).repeat(2), { maxQueueSize: 1 }],
+    [503, QUEUE_FULL, 'one command more than the queue holds', head(POST, HOST).repeat(2), { maxQueueSize: 1 }],
   ];
   for (const [expectedCode, expectedError, name, request, options] of REFUSED) {
     it(`responds ${expectedCode} to ${name}, and queues nothing`, async (t) => {
@@ -670,7 +670,7 @@ describe('systemStatus()', LIMIT, () => {
 
 describe('hasCommands() and receiveCommand()', { ...LIMIT, concurrency: 2 }, () => {
   for (const maxQueueSize of [1, 2, 3, 16, 100]) {
-    it(`queue exactly ${maxQueueSize} commands, in order`, async (t) => {
+    it(`hold exactly maxQueueSize commands, in order: ${maxQueueSize}`, async (t) => {
       const { server, port } = await start(t, { maxQueueSize });
       const random = randomNumbers(maxQueueSize);
       for (let round = 0; round < 4; round += 1) { // the ring wraps around
@@ -938,7 +938,7 @@ describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
     await host.checkEnd(...posted, 'shutdown', 'closed');
   });
 
-  it('reports what came of a command that the same client has posted before', async (t) => {
+  it('shows the effect of a command that the same client has sent before', async (t) => {
     const port = await freePort();
     runHost(t, OBEDIENT, port);
     await checkFreshness(new WebApiClient('127.0.0.1', port));
@@ -1174,7 +1174,7 @@ describe('waitFor()', { ...LIMIT, concurrency: 2 }, () => {
     const silent = new WebApiClient('127.0.0.1', port, { timeout: 50_000 });
     await assert.rejects(silent.waitFor(PAUSED, { signal: controller.signal }), reason);
     assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
-    const onStatus = (): void => assert.fail('it asked');
+    const onStatus = (): void => assert.fail('a request was sent');
     await assert.rejects(client.waitFor(ACTIVE, { signal: AbortSignal.abort(reason), onStatus }), reason);
     await assert.rejects(client.waitFor(PAUSED, { onStatus: () => assert.fail(reason) }), reason);
   });

@@ -320,7 +320,7 @@ describe('5,000 damaged requests', LIMIT, () => {
   }
 });
 
-describe('WebApiClient and a foreign server', { ...LIMIT, concurrency: 9 }, () => {
+describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () => {
   const json = (body: string, statusLine = '200 OK'): string => {
     return `HTTP/1.1 ${statusLine}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
   };
@@ -345,7 +345,7 @@ describe('WebApiClient and a foreign server', { ...LIMIT, concurrency: 9 }, () =
     ['sends 500 with an error that is no string', json('{"error":{"x":1}}', '500 Internal Server Error')],
   ];
   for (const [name, response] of FOREIGN) {
-    it(`takes a foreign server for OFFLINE that ${name}`, async (t) => {
+    it(`is reported as OFFLINE if it ${name}`, async (t) => {
       const { port } = await startImpostor(t, (socket) => socket.write(response));
       const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
       const calls = [client.getStatus(), client.pause(), client.request('status')] as const;
@@ -355,14 +355,14 @@ describe('WebApiClient and a foreign server', { ...LIMIT, concurrency: 9 }, () =
     });
   }
 
-  it('takes an unknown status name for OFFLINE', async (t) => {
+  it('is reported as OFFLINE if its status is unknown', async (t) => {
     for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
       const { port } = await startImpostor(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
       assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
     }
   });
 
-  it('reads every form of a good response', async (t) => {
+  it('may send a good response in any form', async (t) => {
     const body = '{"status":"active","more":[1]}';
     for (const form of [
       json(body, '200 '),
