@@ -18,7 +18,7 @@ const SLOW: [name: string, fromMs: number, toMs: number, code: number | null, at
   ['a head, byte by byte', 4500, 10_000, 408, (socket) => drip(socket, `${GET} HTTP/1.1\r\n${HOST}\r\nX-Slow: `)],
   ['a body, byte by byte', 9500, 16_000, 408, (socket) => drip(socket, head(POST, HOST, 'Content-Length: 1000'))],
   ['a body without end', 0, 3000, 413, (socket) => {
-    drip(socket, head(POST, HOST, CHUNKED), `2000\r\n${'x'.repeat(0x2000)}\r\n`, 5);
+    drip(socket, head(POST, HOST, CHUNKED), `2000\r\n${'x'.repeat(0x2000)}\r\n`, 50);
   }],
   ['an idle connection', 14_000, 20_000, 200, (socket) => socket.write(head(GET, HOST))],
   ['the end of a silent connection', 0, 3000, null, (socket) => socket.end()],
@@ -66,7 +66,8 @@ describe('A server under attack', { ...LIMIT, concurrency: true }, () => {
         assert.ok(text !== undefined, `${name}: still connected after ${toMs} ms`);
         assert.ok(tookMs >= fromMs, `${name}: disconnected after ${tookMs} ms`);
         const codes = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, digits]) => Number(digits));
-        assert.deepEqual(codes, code === null ? [] : [code], name);
+        const isReset = code === 413 && codes.length === 0; // while it wrote, before it has read the response
+        assert.deepEqual(codes, code === null || isReset ? [] : [code], name);
       });
       await Promise.all([...attacks, checkDeafClient(t, port)]);
     });
