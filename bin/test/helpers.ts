@@ -1,4 +1,4 @@
-// What the tests of the programs share.
+// Shared by all tests: processes, servers and systems to control, files, waits.
 
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
-import type { System, WebApiServerOptions } from '../../control.ts';
+import type { LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -19,20 +19,20 @@ export interface Ended {
   stderr: string;
 }
 
-/** A program under way. */
+/** A running program. */
 export interface Running {
   child: ChildProcess;
-  /** All that it has written so far, to stdout and stderr. */
+  /** Everything written to stdout and stderr so far. */
   output(): string;
-  /** Resolves when its output matches, or throws if it has not after ten seconds. */
+  /** Resolves when the output matches; rejects after ten seconds. */
   shows(pattern: RegExp): Promise<void>;
   ended: Promise<Ended>;
 }
 
-/** What the environment of whoever runs the tests must not change. */
+/** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = { NO_COLOR: '1', TERM: 'xterm', CONTROL_TOKEN: undefined, NODE_DEBUG: undefined };
 
-/** Starts a command; it is killed at the end of the test if it still runs then. */
+/** Starts a command, and kills it at the end of the test if it still runs. */
 export function start(t: TestContext, command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
   const child = spawn(command, args, { stdio: 'pipe', env: { ...process.env, ...ENVIRONMENT, ...env } });
   t.after(() => child.kill('SIGKILL'));
@@ -40,7 +40,7 @@ export function start(t: TestContext, command: string, args: readonly string[], 
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  child.stdin.on('error', () => {}); // a program that ends before it has read all
+  child.stdin.on('error', () => {}); // the program may end before it has read everything
   const ended = new Promise<Ended>((resolve, reject) => {
     child.on('error', reject);
     child.on('close', (code) => resolve({ code, stdout, stderr }));
@@ -62,7 +62,7 @@ export function startProgram(
   return start(t, process.execPath, [`dist/bin/${name}.js`, ...args], env);
 }
 
-/** Runs one of the built programs to its end. */
+/** Runs one of the built programs until it ends. */
 export function runProgram(
   t: TestContext,
   name: string,
@@ -75,38 +75,78 @@ export function runProgram(
   return ended;
 }
 
-/** Launches a system with a web API on a free port; it is shut down at the end of the test. Returns the port. */
+/** Launches a system on a free port, and shuts it down at the end of the test. Returns the port. */
 export async function startSystem(t: TestContext, hooks: Partial<System> = {}): Promise<number> {
-  let port = 0;
-  let done: Promise<void> = Promise.resolve();
-  await new Promise<void>((resolve, reject) => {
-    const onListening: System['onListening'] = (address) => {
-      port = address.port;
-      resolve();
-    };
-    done = launch({ step: () => sleep(1), ...hooks, onListening }, { webApiAddress: ['localhost', 0] });
-    done.catch(reject);
-  });
-  t.after(async () => {
-    const client = new WebApiClient('localhost', port);
-    await client.shutdown();
-    await done;
-    client.close();
-  });
-  return port;
+  return (await launchSystem(t, hooks, { webApiAddress: ['localhost', 0] })).address.port;
 }
 
-/** Starts a web API on a free port whose host is the test itself; it is closed at the end of the test. */
+export interface LaunchedSystem {
+  address: WebApiAddress;
+  client: WebApiClient;
+  /** What `launch()` returned. */
+  finished: Promise<void>;
+}
+
+/** Launches a system on a free port unless told otherwise, and shuts it down at the end of the test. */
+export async function launchSystem(
+  t: TestContext,
+  hooks: Partial<System> = {},
+  config: LaunchConfig = {},
+): Promise<LaunchedSystem> {
+  let finished: Promise<void> = Promise.resolve();
+  const address = await new Promise<WebApiAddress>((resolve, reject) => {
+    const onListening: System['onListening'] = (address) => {
+      resolve(address);
+      return hooks.onListening?.(address);
+    };
+    const system = { step: () => sleep(1), ...hooks, onListening };
+    finished = launch(system, { webApiAddress: ['127.0.0.1', 0], ...config });
+    finished.catch(reject);
+  });
+  const client = clientAt(t, address, config.webApiOptions?.token);
+  t.after(async () => {
+    await client.shutdown();
+    await finished.catch(() => {});
+  });
+  return { address, client, finished };
+}
+
+/** Where raw requests go: a port of 127.0.0.1, or the path of a Unix socket. */
+export type Where = number | string;
+
+export interface StartedServer {
+  server: WebApiServer;
+  address: WebApiAddress;
+  port: number;
+  where: Where;
+  client: WebApiClient;
+}
+
+/** Starts a server on a free port of localhost unless told otherwise; the host is the test. Closes it afterwards. */
 export async function startServer(
   t: TestContext,
   options: Partial<WebApiServerOptions> = {},
-): Promise<{ port: number; server: WebApiServer }> {
-  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, ...options });
+): Promise<StartedServer> {
+  const place = options.socketPath === undefined ? { port: 0 } : {};
+  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, ...place, ...options });
   t.after(() => server.close());
-  return { server, port: (await server.runInBackground()).port };
+  const address = await server.runInBackground();
+  const { port, socketPath } = address;
+  const client = clientAt(t, { ...address, host: '127.0.0.1' }, options.token); // no name to look up
+  return { server, address, port, where: socketPath ?? port, client };
 }
 
-/** A port where nothing listens, for a server that starts later. */
+/** A client that is closed at the end of the test. */
+export function clientAt(t: TestContext, address: WebApiAddress, token?: string): WebApiClient {
+  const { host, port, socketPath } = address;
+  const client = socketPath === undefined
+    ? new WebApiClient(host, port, { token })
+    : new WebApiClient(undefined, undefined, { token, socketPath });
+  t.after(() => client.close());
+  return client;
+}
+
+/** A port on which nothing listens, for a server that starts later. */
 export async function freePort(host: string = '127.0.0.1'): Promise<number> {
   const server = createServer().listen(0, host);
   await once(server, 'listening');
@@ -128,7 +168,7 @@ export function makeSocketPath(t: TestContext): string {
   return join(makeFolder(t), 'control.sock');
 }
 
-/** A FIFO, open for writing whether somebody reads it or not. */
+/** A FIFO, open for writing even while nobody reads it. */
 export function makePipe(t: TestContext): { path: string; file: number } {
   const path = join(makeFolder(t), 'pipe');
   execFileSync('mkfifo', [path]);
@@ -137,10 +177,10 @@ export function makePipe(t: TestContext): { path: string; file: number } {
   return { path, file };
 }
 
-/** Resolves when it is true, or throws if it is not after ten seconds. */
+/** Polls until the condition is true; rejects after ten seconds. */
 export async function until(
   isTrue: () => boolean | Promise<boolean>,
-  what: () => string = () => `not in time: ${isTrue}`,
+  what: () => string = () => `timed out waiting for: ${isTrue}`,
 ): Promise<void> {
   const limit = performance.now() + 10_000;
   while (!(await isTrue())) {
@@ -149,48 +189,48 @@ export async function until(
   }
 }
 
-/** Why tests with Unix sockets are skipped; false if there are such sockets. */
+/** Why tests with Unix sockets are skipped; false if the platform has them. */
 export function lacksSockets(): string | false {
   return process.platform === 'win32' && 'Windows has no sockets in its file system';
 }
 
-/** A token, and what the server says to those who lack it. */
+/** A token, and the error of a request without it. */
 export const TOKEN = 'a-token-for-tests-only';
-export const NO_TOKEN = 'Missing or wrong token: see the option token, or CONTROL_TOKEN for the programs';
+export const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
 
-const NOWHERE = '/nowhere/control.sock'; // where no program that takes it can do any harm
+const NOWHERE = '/nowhere/control.sock'; // where no program can do harm
 const LONG_PATH = `/${'x'.repeat(94)}`;
 const TOKEN_FORM = 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got';
 
-/** What every program refuses in the same words; no message holds the token. */
+/** What every program refuses with the same message; no message contains the token. */
 export const WRONG_ACCESS: readonly [what: string, args: string[], token: string, line: string][] = [
   ['--socket and --host', ['--socket', NOWHERE, '--host', 'localhost'], '',
-    '--socket stands in place of --host and --port: give it, or them'],
+    '--socket replaces --host and --port: give one or the other'],
   ['--socket and --port', ['--port', '80', '--socket', NOWHERE], '',
-    '--socket stands in place of --host and --port: give it, or them'],
-  ['no path', ['--socket'], '', '--socket needs a value; --help lists the options'],
+    '--socket replaces --host and --port: give one or the other'],
+  ['no path', ['--socket'], '', '--socket requires a value; see --help'],
   ['an empty path', ['--socket='], '', "--socket must be a non-empty string, got ''"],
   ['a long path', ['--socket', LONG_PATH], '',
     `--socket must be at most 94 bytes long, without NUL, got '${LONG_PATH}'`],
   ['a short token', ['--socket', NOWHERE], 'secret', `${TOKEN_FORM} 6`],
   ['a long token', ['--socket', NOWHERE], 'secret'.padEnd(1025, '.'), `${TOKEN_FORM} 1025`],
   ['a token with spaces', ['--socket', NOWHERE], 'secret in three words', `${TOKEN_FORM} other characters`],
-  ['a token with a newline', ['--socket', NOWHERE], 'secret-of-a-file-with-newline\n', `${TOKEN_FORM} other characters`],
+  ['a token with a newline', ['--socket', NOWHERE], 'secret-of-a-file-with-a-\n', `${TOKEN_FORM} other characters`],
 ];
 
-/** Debian's packages, by the programs that tests need. */
+/** The Debian packages of the programs that tests need. */
 const PACKAGES = {
   Xvfb: 'xvfb', xdotool: 'xdotool', xterm: 'xterm', setxkbmap: 'x11-xkb-utils', mcs: 'mono-mcs', mono: 'mono-runtime',
   cc: 'gcc',
 } as const;
 
-/** Why tests with these programs are skipped; false if all are there. */
+/** Why tests with these programs are skipped; false if all are installed. */
 export function lacks(...programs: (keyof typeof PACKAGES)[]): string | false {
   const missing = programs.filter((name) => spawnSync('sh', ['-c', `command -v ${name}`]).status !== 0);
   return missing.length > 0 && missing.map((name) => `needs ${name}: apt-get install ${PACKAGES[name]}`).join('; ');
 }
 
-/** Why tests in a pseudo-terminal are skipped; false if script(1) is there. */
+/** Why tests in a pseudo-terminal are skipped; false if script(1) is installed. */
 export function lacksScript(): string | false {
   const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
   return !stdout?.includes('util-linux') && 'needs script of util-linux: apt-get install bsdutils';

@@ -1,0 +1,401 @@
+// Shared by the tests of control.ts: raw HTTP, hosts in processes of their own, random data.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { STATUS_CODES } from 'node:http';
+import { connect, createServer } from 'node:net';
+import { createInterface } from 'node:readline';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { start } from './helpers.ts';
+import type { ControlCommand, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
+import type { Where } from './helpers.ts';
+import type { ChildProcess } from 'node:child_process';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { AddressInfo, Server, Socket } from 'node:net';
+import type { Readable } from 'node:stream';
+import type { TestContext } from 'node:test';
+import type { Worker } from 'node:worker_threads';
+
+/** For each suite: what hangs is a failure, not an endless run. */
+export const LIMIT = { timeout: 60_000 };
+
+export const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
+
+/** An origin for `allowedOrigins`. */
+export const PAGE = 'http://localhost:3000';
+
+// ───── Raw HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+export const GET = 'GET /api/status';
+export const POST = 'POST /api/pause';
+export const HOST = 'Host: localhost';
+export const CHUNKED = 'Transfer-Encoding: chunked';
+export const UPGRADE: readonly string[] = [
+  'Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk',
+];
+export const WEBSOCKET: readonly string[] = [
+  'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', 'Sec-WebSocket-Key: dGhlIHNhbXBsZQ==',
+];
+
+export interface HttpResponse {
+  statusCode: number;
+  headers: IncomingHttpHeaders;
+  body: string;
+}
+
+/** The head of a request; the version is HTTP/1.1 unless the request line has one. */
+export function head(requestLine: string, ...fields: string[]): string {
+  const version = / HTTP\/\d\.\d$/.test(requestLine) ? '' : ' HTTP/1.1';
+  return `${[requestLine + version, ...fields].join('\r\n')}\r\n\r\n`;
+}
+
+/** A request with a body, which the server ignores. */
+export function withBody(requestLine: string, ...fields: string[]): string {
+  return `${head(requestLine, ...fields, 'Content-Length: 2')}{}`;
+}
+
+/** Sends one request on a new connection. The Host is localhost unless given. */
+export async function send(where: Where, requestLine: string, ...fields: string[]): Promise<HttpResponse> {
+  const hasHost = fields.some((field) => /^host:/i.test(field));
+  const [response, ...others] = await sendAll(where, [head(requestLine, ...(hasHost ? [] : [HOST]), ...fields)]);
+  assert.deepEqual(others, []);
+  return response as HttpResponse;
+}
+
+/** Pipelines requests on a new connection. */
+export async function sendAll(where: Where, requests: readonly string[]): Promise<HttpResponse[]> {
+  return parseResponses(await exchange(where, [requests.join('')], requests.length));
+}
+
+/** Posts commands, pipelined, a hundred per connection. Returns the status codes. */
+export async function postAll(where: Where, commands: readonly ControlCommand[]): Promise<number[]> {
+  const codes: number[] = [];
+  for (let first = 0; first < commands.length; first += 100) {
+    const some = commands.slice(first, first + 100);
+    const responses = await sendAll(where, some.map((command) => head(`POST /api/${command}`, HOST)));
+    assert.equal(responses.length, some.length);
+    codes.push(...responses.map(({ statusCode }) => statusCode));
+  }
+  return codes;
+}
+
+/**
+ * Sends pieces on a new connection, one per write, and half-closes it after so many responses. Returns all that the
+ * server sends until it closes the connection.
+ */
+export async function exchange(where: Where, pieces: readonly string[], responses: number): Promise<string> {
+  const socket = connectTo(where).setNoDelay().setEncoding('latin1');
+  let text = '';
+  socket.on('data', (chunk: string) => {
+    text += chunk;
+    if (text.split(/HTTP\/1\.1 \d\d\d /).length > responses) socket.end();
+  });
+  socket.on('error', () => {}); // the server may reset a connection that it has refused
+  const closed = closing(socket);
+  const limit = setTimeout(() => socket.destroy(), 20_000);
+  for (const [index, piece] of pieces.entries()) {
+    if (index > 0) await nextTurn();
+    socket.write(piece, 'latin1');
+  }
+  if (responses === 0) socket.end();
+  await closed;
+  clearTimeout(limit);
+  return text;
+}
+
+export function connectTo(where: Where): Socket {
+  return connect(typeof where === 'string' ? { path: where } : { port: where, host: '127.0.0.1' });
+}
+
+/** Opens a connection that is closed at the end of the test. */
+export async function open(t: TestContext, where: Where): Promise<Socket> {
+  const socket = connectTo(where);
+  t.after(() => socket.destroy());
+  await once(socket, 'connect');
+  socket.on('error', () => {}); // its reader sees it anyway
+  return socket;
+}
+
+/** All that arrives until the connection ends or is reset. */
+export async function readToEnd(socket: Socket): Promise<string> {
+  let text = '';
+  try {
+    for await (const chunk of socket.setEncoding('latin1')) text += chunk;
+  } catch {
+    // reset
+  }
+  return text;
+}
+
+/** Unlike `once(socket, 'close')`, resolves after a reset, too. */
+export function closing(socket: Socket): Promise<void> {
+  return new Promise((resolve) => socket.once('close', () => resolve()));
+}
+
+const KNOWN_FIELDS = [
+  'access-control-allow-headers', 'access-control-allow-methods', 'access-control-allow-origin', 'age', 'allow',
+  'cache-control', 'connection', 'content-length', 'content-type', 'cross-origin-resource-policy', 'date', 'keep-alive',
+  'vary', 'www-authenticate', 'x-content-type-options',
+];
+
+/** Parses responses, and checks everything that every response must have. */
+export function parseResponses(text: string): HttpResponse[] {
+  const responses: HttpResponse[] = [];
+  for (let rest = text; rest !== '';) {
+    const form = /^HTTP\/1\.1 (\d+) (.+)\r\n((?:.+\r\n)*)\r\n/;
+    const [all = '', statusCode = '', reason, lines = ''] = form.exec(rest) ?? [];
+    assert.equal(reason, STATUS_CODES[statusCode], `the head of ${JSON.stringify(rest)}`);
+    const headers: IncomingHttpHeaders = {};
+    for (const line of lines.split('\r\n').slice(0, -1)) {
+      const [, field = '', value] = /^([\w-]+): (.+)$/.exec(line) ?? [];
+      const name = field.toLowerCase();
+      assert.ok(KNOWN_FIELDS.includes(name) && !(name in headers), `known, and sent once: ${line}`);
+      headers[name] = value;
+    }
+    rest = rest.slice(all.length);
+    const length = rest.startsWith('{') ? Number(headers['content-length']) : 0; // HEAD: no body
+    const response = { statusCode: Number(statusCode), headers, body: rest.slice(0, length) };
+    rest = rest.slice(length);
+    checkForm(response);
+    responses.push(response);
+  }
+  return responses;
+}
+
+function checkForm({ statusCode, headers, body }: HttpResponse): void {
+  if (statusCode === 100) return assert.deepEqual([headers, body], [{}, '']);
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.equal(headers['cross-origin-resource-policy'], 'same-origin');
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.match(String(headers.date), /^\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/);
+  const isLast = [408, 413, 431, 501].includes(statusCode) || body.includes('Bad Request');
+  if (isLast) assert.equal(headers.connection, 'close');
+  assert.equal(headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
+  assert.equal(headers.allow !== undefined, statusCode === 405);
+  assert.equal(headers['access-control-allow-methods'] !== undefined, statusCode === 204);
+  assert.notEqual(headers['access-control-allow-origin'], '*');
+  if (statusCode === 204) {
+    return assert.deepEqual([headers['content-type'], headers['content-length'], body], [undefined, undefined, '']);
+  }
+  assert.equal(headers['content-type'], 'application/json');
+  if (body === '') return assert.match(String(headers['content-length']), /^[1-9]\d*$/); // HEAD
+  assert.equal(headers['content-length'], String(body.length));
+  const [[name, value] = [], ...others] = Object.entries(JSON.parse(body));
+  assert.deepEqual(others, [], body);
+  assert.ok(typeof value === 'string' && value !== '', body);
+  assert.ok((statusCode === 200 ? ['status', 'result'] : ['error']).includes(String(name)), `${statusCode} ${body}`);
+}
+
+/** In short: the status or result, or the status code, with the option that its error names. */
+export function outcomeOf({ statusCode, body }: HttpResponse): string {
+  if (body === '') return String(statusCode);
+  const { status, result, error } = JSON.parse(body);
+  if (statusCode === 200) return status ?? result;
+  return [statusCode, ...(/\ballowed[A-Z]\w+/.exec(error) ?? [])].join(' ');
+}
+
+// ───── Servers that misbehave ────────────────────────────────────────────────────────────────────────────────────
+
+/** Starts a TCP server that calls `respond` with the first bytes of each connection. Returns it with its port. */
+export async function startImpostor(
+  t: TestContext,
+  respond: (socket: Socket, request: string) => void,
+  path?: string,
+): Promise<{ impostor: Server; port: number }> {
+  const impostor = createServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.on('error', () => {}); // the client may be gone
+    socket.once('data', (chunk) => respond(socket, String(chunk)));
+  });
+  t.after(() => impostor.close());
+  if (path === undefined) impostor.listen(0, '127.0.0.1');
+  else impostor.listen(path);
+  await once(impostor, 'listening');
+  return { impostor, port: (impostor.address() as AddressInfo).port };
+}
+
+/** Collects the threads that start during the test, the server's among them. */
+export function collectWorkers(t: TestContext): Worker[] {
+  const workers: Worker[] = [];
+  const onWorker = (worker: Worker): void => void workers.push(worker);
+  process.on('worker', onWorker);
+  t.after(() => process.off('worker', onWorker));
+  return workers;
+}
+
+// ───── Hosts in processes of their own ───────────────────────────────────────────────────────────────────────────
+
+/** A host that must block its thread, end, or be killed. */
+export interface Host {
+  readonly process: ChildProcess;
+  /** Sends a line to a host that has MORTAL. */
+  tell(line: string): void;
+  /** Resolves with the next value that the host says. */
+  hear<Value>(): Promise<Value>;
+  /** Resolves with all further values when the host ends. */
+  hearAll(): Promise<unknown[]>;
+  /** Checks all further values, and that the host ends by itself with exit code 0 and an empty stderr. */
+  checkEnd(...said: unknown[]): Promise<void>;
+  ended: Promise<{ code: number | null; stderr: string }>;
+}
+
+const PRELUDE = `
+  import { readSync, writeSync } from 'node:fs';
+  import { EmptyError, SystemStatus, WebApiClient, WebApiServer, launch } from './dist/control.js';
+  const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
+  const say = (value) => { writeSync(1, JSON.stringify(value) + '\\n'); };
+  const block = (milliseconds) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds); };
+  const port = Number(process.argv[1]);
+`;
+
+/** Runs a program with the built control.js until it ends, or until the end of the test. */
+export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
+  return spawnHost(t, [...nodeOptions, '--input-type=module', '--eval', PRELUDE + source, String(port)]);
+}
+
+/** Runs node with these arguments; each line of stdout is a JSON value. */
+export function spawnHost(t: TestContext, args: readonly string[]): Host {
+  const { child, ended } = start(t, process.execPath, args);
+  const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();
+  const host: Host = {
+    process: child,
+    ended,
+    tell: (line) => void child.stdin?.write(`${line}\n`),
+    async hear() {
+      const { value, done } = await lines.next();
+      if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
+      return JSON.parse(value);
+    },
+    async hearAll() {
+      const values: unknown[] = [];
+      for await (const line of lines) values.push(JSON.parse(line));
+      return values;
+    },
+    async checkEnd(...said) {
+      const heard = await host.hearAll();
+      const { code, stderr } = await ended;
+      const end = { heard, code, signal: child.signalCode, stderr };
+      assert.deepEqual(end, { heard: said, code: 0, signal: null, stderr: '' });
+    },
+  };
+  return host;
+}
+
+/**
+ * For hosts whose server thread is killed: gets hold of the threads and of the pauses between them, and obeys orders,
+ * which are lines on stdin.
+ */
+export const MORTAL = `
+  import workerThreads from 'node:worker_threads';
+  import { syncBuiltinESMExports } from 'node:module';
+  import { createInterface } from 'node:readline';
+
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+
+  const threads = [];
+  let epilogue = ';new BroadcastChannel("death").onmessage = ({ data }) => (0, eval)(data);';
+  workerThreads.Worker = class extends workerThreads.Worker {
+    constructor(source, options) {
+      super(source + epilogue, options);
+      threads.push(this);
+    }
+  };
+  syncBuiltinESMExports();
+
+  // With null, terminates the latest thread; otherwise runs the statements in it.
+  const kill = (death) => {
+    if (death === null) return void threads.at(-1).terminate();
+    const channel = new BroadcastChannel('death');
+    channel.postMessage(death);
+    channel.close();
+  };
+
+  const realSetTimeout = setTimeout;
+  const pauses = []; // before each restart
+  let now = 0;
+  let isHeld = false;
+  let onPause = () => say('gone');
+  let release = () => {};
+  globalThis.setTimeout = (step, pauseMs) => {
+    if (pauseMs === 1000) return realSetTimeout(step, pauseMs); // not a pause: close() waits
+    pauses.push(pauseMs);
+    now += pauseMs;
+    const timer = realSetTimeout(step, isHeld ? 2 ** 30 : pauseMs);
+    release = () => {
+      clearTimeout(timer);
+      step();
+    };
+    onPause();
+    return timer;
+  };
+
+  // Stops the clock, which only pauses move on, and holds each restart until release().
+  const hold = () => {
+    isHeld = true;
+    performance.now = () => now;
+  };
+
+  // Keeps the process alive until the thread is gone.
+  const gone = () => new Promise((resolve) => {
+    const alive = setInterval(() => {}, 1000);
+    onPause = () => {
+      say('gone');
+      clearInterval(alive);
+      resolve();
+    };
+  });
+
+  const orders = { release: () => release() };
+  createInterface(process.stdin).on('line', (line) => orders[line]());
+  process.stdin.unref();
+`;
+
+// ───── Commands, statuses, waits ─────────────────────────────────────────────────────────────────────────────────
+
+export function takeAll(server: WebApiServer): ControlCommand[] {
+  const taken: ControlCommand[] = [];
+  while (server.hasCommands()) taken.push(server.receiveCommand());
+  return taken;
+}
+
+/**
+ * A status that is surely up to date, or null: a host that has not had the CPU for 10 ms is reported with its previous
+ * status.
+ */
+export async function getFreshStatus(client: WebApiClient): Promise<SystemStatus | null> {
+  const began = performance.now();
+  const status = await client.getStatus();
+  return performance.now() - began < 10 ? status : null;
+}
+
+/** Resolves with the promise's value, or with undefined after so many milliseconds. */
+export function within<Value>(milliseconds: number, promise: Promise<Value>): Promise<Value | undefined> {
+  return Promise.race([promise, sleep(milliseconds, undefined, { ref: false })]);
+}
+
+/** Blocks this thread: no timer fires and no message arrives. */
+export function blockThread(milliseconds: number): void {
+  if (milliseconds > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
+}
+
+/** Collects the test's warnings from here on; node does not print them. */
+export function collectWarnings(t: TestContext): string[] {
+  const warnings: string[] = [];
+  t.mock.method(process, 'emitWarning', (warning: string | Error) => warnings.push(String(warning)));
+  return warnings;
+}
+
+/** The same numbers from 0 to 1 in each run: mulberry32. */
+export function randomNumbers(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export function randomCommand(random: () => number, among: readonly ControlCommand[] = COMMANDS): ControlCommand {
+  return among[Math.floor(random() * among.length)] as ControlCommand;
+}
