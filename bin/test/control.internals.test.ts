@@ -1,22 +1,46 @@
 // What the promises of control.ts rest on, called directly: the policy, row by row, and counters that wrap around.
 
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { transform } from 'esbuild';
 import {
   GET, HOST, LIMIT, MORTAL, PAGE, POST, UPGRADE, WEBSOCKET, blockThread, collectWarnings, getFreshStatus, head,
   outcomeOf, postAll, randomCommand, randomNumbers, runHost, sendAll, takeAll, within,
 } from './control.helpers.ts';
 import { TOKEN, clientAt, makeFolder, startServer as start } from './helpers.ts';
-import { CELL, EmptyError, SystemStatus, createPolicy, prepareResponse } from '../../control.ts';
+import { EmptyError, SystemStatus } from '../../control.ts';
 import type { StartedServer } from './helpers.ts';
 import type { WebApiServerOptions } from '../../control.ts';
 import type { IncomingMessage } from 'node:http';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
+
+// What control.ts does not export.
+const { CELL, createPolicy, prepareResponse } = await importInternals();
+
+type PolicyOptions = Pick<WebApiServerOptions, 'host' | 'socketPath' | 'token' | 'allowedHosts' | 'allowedOrigins'>;
+
+interface Policy {
+  readHead(request: IncomingMessage): object;
+  refusal(request: IncomingMessage, head: object): { statusCode: number; body: string } | null;
+  hasToken(authorization: string | undefined): boolean;
+}
+
+interface Internals {
+  CELL: Record<string, number>;
+  createPolicy(options: PolicyOptions, prepare: unknown): Policy;
+  prepareResponse: unknown;
+}
+
+async function importInternals(): Promise<Internals> {
+  const source = `${readFileSync('control.ts', 'utf8')}\nexport { CELL, createPolicy, prepareResponse };`;
+  const { code } = await transform(source, { loader: 'ts', format: 'esm', target: 'node20' });
+  return import(`data:text/javascript;base64,${Buffer.from(code).toString('base64')}`);
+}
 
 // ───── The policy ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -54,7 +78,7 @@ type Row = [outcome: string, line: string, ...fields: string[]];
 
 interface PolicyTable {
   title: string;
-  options?: Partial<Parameters<typeof createPolicy>[0]>;
+  options?: PolicyOptions;
   rows: Row[];
 }
 
@@ -210,9 +234,8 @@ const TABLES: PolicyTable[] = [
 ];
 
 describe('createPolicy()', LIMIT, () => {
-  const policyOf = (options: PolicyTable['options']): ReturnType<typeof createPolicy> => {
-    const none = { host: 'localhost', socketPath: undefined, token: undefined, allowedHosts: [], allowedOrigins: [] };
-    return createPolicy({ ...none, ...options } as Parameters<typeof createPolicy>[0], prepareResponse);
+  const policyOf = (options: PolicyOptions = {}): Policy => {
+    return createPolicy({ host: 'localhost', allowedHosts: [], allowedOrigins: [], ...options }, prepareResponse);
   };
 
   for (const { title, options, rows } of TABLES) {
@@ -274,7 +297,7 @@ describe('The counters in shared memory', LIMIT, () => {
           assert.throws(() => server.receiveCommand(), EmptyError);
         }
         const end = (count + 4 * (maxQueueSize + 1)) | 0;
-        assert.deepEqual([memory[CELL.HEAD], memory[CELL.TAIL]], [end, end]);
+        assert.deepEqual([memory[CELL['HEAD'] as number], memory[CELL['TAIL'] as number]], [end, end]);
         await server.close();
       }
     });
@@ -298,15 +321,14 @@ describe('The counters in shared memory', LIMIT, () => {
         server.receiveCommand();
         assert.equal(await getFreshStatus(client) ?? status, status, `round ${round}`);
       }
-      const past = ((memory[CELL.SEQUENCE] as number) - edge) | 0;
-      assert.ok(past > 0 && past < 1000, `${memory[CELL.SEQUENCE]} is past ${edge}`);
+      const past = ((memory[CELL['SEQUENCE'] as number] as number) - edge) | 0;
+      assert.ok(past > 0 && past < 1000, `${memory[CELL['SEQUENCE'] as number]} is past ${edge}`);
     }
   });
 
   it('recover if a thread dies after it has set NOTIFIED and before it has notified the host', async (t) => {
     const host = runHost(t, `
       ${MORTAL}
-      const { CELL } = await import('./dist/control.js');
       let memory = null;
       globalThis.SharedArrayBuffer = class extends SharedArrayBuffer {
         constructor(length) {
@@ -317,7 +339,7 @@ describe('The counters in shared memory', LIMIT, () => {
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
       hold();
       say((await server.runInBackground()).port);
-      Atomics.store(memory, CELL.NOTIFIED, 1);
+      Atomics.store(memory, ${CELL['NOTIFIED']}, 1);
       kill(null);
       await gone();
       release();
@@ -391,7 +413,7 @@ describe('The server thread', LIMIT, () => {
 /** Starts a server whose counters stand at these values: its memory is caught when it is created. */
 async function startAt(
   t: TestContext,
-  cells: { [name in keyof typeof CELL]?: number },
+  cells: Record<string, number>,
   options: Partial<WebApiServerOptions>,
 ): Promise<StartedServer & { memory: Int32Array }> {
   let memory: Int32Array = new Int32Array();
@@ -400,7 +422,7 @@ async function startAt(
     construct(_target, [length]) {
       globalThis.SharedArrayBuffer = original;
       memory = new Int32Array(new original(length));
-      for (const [name, value] of Object.entries(cells)) memory[CELL[name as keyof typeof CELL]] = value;
+      for (const [name, value] of Object.entries(cells)) memory[CELL[name] as number] = value;
       return memory.buffer;
     },
   });
