@@ -315,6 +315,7 @@ function createPolicy(
   const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
   unspecified.addSubnet('0.0.0.0', 8);
   unspecified.addAddress('::', 'ipv6');
+  let allowedAuthority: string | undefined; // the latest, because BlockList is slow and most requests have the same
 
   const policy = {
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
@@ -341,7 +342,10 @@ function createPolicy(
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
-      if (authority !== undefined && !policy.isAllowedHost(authority)) return foreignHost;
+      if (authority !== undefined && authority !== allowedAuthority) {
+        if (!policy.isAllowedHost(authority)) return foreignHost;
+        allowedAuthority = authority;
+      }
       if (origin !== undefined) return allowedOrigins.includes(origin) ? null : foreignOrigin;
       const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       return site === undefined || isTyped ? null : webPage;
