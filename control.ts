@@ -262,16 +262,11 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
   return link;
 }
 
-/** A response that is ready to be sent. */
-interface PreparedResponse {
-  statusCode: number;
-  headers: string[]; // alternating names and values
-  body: string;
-}
+type PreparedResponse = ReturnType<typeof prepareResponse>;
 
-/** Prepares a response with the common headers and the given ones. */
+/** Prepares a response with the common headers and the given ones: alternating names and values. */
 /* istanbul ignore next @preserve */
-function prepareResponse(statusCode: number, value: object | null, ...headers: string[]): PreparedResponse {
+function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
   const content = ['Content-Type', 'application/json', 'Content-Length', String(body.length)]; // all bodies are ASCII
   const common = [
@@ -382,10 +377,7 @@ function createPolicy(
 /** What the thread reports to the host; `null` only wakes the host. */
 type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
 
-interface Failure {
-  message: string;
-  code?: string | undefined; // node's, such as EADDRINUSE
-}
+type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
 
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
@@ -716,9 +708,7 @@ export interface WebApiServerOptions {
 }
 
 // The options that launch() passes on.
-const WEB_API_OPTIONS: readonly (keyof NonNullable<LaunchConfig['webApiOptions']>)[] = [
-  'socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections',
-];
+const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
 
 /** Where a server listens. */
 export interface WebApiAddress {
@@ -756,12 +746,8 @@ function prepareThreadData(options: WebApiServerOptions) {
     cells: CELL,
     statusNames: STATUS_NAMES,
     commands: COMMANDS,
-    host,
-    port,
+    host, port, token, maxQueueSize, maxConnections,
     socketPath: resolveSocketPath(options.socketPath, host, port),
-    token,
-    maxQueueSize,
-    maxConnections,
     allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
     allowedOrigins: [...allowedOrigins],
   };
@@ -1122,24 +1108,16 @@ export class WebApiClient {
   }
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  pause(): Promise<string | null> {
-    return this.#send('pause');
-  }
+  pause(): Promise<string | null> { return this.#send('pause'); }
 
   /** Sends `resume`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  resume(): Promise<string | null> {
-    return this.#send('resume');
-  }
+  resume(): Promise<string | null> { return this.#send('resume'); }
 
   /** Sends `save-state`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  saveState(): Promise<string | null> {
-    return this.#send('save-state');
-  }
+  saveState(): Promise<string | null> { return this.#send('save-state'); }
 
   /** Sends `shutdown`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  shutdown(): Promise<string | null> {
-    return this.#send('shutdown');
-  }
+  shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
   /**
    * Sends one request. Resolves with its outcome, whose `value` is the name of the status or the result of the command.
@@ -1221,10 +1199,7 @@ export class WebApiClient {
     return reply.ok === true ? reply.value : null; // compiles without `strict`, too
   }
 
-  async #exchange(
-    endpoint: 'status' | ControlCommand,
-    signal: AbortSignal,
-  ): Promise<{ statusCode: number | undefined; body: Record<string, unknown> }> {
+  async #exchange(endpoint: 'status' | ControlCommand, signal: AbortSignal) {
     signal.throwIfAborted();
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' ? 'GET' : 'POST';
@@ -1238,7 +1213,7 @@ export class WebApiClient {
       text += chunk;
       if (text.length > MAX_BODY_LENGTH) throw new Error(`the response exceeds ${MAX_BODY_LENGTH} characters`);
     }
-    let body = {};
+    let body: Record<string, unknown> = {};
     try {
       body = Object(JSON.parse(text));
     } catch {
@@ -1315,8 +1290,9 @@ class Launch {
       if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
     }
     checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'webApiOptions']);
-    const { webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiOptions = {} } = config;
-    const { webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE } = config;
+    const {
+      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, webApiOptions = {},
+    } = config;
     if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
       throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
     }
