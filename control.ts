@@ -157,7 +157,7 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-type OnStatus = (status: number, ageSeconds: number) => void;
+type OnStatus = (statusIndex: number, ageSeconds: number) => void;
 
 /** The server thread's access to shared memory. */
 /* istanbul ignore next @preserve */
@@ -603,9 +603,11 @@ function serve(
 
     sendStatus(response: ServerResponse, { method }: IncomingMessage): void {
       if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
-      link.whenSampled((status, ageSeconds) => {
+      link.whenSampled((index, ageSeconds) => {
+        const status = statuses[index];
+        if (status === undefined) return server.send(response, internalError); // systemStatus() fails
         if (ageSeconds > 0) response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
-        server.send(response, statuses[status] ?? internalError); // systemStatus() fails
+        server.send(response, status);
       });
     },
 
