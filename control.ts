@@ -23,11 +23,12 @@
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
 //        /api/resume, /api/shutdown, /api/save-state: likewise
 //
-// The file reads from the bottom up: shared memory, policy, server thread, WebApiServer (the host's side), client,
-// launch (a ready-made loop), checks of arguments. "Host" is the program that is controlled. The file imports Node's
+// Sections, in order: statuses and commands, shared memory, policy, server thread, WebApiServer (the host's side),
+// WebApiClient, launch (a ready-made loop), checks. "Host" is the program that is controlled. The file imports Node's
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { EventEmitter, once } from 'node:events';
+import { lstatSync, unlinkSync } from 'node:fs';
 import { resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -107,8 +108,8 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //                          ▲                                   │
 //                          └──────────── [ status ] ◀──────────┘ systemStatus()
 //
-// The two threads share one Int32Array. Each cell has one writer (NOTIFIED has two), and each writer's cells have cache
-// lines of their own.
+// The two threads share one Int32Array. While both run, each cell has one writer, except NOTIFIED. Each writer's cells
+// have cache lines of their own.
 //
 // The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
 // number of slots.
@@ -190,8 +191,8 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
     },
 
     /**
-     * Calls back once the host has sampled its status, or after 9 ms. All callers share a pending sample request. Once
-     * it has timed out, they are called back at once.
+     * Calls back once the host has sampled its status, or after 9 ms. All callers share a pending sample request. After
+     * it has timed out, further callers are called back at once.
      */
     whenSampled(onStatus: OnStatus): void {
       const now = performance.now();
@@ -375,7 +376,10 @@ function createPolicy(
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the thread reports to the host; `null` only wakes the host. */
-type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+type ThreadMessage =
+  | null
+  | { type: 'listening'; port: number; isPublic: boolean; socketId: string }
+  | ({ type: 'failed' } & Failure);
 
 type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
 
@@ -422,7 +426,6 @@ function serve(
 
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map();
-  let inode = 0; // of the Unix socket
   let isClosing = false;
 
   const server = {
@@ -435,8 +438,6 @@ function serve(
     /** Ends the thread once all connections have ended: idle ones at once, the others after their last response. */
     close(): void {
       isClosing = true;
-      const entry = socketPath === undefined ? undefined : fs.lstatSync(socketPath, { throwIfNoEntry: false });
-      if (entry?.ino === inode) fs.unlinkSync(socketPath as string); // unless another server has replaced it
       let open = listeners.length;
       if (open === 0) process.exit(); // still starting
       for (const listener of listeners) {
@@ -457,7 +458,7 @@ function serve(
     /** Listens on all addresses, at the same port. */
     listen(addresses: string[], boundPort: number): void {
       const [address, ...others] = addresses;
-      if (address === undefined) return server.reportListening(boundPort);
+      if (address === undefined) return server.reportListening(boundPort, '');
       const listener = server.createListener();
       listener.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
@@ -489,19 +490,19 @@ function serve(
           fs.chmodSync(temporary, 0o600);
           fs.renameSync(temporary, path);
           fs.rmdirSync(folder);
-          inode = fs.lstatSync(path).ino;
-          server.reportListening(0);
+          const { ino, mtimeMs } = fs.lstatSync(path);
+          server.reportListening(0, `${ino} ${mtimeMs}`);
         });
       });
     },
 
-    reportListening(boundPort: number): void {
+    reportListening(boundPort: number, socketId: string): void {
       const isPublic = listeners.some((listener) => {
         const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
         return !/^(::ffff:)?127\.|^::1$/.test(address);
       });
       setInterval(server.tick, tickMs);
-      report({ type: 'listening', port: boundPort, isPublic });
+      report({ type: 'listening', port: boundPort, isPublic, socketId });
     },
 
     createListener(): Server {
@@ -510,21 +511,21 @@ function serve(
         headersTimeout: 5000, // milliseconds until the headers are complete
         requestTimeout: 10_000, // milliseconds until the request is complete
         connectionsCheckingInterval: 2000, // how often both limits are checked
-        keepAliveTimeout: 0, // tick() closes idle connections, with one timer for all
+        keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
         requireHostHeader: false, // the policy requires it, with a JSON body
       }, server.onRequest);
       listener.maxHeadersCount = 0; // otherwise Node drops fields beyond the thousandth
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
-      listener.on('connect', (_request, socket) => server.refuse(socket as Socket, 501));
+      listener.on('connect', (_request, socket) => server.reject(socket as Socket, 501));
       listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
         const statusCodes: Record<string, number> = {
           ERR_HTTP_REQUEST_TIMEOUT: 408,
           HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
           HPE_HEADER_OVERFLOW: 431,
         };
-        server.refuse(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
+        server.reject(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
       });
       return listener;
     },
@@ -538,12 +539,12 @@ function serve(
       if (connections.size > maxConnections) socket.destroy();
     },
 
-    /** Ends idle connections. A client that does not read its responses counts as idle: Node stops reading from it. */
+    /** Cuts idle connections. A client that does not read its responses counts as idle: Node stops reading from it. */
     tick(): void {
       link.tick();
       for (const [socket, connection] of connections) {
         connection.idleTicks += 1;
-        const isSilent = socket.bytesRead === 0; // Node does not count it as idle
+        const isSilent = socket.bytesRead === 0 && connection.idleTicks > 1; // Node does not count it as idle
         if (connection.idleTicks > maxIdleTicks || (isClosing && isSilent)) socket.destroy();
       }
     },
@@ -560,13 +561,13 @@ function serve(
       const head = policy.readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
-      if (size > maxBodySize) return server.refuse(request.socket, 413);
+      if (size > maxBodySize) return server.reject(request.socket, 413);
       const isFirst = response.socket !== null; // no earlier response is pending on this connection
       if (isFirst && size === 0) return server.route(request, response, head);
       let received = 0; // the body is ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
-        if (received > maxBodySize) server.refuse(request.socket, 413);
+        if (received > maxBodySize) server.reject(request.socket, 413);
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
@@ -611,7 +612,7 @@ function serve(
       });
     },
 
-    /** Sends every response except those of refuse(). */
+    /** Sends every response except those of reject(). */
     send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse): void {
       const connection = connections.get(response.req.socket);
       if (connection === undefined) return; // the client is gone
@@ -630,35 +631,36 @@ function serve(
       if (response === connection.latest && response.socket !== null) connection.latest = undefined;
     },
 
-    // ── Refusals ──
+    // ── Rejections ──
 
     /**
-     * Refuses a request that Node could not parse, that did not arrive in time or that is too large, and ends the
+     * Rejects a request that Node could not parse, that did not arrive in time or that is too large, and closes the
      * connection. Earlier requests get their responses first (RFC 9112 §9.3.2).
      */
-    refuse(socket: Socket, statusCode: number): void {
+    reject(socket: Socket, statusCode: number): void {
       const connection = connections.get(socket);
       if (connection?.acceptsRequests !== true) return;
       connection.acceptsRequests = false;
       socket.pause();
       setImmediate(() => {
         const { latest } = connection;
-        if (latest?.writableFinished === false) latest.on('close', () => server.writeRefusal(socket, statusCode));
-        else server.writeRefusal(socket, statusCode);
+        if (latest?.writableFinished === false) latest.on('close', () => server.writeRejection(socket, statusCode));
+        else server.writeRejection(socket, statusCode);
       });
     },
 
-    writeRefusal(socket: Socket, statusCode: number): void {
+    writeRejection(socket: Socket, statusCode: number): void {
       if (!socket.writable) return;
       const reason = STATUS_CODES[statusCode];
       const date = new Date().toUTCString(); // RFC 9110 §6.6.1; Node adds it to all other responses
-      const { headers, body } = prepare(statusCode, { error: reason }, 'Date', date, 'Connection', 'close');
+      const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
+      const { headers, body } = prepare(statusCode, { error }, 'Date', date, 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
     },
 
     /**
-     * Ends a connection with too many pending requests. Node still parses what it has already read from the connection,
+     * Cuts a connection with too many pending requests. Node still parses what it has already read from the connection,
      * perhaps thousands of requests. The other sockets pause for a turn, so that this memory is freed first.
      */
     cut(socket: Socket, connection: Connection): void {
@@ -705,7 +707,7 @@ export interface WebApiServerOptions {
   allowedHosts?: readonly string[] | undefined;
   /** Origins whose web pages may use the API, as browsers send them: `'http://localhost:3000'`. Default: none. */
   allowedOrigins?: readonly string[] | undefined;
-  /** Maximum number of open connections, from 1 to 65536. Further ones are closed at once. Default: 64. */
+  /** Maximum number of open connections, from 1 to 65536. Further ones are cut at once. Default: 64. */
   maxConnections?: number | undefined;
 }
 
@@ -757,7 +759,7 @@ function prepareThreadData(options: WebApiServerOptions) {
 
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
- * thread is doing. Every command that was answered with `ok` is delivered exactly once and in order.
+ * thread is doing. Every command whose response is `ok` is delivered exactly once and in order.
  *
  * @throws {TypeError} If an option has the wrong type or is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -771,7 +773,7 @@ export class WebApiServer {
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restarts = 0; // since a thread was last healthy
-  #lastFailure = ''; // that caused a restart and a warning
+  #socketId = ''; // inode and time of the Unix socket, because inodes are reused
   #restartTimer: NodeJS.Timeout | undefined;
 
   #published = 0; // the value of STATUS
@@ -858,7 +860,7 @@ export class WebApiServer {
   }
 
   /**
-   * Stops the server. It accepts no more connections, responds to pending requests, and ends the remaining connections
+   * Stops the server. It accepts no more connections, responds to pending requests, and cuts the remaining connections
    * after one second. Commands on the queue can still be received. Further calls are no-ops.
    *
    * @returns A promise that resolves when the port is free and the thread has ended.
@@ -885,6 +887,7 @@ export class WebApiServer {
       if (statusName === STATUS_NAMES[this.#published]) return this.#published;
       const index = STATUS_NAMES.indexOf(statusName); // by name: the status may come from another copy of this file
       if (index !== -1) return index;
+      Promise.resolve(status).catch(() => {}); // a rejected promise must not end the host
       this.#warnOnce(`systemStatus must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
     } catch (error) {
       this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
@@ -897,9 +900,9 @@ export class WebApiServer {
     Atomics.notify(this.#memory, CELL.ACKNOWLEDGED);
   }
 
-  /** Shows each message once, and at most MAX_WARNINGS of them: systemStatus() may fail a million times an hour. */
-  #warnOnce(message: string): void {
-    if (this.#warned.has(message) || this.#warned.size >= MAX_WARNINGS) return;
+  /** Shows each message once. systemStatus() may fail a million times an hour, hence the limit. */
+  #warnOnce(message: string, limit: number = MAX_WARNINGS): void {
+    if (this.#warned.has(message) || this.#warned.size >= limit) return;
     this.#warned.add(message);
     process.emitWarning(message, WARNING);
   }
@@ -935,7 +938,7 @@ export class WebApiServer {
     this.#acknowledge(sequence);
   }
 
-  /** Resolves when the thread listens. Rejects if it ends before that. */
+  /** Resolves when the thread listens. Rejects if the first one ends before that. */
   async #startThread(): Promise<void> {
     const worker = this.#createThread();
     this.#worker = worker;
@@ -946,6 +949,7 @@ export class WebApiServer {
         if (message === null) return this.#onWakeUp();
         if (message.type === 'listening') {
           listeningSince = performance.now();
+          this.#socketId = message.socketId;
           this.#onListening(message.port, message.isPublic);
           return resolve();
         }
@@ -960,10 +964,10 @@ export class WebApiServer {
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#wakeUps.emit('wake-up');
-        if (this.#state === 'closed') resolve();
-        else reject(this.#cannotServe(failure));
+        if (this.#state === 'closed') return resolve();
+        if (this.#state === 'starting') return reject(this.#cannotServe(failure));
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
-        if (listeningSince !== Infinity) this.#restartLater(failure.message);
+        this.#restartLater(failure.message);
       });
       if (this.#state === 'running') worker.unref(); // after on('message'), which refs it
     });
@@ -1011,13 +1015,10 @@ export class WebApiServer {
     process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
-  /** Restarts the thread after a delay, which grows until a thread is healthy. Warns of each new reason. */
+  /** Restarts the thread after a delay, which grows until a thread is healthy. Warns of each reason once. */
   #restartLater(reason: string): void {
     if (this.#state !== 'running') return;
-    if (reason !== this.#lastFailure) {
-      process.emitWarning(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`, WARNING);
-    }
-    this.#lastFailure = reason;
+    this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`, Infinity);
     const delayMs = Math.min(100 * 2 ** this.#restarts, MAX_RESTART_DELAY_MS);
     this.#restarts += 1;
     const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
@@ -1040,7 +1041,19 @@ export class WebApiServer {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(grace);
     }
+    this.#removeSocket();
     this.#wakeUps.emit('wake-up'); // for nextCommand(), if there is no thread
+  }
+
+  #removeSocket(): void {
+    const { socketPath } = this.#data;
+    if (socketPath === undefined) return;
+    try {
+      const { ino, mtimeMs } = lstatSync(socketPath);
+      if (`${ino} ${mtimeMs}` === this.#socketId) unlinkSync(socketPath);
+    } catch {
+      // It is gone or out of reach. The next server replaces it.
+    }
   }
 }
 
@@ -1133,9 +1146,9 @@ export class WebApiClient {
     const expire = (): void => end.abort(new Error(`timeout after ${this.#timeoutMs / 1000} s`));
     const timer = setTimeout(expire, this.#timeoutMs);
     this.#cancels.add(cancel);
-    signal?.addEventListener('abort', cancel, { once: true });
-    if (signal?.aborted === true) cancel();
     try {
+      signal?.addEventListener('abort', cancel, { once: true });
+      if (signal?.aborted === true) cancel();
       const { statusCode, body } = await this.#exchange(endpoint, end.signal);
       const value = endpoint === 'status' ? body['status'] : body['result'];
       const error = body['error'];
@@ -1297,6 +1310,10 @@ class Launch {
     } = config;
     if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
       throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
+    }
+    if (webApiAddress !== null) {
+      checkHost('the host of webApiAddress', webApiAddress[0]);
+      checkInteger('the port of webApiAddress', webApiAddress[1], 0, 65_535);
     }
     checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
     checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);

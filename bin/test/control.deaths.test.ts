@@ -233,16 +233,18 @@ describe('A thread that dies', { ...LIMIT, concurrency: 2 }, () => {
     });
   }
 
-  it('leaves no Unix socket if close() comes while it restarts', { skip: lacksSockets() }, async (t) => {
-    const socketPath = makeSocketPath(t);
-    const host = runHost(t, `
-      ${FALLEN.replace(LOCAL, `socketPath: ${JSON.stringify(socketPath)}`)}
-      release();
-      await server.close();
-    `);
-    await host.checkEnd('gone');
-    assert.equal(existsSync(socketPath), false);
-  });
+  for (const [state, act] of [['is down', ''], ['restarts', 'release();']] as const) {
+    it(`leaves no Unix socket if close() comes while it ${state}`, { skip: lacksSockets() }, async (t) => {
+      const socketPath = makeSocketPath(t);
+      const host = runHost(t, `
+        ${FALLEN.replace(LOCAL, `socketPath: ${JSON.stringify(socketPath)}`)}
+        ${act}
+        await server.close();
+      `);
+      await host.checkEnd('gone');
+      assert.equal(existsSync(socketPath), false);
+    });
+  }
 });
 
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -66,6 +66,37 @@ describe('The file of a Unix socket', SUITE, () => {
     await host.checkEnd([['140600 control.sock'], 0]);
   });
 
+  it('may be out of reach of close(), which responds to a pending request all the same', async (t) => {
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      import { chmodSync } from 'node:fs';
+      import { connect } from 'node:net';
+      import { setTimeout as sleep } from 'node:timers/promises';
+      ${becomeNobody(folder)}
+      const folder = ${JSON.stringify(folder)};
+      const socketPath = folder + '/control.sock';
+      for (const mode of [0o500, 0]) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+        await server.runInBackground();
+        const socket = connect(socketPath).setEncoding('latin1').on('error', () => {});
+        let text = '';
+        socket.on('data', (chunk) => (text += chunk));
+        const fields = ['Host: localhost', 'Expect: 100-continue', 'Content-Length: 2', '', ''];
+        socket.write(['POST /api/pause HTTP/1.1', ...fields].join('\\r\\n'));
+        while (text === '') await sleep(1);
+        chmodSync(folder, mode);
+        const closed = server.close();
+        await sleep(50);
+        socket.write('{}');
+        await closed;
+        await sleep(20);
+        say([text.includes('HTTP/1.1 200 OK'), server.hasCommands() && server.receiveCommand()]);
+        chmodSync(folder, 0o700);
+      }
+    `);
+    await host.checkEnd([true, 'pause'], [true, 'pause']);
+  });
+
   it('is replaced if its server was killed', async (t) => {
     const socketPath = makeSocketPath(t);
     const host = startHostAt(t, socketPath);
