@@ -24,7 +24,7 @@ If the system requires a token, set the environment variable CONTROL_TOKEN.
 
 Exit codes:
   0  success
-  1  refused: the queue is full, or the system reports an error
+  1  refused: the queue is full, the token is wrong, or the system reports an error
   2  usage error
   3  offline: nothing responds at that address
   4  --wait: the status was not reached in time, or can no longer be reached

@@ -138,12 +138,14 @@ describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
       import { readSync, writeSync } from 'node:fs';
       ${loop.replace(options, `{ systemStatus: () => status, socketPath: ${JSON.stringify(socketPath)} }`)}
       function say(value: string) { writeSync(1, JSON.stringify(value) + '\\n'); }
-      function step() {
+      function step() { // never yields
         say('step');
         if (readSync(0, Buffer.alloc(1)) === 0) process.exit(1);
-        return new Promise((resolve) => setTimeout(resolve, 20));
       }
-      function save() { say('save'); }
+      async function save() {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        say('save');
+      }
     `;
     const outfile = join(makeFolder(t), 'host.mjs');
     await build({ ...BUNDLE, stdin: { contents, loader: 'ts', resolveDir: PROJECT }, outfile });
@@ -168,8 +170,19 @@ describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
         await clientAt(t, { host: 'localhost', port: 0, socketPath }).waitFor(PAUSED);
       }
       host.process.kill('SIGTERM');
-      if (status === ACTIVE) host.process.stdin?.write('.');
-      await host.checkEnd('save');
+      if (status === ACTIVE) host.process.stdin?.write('..'); // a signal may take effect after one more step
+      assert.equal((await host.hearAll()).at(-1), 'save');
+      assert.deepEqual(await host.ended.then(({ code, stderr }) => [code, stderr]), [0, '']);
     });
   }
+
+  it('saves before the next step', async (t) => {
+    const { host, socketPath } = await runLoop(t);
+    assert.deepEqual(await postAll(socketPath, ['save-state']), [200]);
+    host.process.stdin?.write('.');
+    assert.deepEqual([await host.hear(), await host.hear()], ['save', 'step']);
+    assert.deepEqual(await postAll(socketPath, ['shutdown']), [200]);
+    host.process.stdin?.write('.');
+    await host.checkEnd('save');
+  });
 });

@@ -24,7 +24,7 @@ export interface Running {
   child: ChildProcess;
   /** Everything written to stdout and stderr so far. */
   output(): string;
-  /** Resolves when the output matches; rejects after ten seconds. */
+  /** Resolves when the output matches; rejects after twenty seconds. */
   shows(pattern: RegExp): Promise<void>;
   ended: Promise<Ended>;
 }
@@ -177,12 +177,12 @@ export function makePipe(t: TestContext): { path: string; file: number } {
   return { path, file };
 }
 
-/** Polls until the condition is true; rejects after ten seconds. */
+/** Polls until the condition is true; rejects after twenty seconds. */
 export async function until(
   isTrue: () => boolean | Promise<boolean>,
   what: () => string = () => `timed out waiting for: ${isTrue}`,
 ): Promise<void> {
-  const limit = performance.now() + 10_000;
+  const limit = performance.now() + 20_000;
   while (!(await isTrue())) {
     if (performance.now() > limit) throw new Error(what());
     await sleep(20);
