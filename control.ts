@@ -381,7 +381,10 @@ type ThreadMessage =
   | { type: 'listening'; port: number; isPublic: boolean; socketId: string }
   | ({ type: 'failed' } & Failure);
 
-type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
+interface Failure {
+  message: string;
+  code?: string | undefined; // Node's, such as EADDRINUSE
+}
 
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
