@@ -835,16 +835,18 @@ describe('close()', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal(server.hasCommands(), false);
   });
 
-  it('responds to a client that has just connected', async (t) => {
+  it('responds to a client that has just connected, unless it is Node that disconnects it', async (t) => {
     const { server, port } = await start(t);
     await sleep(150); // the server looks for idle connections every 250 ms
     const socket = await open(t, port);
     const closed = server.close();
     await sleep(150);
     socket.write(head(POST, HOST));
-    assert.match(await readToEnd(socket), /^HTTP\/1\.1 200 /);
+    const response = await readToEnd(socket);
     await closed;
-    assert.deepEqual(takeAll(server), ['pause']);
+    const isServed = parseInt(process.versions.node) < 25; // newer ones count it as idle
+    assert.match(response, isServed ? /^HTTP\/1\.1 200 / : /^$/);
+    assert.deepEqual(takeAll(server), isServed ? ['pause'] : []);
   });
 
   it('waits neither for idle connections nor for clients that keep asking', async (t) => {

@@ -12,7 +12,7 @@
 //   await server.runInBackground();
 //   while (status !== SystemStatus.SHUTTING_DOWN) {
 //     if (server.hasCommands()) handle(server.receiveCommand()); // 'pause', 'resume', 'shutdown' or 'save-state'
-//     else if (status === SystemStatus.PAUSED) handle(await server.nextCommand()); // sleeps until it arrives
+//     else if (status === SystemStatus.PAUSED) handle(await server.nextCommand()); // sleeps until one comes
 //     else work();
 //   }
 //   await server.close();
@@ -24,7 +24,7 @@
 //        /api/resume, /api/shutdown, /api/save-state: likewise
 //
 // Sections, in order: statuses and commands, shared memory, policy, server thread, WebApiServer (the host's side),
-// WebApiClient, launch (a ready-made loop), checks. "Host" is the program that is controlled. The file imports Node's
+// WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { EventEmitter, once } from 'node:events';
@@ -39,7 +39,7 @@ import type { AddressInfo, Socket } from 'node:net';
 /** The version of this file. */
 export const VERSION: string = '0.2.0';
 
-/** The default host of servers and clients. */
+/** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
 
 /** The default port of servers and clients. */
@@ -93,7 +93,7 @@ export class SystemStatus {
 }
 Object.freeze(SystemStatus);
 
-/** A command to the host. A command for the current status should be a no-op. */
+/** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
 export type ControlCommand = 'pause' | 'resume' | 'shutdown' | 'save-state';
 
 // Shared memory holds indexes into these lists.
@@ -108,8 +108,8 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //                          ▲                                   │
 //                          └──────────── [ status ] ◀──────────┘ systemStatus()
 //
-// The two threads share one Int32Array. While both run, each cell has one writer, except NOTIFIED. Each writer's cells
-// have cache lines of their own.
+// The two threads share one Int32Array. While both run, each cell has one writer, except NOTIFIED. The two writers do
+// not share a cache line of 64 bytes.
 //
 // The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
 // number of slots.
@@ -125,8 +125,8 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
-// reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample was
-// taken after the request, and after the host could see every earlier command.
+// reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
+// than its sample request and all earlier commands.
 
 const CELL = {
   // Written by the server thread:
@@ -168,10 +168,10 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
     waitAsync(memory: Int32Array, cell: number, value: number, ms: number): { async: boolean; value: unknown };
   };
   const sampleMs = 9; // how long the host has to sample its status; timers add up to 1 ms
-  const freshMs = 1; // a sample this young serves further requests
+  const freshMs = 1; // a sample this young is reused
 
   const waiters: { onStatus: OnStatus; sequence: number; deadline: number }[] = [];
-  let isWatching = false; // settle() will run when ACKNOWLEDGED changes
+  let isWatching = false; // settle() is scheduled
   let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
@@ -191,13 +191,13 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
     },
 
     /**
-     * Calls back once the host has sampled its status, or after 9 ms. All callers share a pending sample request. After
-     * it has timed out, further callers are called back at once.
+     * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
+     * request, even one that has timed out, unless a command came after it.
      */
     whenSampled(onStatus: OnStatus): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
-      const hasNewCommand = sequence !== requested; // its effect must be in the sample
+      const hasNewCommand = sequence !== requested; // a sample from before it is stale
       if (!hasNewCommand) {
         const isFresh = isSampled && now - sampledAt < freshMs;
         const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
@@ -256,7 +256,7 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
 
     report(onStatus: OnStatus): void {
       const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
-      const ageSeconds = Math.max(0, (quarters - 1) >> 2); // rounded down: the current quarter is not over
+      const ageSeconds = Math.max(0, (quarters - 1) >> 2); // the sample may be from the end of its quarter
       onStatus(Atomics.load(memory, cells.STATUS), ageSeconds);
     },
   };
@@ -311,7 +311,7 @@ function createPolicy(
   const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
   unspecified.addSubnet('0.0.0.0', 8);
   unspecified.addAddress('::', 'ipv6');
-  let allowedAuthority: string | undefined; // the latest, because BlockList is slow and most requests have the same
+  let allowedAuthority: string | undefined; // cached: BlockList is slow, and most requests have the same
 
   const policy = {
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
@@ -333,7 +333,7 @@ function createPolicy(
       return head;
     },
 
-    /** Returns an error response if the request is malformed or could come from a web page, otherwise null. */
+    /** Returns an error response if the request is malformed or could come from a foreign web page, otherwise null. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead): PreparedResponse | null {
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site } } = head;
       if (head.hasDuplicate) return duplicateField;
@@ -390,11 +390,11 @@ interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
   pending: number; // requests without a response
   idleTicks: number; // quarters of a second since the latest request
-  acceptsRequests: boolean; // false after a request that was malformed, too slow or too large
+  acceptsRequests: boolean; // false after reject() or cut()
   isFinished: boolean; // its last response has been sent
 }
 
-/** The HTTP server. To add a command, extend route(), COMMANDS, ControlCommand and WebApiClient. */
+/** The HTTP server. A new command needs route(), ControlCommand, COMMANDS, WebApiClient and Launch. */
 /* istanbul ignore next @preserve */
 function serve(
   { statusNames, maxConnections, host, port, socketPath }: ThreadData,
@@ -408,7 +408,7 @@ function serve(
   const net = process.getBuiltinModule('node:net');
 
   const tickMs = 250;
-  const maxIdleTicks = 60; // between two requests on a connection
+  const maxIdleTicks = 60; // 15 s without a request
   const maxPending = 128; // requests without a response, per connection
   const maxBodySize = 65_536; // bytes, although no request needs a body
 
@@ -438,7 +438,7 @@ function serve(
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
-    /** Ends the thread once all connections have ended: idle ones at once, the others after their last response. */
+    /** Closes idle connections at once and the others after their last response, then ends the thread. */
     close(): void {
       isClosing = true;
       let open = listeners.length;
@@ -458,7 +458,7 @@ function serve(
 
     // ── Listening ──
 
-    /** Listens on all addresses, at the same port. */
+    /** Listens on all addresses, on the same port. */
     listen(addresses: string[], boundPort: number): void {
       const [address, ...others] = addresses;
       if (address === undefined) return server.reportListening(boundPort, '');
@@ -484,7 +484,7 @@ function serve(
         const entry = fs.lstatSync(path, { throwIfNoEntry: false });
         if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'the file is not a socket' });
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
-        const folder = fs.mkdtempSync(`${path}.`); // mode 0700 hides the socket until it has its own
+        const folder = fs.mkdtempSync(`${path}.`); // mode 0700 hides the socket until chmod
         const temporary = `${folder}/s`;
         const listener = server.createListener();
         listener.on('error', server.fail);
@@ -515,7 +515,7 @@ function serve(
         requestTimeout: 10_000, // milliseconds until the request is complete
         connectionsCheckingInterval: 2000, // how often both limits are checked
         keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
-        requireHostHeader: false, // the policy requires it, with a JSON body
+        requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
       listener.maxHeadersCount = 0; // otherwise Node drops fields beyond the thousandth
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
@@ -623,7 +623,7 @@ function serve(
       const isLast = isClosing && response === connection.latest;
       connection.isFinished ||= isLast;
       response.writeHead(statusCode, isLast ? [...headers, 'Connection', 'close'] : headers);
-      // cork() joins headers and body in one chunk. end(body) makes two, which need a slower system call.
+      // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
         response.write(body, 'latin1');
@@ -637,8 +637,8 @@ function serve(
     // ── Rejections ──
 
     /**
-     * Rejects a request that Node could not parse, that did not arrive in time or that is too large, and closes the
-     * connection. Earlier requests get their responses first (RFC 9112 §9.3.2).
+     * Rejects CONNECT and any malformed, late or too large request, and closes the connection. Earlier requests get
+     * their responses first (RFC 9112 §9.3.2).
      */
     reject(socket: Socket, statusCode: number): void {
       const connection = connections.get(socket);
@@ -663,8 +663,8 @@ function serve(
     },
 
     /**
-     * Cuts a connection with too many pending requests. Node still parses what it has already read from the connection,
-     * perhaps thousands of requests. The other sockets pause for a turn, so that this memory is freed first.
+     * Cuts a connection with too many pending requests. Node still parses what it has already read from it, perhaps
+     * thousands of requests. The other connections pause for a turn, so that these requests are freed first.
      */
     cut(socket: Socket, connection: Connection): void {
       connection.acceptsRequests = false;
@@ -705,7 +705,7 @@ export interface WebApiServerOptions {
   token?: string | undefined;
   /**
    * Names, besides `host` and localhost, that clients may use for the server, without port: `'box.lan'`, `'.lan'` for
-   * all names that end in it, `'*'` for all names. IP addresses are always allowed, except 0.0.0.0/8 and `::`.
+   * lan and its subdomains, `'*'` for all names. IP addresses are always allowed, except 0.0.0.0/8 and `::`.
    */
   allowedHosts?: readonly string[] | undefined;
   /** Origins whose web pages may use the API, as browsers send them: `'http://localhost:3000'`. Default: none. */
@@ -727,7 +727,7 @@ export interface WebApiAddress {
   socketPath?: string | undefined;
 }
 
-/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if the server is closed as well. */
+/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if the server is closed, too. */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
@@ -824,7 +824,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (this.#holdsCommands()) return true; // acknowledged once the command has taken effect
+    if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
     return false;
@@ -903,7 +903,7 @@ export class WebApiServer {
     Atomics.notify(this.#memory, CELL.ACKNOWLEDGED);
   }
 
-  /** Shows each message once. systemStatus() may fail a million times an hour, hence the limit. */
+  /** Shows each message once. The limit is for errors of systemStatus() whose text varies. */
   #warnOnce(message: string, limit: number = MAX_WARNINGS): void {
     if (this.#warned.has(message) || this.#warned.size >= limit) return;
     this.#warned.add(message);
@@ -930,7 +930,7 @@ export class WebApiServer {
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
     this.#wakeUps.emit('wake-up');
-    setImmediate(() => this.#sampleIfRequested()); // after the sleepers have handled their commands
+    setImmediate(() => this.#sampleIfRequested()); // after the sleepers have taken their commands
   }
 
   #sampleIfRequested(): void {
@@ -941,7 +941,7 @@ export class WebApiServer {
     this.#acknowledge(sequence);
   }
 
-  /** Resolves when the thread listens. Rejects if the first one ends before that. */
+  /** Resolves once the thread listens or the server is closed. Rejects if the first start fails. */
   async #startThread(): Promise<void> {
     const worker = this.#createThread();
     this.#worker = worker;
@@ -1055,7 +1055,7 @@ export class WebApiServer {
       const { ino, mtimeMs } = lstatSync(socketPath);
       if (`${ino} ${mtimeMs}` === this.#socketId) unlinkSync(socketPath);
     } catch {
-      // It is gone or out of reach. The next server replaces it.
+      // It is gone, or out of reach until the next server replaces it.
     }
   }
 }
@@ -1174,7 +1174,7 @@ export class WebApiClient {
    * the queue, so the first status may predate a command sent just before. Error responses do not end the wait.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
-   * @throws The signal's reason if it is aborted.
+   * @throws The reason of an aborted signal.
    * @throws {TypeError} If an argument has the wrong type or an option is unknown.
    * @throws {RangeError} If the timeout is out of range.
    */
@@ -1195,7 +1195,7 @@ export class WebApiClient {
       if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
       if (current !== null && current !== last) onStatus?.(current);
       if (current === target) return;
-      last = current;
+      last = current ?? last;
       await sleep(POLL_INTERVAL_MS, undefined, { signal: end }).catch(() => {});
     }
   }
@@ -1214,7 +1214,7 @@ export class WebApiClient {
 
   async #send(command: ControlCommand): Promise<string | null> {
     const reply = await this.request(command);
-    return reply.ok === true ? reply.value : null; // compiles without `strict`, too
+    return reply.ok === true ? reply.value : null; // narrows without `strict`, too
   }
 
   async #exchange(endpoint: 'status' | ControlCommand, signal: AbortSignal) {
@@ -1249,7 +1249,7 @@ function authorityOf(host: string, port: number): string {
 //
 //             pause                        resume
 //  active ───────────▶ pausing ──▶ paused ───────────▶ resuming ──▶ active
-//  save-state: saves while paused; from active, it pauses before and resumes after
+//  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the end
 
 /** The system that `launch()` runs. Every method may be synchronous or return a promise. */
@@ -1262,7 +1262,7 @@ export interface System {
   onPaused?(): unknown;
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(): unknown;
-  /** Saves a checkpoint. Called for `save-state`, between two steps, and once more at shutdown. */
+  /** Saves the state. Called for `save-state`, between two steps, and once more at shutdown. */
   saveState?(): unknown;
   /** Called last, after the final `saveState()`. */
   onShutdown?(): unknown;
@@ -1280,15 +1280,15 @@ export interface LaunchConfig {
 
 /**
  * Runs a system until it is shut down by a command, SIGINT or SIGTERM. A second signal kills it at once. A paused
- * system uses no CPU. Steps may be synchronous: commands, timers and signals are handled every 10 ms, or after each
- * step that takes longer.
+ * system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every 10 ms
+ * or after a step that takes longer.
  *
- * If `onPaused`, `onResumed`, `saveState` or `onShutdown` fails, `process.emitWarning()` reports it and the system goes
- * on. If a step fails, the promise rejects with its error and no state is saved.
+ * If `onPaused`, `onResumed`, `saveState` or `onShutdown` fails, `process.emitWarning()` reports it and the system
+ * continues. If a step fails, the promise rejects with its error and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
- * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run then.
+ * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
 export async function launch(system: System, config: LaunchConfig = {}): Promise<void> {
   await new Launch(system, config).run();
@@ -1440,7 +1440,7 @@ class Launch {
 
 /** Node's connection errors may have a code but no message. */
 function describeError(error: unknown): string {
-  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // in Jest, from another realm
+  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // instanceof fails in Jest
   return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
 }
 
