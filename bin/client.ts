@@ -3,8 +3,12 @@
 
 import { SystemStatus } from '../control.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, parseSeconds, run, UsageError } from './shared/options.ts';
-import type { ControlCommand, WebApiClient } from '../control.ts';
+import {
+  ADDRESS_OPTIONS, createClient, EXIT, parseOptions, parseSeconds, run, STATUS_NAMES, UNKNOWN, UsageError,
+} from './shared/options.ts';
+import { excerpt, printableJson } from './shared/text.ts';
+import type { ControlCommand } from '../control.ts';
+import type { PrintableClient } from './shared/options.ts';
 
 const HELP = `
 Usage: control-client [options] status|pause|resume|save-state|shutdown
@@ -24,7 +28,7 @@ If the system requires a token, set the environment variable CONTROL_TOKEN.
 
 Exit codes:
   0  success
-  1  refused: the queue is full, the token is wrong, or the system reports an error
+  1  refused: the queue is full, the token is wrong, or the system reports an error or an unknown status
   2  usage error
   3  offline: nothing responds at that address
   4  --wait: the status was not reached in time, or can no longer be reached
@@ -42,7 +46,7 @@ const REQUEST_TIMEOUT_MS = 5000;
 
 type Endpoint = (typeof ENDPOINTS)[number];
 
-/** The JSON that `--json` prints. */
+/** The fields of the JSON that `--json` prints. */
 interface Outcome {
   result?: string;
   status?: string;
@@ -59,34 +63,42 @@ async function main(): Promise<number> {
   const target = values.wait ? targetOf(endpoint) : null;
   const client = createClient(values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
 
-  const [exitCode, outcome] = await execute(client, endpoint, target, timeoutMs);
+  const [exitCode, outcome, received] = await execute(client, endpoint, target, timeoutMs);
   const word = exitCode === EXIT.DONE || endpoint === 'status' ? (outcome.status ?? outcome.result) : undefined;
-  if (values.json) console.log(JSON.stringify(outcome));
+  if (values.json) console.log(printableJson({ ...outcome, ...received }));
   else if (word !== undefined) console.log(word);
   if (outcome.error !== undefined) console.error(`control-client: ${outcome.error}`);
   return exitCode;
 }
 
+/** Returns an outcome that is safe to print, and those of its texts that came from the server, as received. */
 async function execute(
-  client: WebApiClient,
+  client: PrintableClient,
   endpoint: Endpoint,
   target: SystemStatus | null,
   timeoutMs: number,
-): Promise<[exitCode: number, Outcome]> {
+): Promise<[exitCode: number, outcome: Outcome, received: Outcome]> {
   const reply = await client.request(endpoint);
   if (!reply.ok) {
     const offline = endpoint === 'status' && !reply.answered ? { status: SystemStatus.OFFLINE.statusName } : {};
-    return [reply.answered ? EXIT.REFUSED : EXIT.OFFLINE, { ...offline, error: reply.error }];
+    const exitCode = reply.answered ? EXIT.REFUSED : EXIT.OFFLINE;
+    return [exitCode, { ...offline, error: reply.error }, { error: reply.original }];
   }
-  if (endpoint === 'status') return [EXIT.DONE, { status: reply.value }];
-  if (target === null) return [EXIT.DONE, { result: reply.value }];
+  if (endpoint === 'status') {
+    if (reply.value !== UNKNOWN) return [EXIT.DONE, { status: reply.value }, {}];
+    const error = `the status must be one of ${STATUS_NAMES.join(', ')}, got '${excerpt(reply.original)}'`;
+    return [EXIT.REFUSED, { status: UNKNOWN, error }, { status: reply.original }];
+  }
+  const received = { result: reply.original };
+  if (target === null) return [EXIT.DONE, { result: reply.value }, received];
 
   const output = process.stderr.isTTY ? process.stderr : undefined;
   const { reached, status, seconds, summary } = await follow(client, target, { timeoutMs, output });
   const outcome: Outcome = { result: reply.value, seconds: Number(seconds.toFixed(3)) };
   if (status !== null) outcome.status = status.statusName;
-  if (reached) return [EXIT.DONE, outcome];
-  return [status === SystemStatus.OFFLINE ? EXIT.OFFLINE : EXIT.NOT_REACHED, { ...outcome, error: summary }];
+  if (reached) return [EXIT.DONE, outcome, received];
+  const exitCode = status === SystemStatus.OFFLINE ? EXIT.OFFLINE : EXIT.NOT_REACHED;
+  return [exitCode, { ...outcome, error: summary }, received];
 }
 
 function parseEndpoint(word: string | undefined): Endpoint {

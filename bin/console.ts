@@ -4,7 +4,8 @@
 import { createInterface } from 'node:readline';
 import { SystemStatus } from '../control.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run } from './shared/options.ts';
+import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run, UNKNOWN } from './shared/options.ts';
+import { printable } from './shared/text.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Interface } from 'node:readline';
 
@@ -135,13 +136,13 @@ class Session {
 
   async #prompt(): Promise<string> {
     const reply = await this.#client.request('status');
-    const statusName = reply.ok ? reply.value : reply.answered ? 'unknown' : SystemStatus.OFFLINE.statusName;
+    const statusName = reply.ok ? reply.value : reply.answered ? UNKNOWN : SystemStatus.OFFLINE.statusName;
     return `control-console (${statusName}) > `;
   }
 }
 
 function fail(message: string): false {
-  console.error(message);
+  console.error(printable(message)); // it may quote the input
   return false;
 }
 

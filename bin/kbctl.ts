@@ -12,6 +12,7 @@ import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { follow, TARGETS } from './shared/follow.ts';
 import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run } from './shared/options.ts';
+import { printable } from './shared/text.ts';
 import type { ControlCommand, SystemStatus, WebApiClient, WebApiReply } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
@@ -177,7 +178,7 @@ class Sender {
   /** Prints a notice on a line of its own, even while the line of a press is incomplete. */
   notice(text: string): void {
     if (this.#openLine !== '') process.stdout.write('\n');
-    console.error(`${PROGRAM}: ${text}`);
+    console.error(`${PROGRAM}: ${printable(text)}`); // it may quote a helper process or an X server
     process.stdout.write(this.#openLine);
   }
 

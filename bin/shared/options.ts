@@ -1,8 +1,10 @@
-// Shared by all programs: exit codes, error messages, command-line options.
+// Shared by all programs: exit codes, error messages, command-line options, the client.
 
 import { parseArgs } from 'node:util';
-import { DEFAULT_HOST, DEFAULT_PORT, VERSION, WebApiClient } from '../../control.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, VERSION, WebApiClient } from '../../control.ts';
+import { excerpt, printable } from './text.ts';
 import type { ParseArgsConfig } from 'node:util';
+import type { WebApiReply } from '../../control.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -23,7 +25,7 @@ export async function run(program: string, main: () => Promise<number>): Promise
   } catch (error) {
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     const message = error instanceof Error ? error.message : String(error);
-    console.error(`${program}: ${message.replaceAll(/[\x00-\x1f\x7f]+/g, ' ')}`); // values may contain line breaks
+    console.error(`${program}: ${printable(message)}`); // values may contain line breaks
   }
 }
 
@@ -95,9 +97,9 @@ export interface Access {
 }
 
 /** @throws {UsageError} If an address option or CONTROL_TOKEN is invalid. */
-export function createClient(values: Parameters<typeof parseAccess>[0], timeoutMs?: number): WebApiClient {
+export function createClient(values: Parameters<typeof parseAccess>[0], timeoutMs?: number): PrintableClient {
   const { host, port, socketPath, token } = parseAccess(values, 1);
-  return new WebApiClient(host, port, { timeout: timeoutMs, socketPath, token });
+  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token });
 }
 
 /**
@@ -125,6 +127,32 @@ export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', s
     socketPath,
     token,
   };
+}
+
+// ───── Replies ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Shown as the status of a system that responds, but with none of the statuses below. */
+export const UNKNOWN = 'unknown';
+
+/** The statuses that servers send. */
+export const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
+  .filter((status) => status !== SystemStatus.OFFLINE)
+  .map(({ statusName }) => statusName);
+
+/** `value` and `error` are safe to print; `original` is the same text as received. */
+export type PrintableReply = WebApiReply & { readonly original: string };
+
+/** The client of all programs. Its replies are safe to print, because any program may listen at the address. */
+export class PrintableClient extends WebApiClient {
+  override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
+    const reply = await super.request(...args);
+    if (!reply.ok) {
+      const error = reply.answered ? excerpt(reply.error) : printable(reply.error);
+      return { ...reply, error, original: reply.error };
+    }
+    const isUnknown = args[0] === 'status' && !STATUS_NAMES.includes(reply.value);
+    return { ok: true, value: isUnknown ? UNKNOWN : excerpt(reply.value), original: reply.value };
+  }
 }
 
 // ───── Values ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,10 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../control.ts';
 import {
-  freePort, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startServer, startSystem, TOKEN, WRONG_ACCESS,
+  assertHarmless, freePort, HARMLESS, HOSTILE, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startImpostor,
+  startServer, startSystem, TOKEN, WRONG_ACCESS,
 } from './helpers.ts';
+import type { Ended } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -113,6 +115,41 @@ describe('control-client', () => {
     assert.deepEqual(await client(t, port, 'status'), { code: 1, stdout: '', stderr });
   });
 
+  const known = 'active, pausing, paused, resuming, shutting down';
+  for (const status of ['draining', 'offline', 'unknown', '']) {
+    it(`reports the unknown status '${status}' with exit code 1`, async (t) => {
+      const port = await startImpostor(t, 200, { status });
+      const error = `the status must be one of ${known}, got '${status}'`;
+      const stderr = `control-client: ${error}\n`;
+      assert.deepEqual(await client(t, port, 'status'), { code: 1, stdout: 'unknown\n', stderr });
+      const json = { code: 1, stdout: `${JSON.stringify({ status, error })}\n`, stderr };
+      assert.deepEqual(await client(t, port, 'status', '--json'), json);
+    });
+  }
+
+  it('prints no control characters of a server; with --json, escapes them', async (t) => {
+    const ok = await startImpostor(t, 200, { status: HOSTILE, result: HOSTILE });
+    const failing = await startImpostor(t, 500, { error: HOSTILE });
+    const unknown = `the status must be one of ${known}, got '${HARMLESS}'`;
+    const line = (error: string): string => `control-client: ${error}\n`;
+    const all: [port: number, command: string, Ended, json: object][] = [
+      [ok, 'status', { code: 1, stdout: 'unknown\n', stderr: line(unknown) }, { status: HOSTILE, error: unknown }],
+      [ok, 'pause', { code: 0, stdout: `${HARMLESS}\n`, stderr: '' }, { result: HOSTILE }],
+      [failing, 'status', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
+      [failing, 'pause', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
+    ];
+    for (const [port, command, ended, json] of all) {
+      assert.deepEqual(await client(t, port, command), ended);
+      const { code, stdout, stderr } = await client(t, port, command, '--json');
+      assert.deepEqual([code, JSON.parse(stdout), stderr], [ended.code, json, ended.stderr]);
+      assert.equal(stdout.split('\n').length, 2);
+      for (const text of [ended.stdout, ended.stderr, stdout]) assertHarmless(text);
+    }
+    const waited = await client(t, ok, 'pause', '--wait', '--timeout', '0.2', '--json');
+    assertHarmless(waited.stdout + waited.stderr);
+    assert.deepEqual([waited.code, JSON.parse(waited.stdout).result], [4, HOSTILE]);
+  });
+
   it('reports a system that is offline with exit code 3', async (t) => {
     const port = await freePort();
     const offline = await client(t, port, 'status');
@@ -171,6 +208,11 @@ describe('control-client', () => {
       assert.deepEqual(await runProgram(t, 'client', args), { code: 2, stdout: '', stderr });
     });
   }
+
+  it('prints no control characters of an argument', async (t) => {
+    const stderr = `control-client: ${command} 'stop [2J '\n`;
+    assert.deepEqual(await runProgram(t, 'client', ['stop\n\x1b[2J\x9b\u202e']), { code: 2, stdout: '', stderr });
+  });
 
   it('--help prints the exit codes, --version the version', async (t) => {
     const help = await runProgram(t, 'client', ['--help']);

@@ -3,7 +3,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import {
-  lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start, startServer, startSystem, TOKEN, WRONG_ACCESS,
+  assertHarmless, HARMLESS, HOSTILE, lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start,
+  startImpostor, startServer, startSystem, TOKEN, WRONG_ACCESS,
 } from './helpers.ts';
 import type { Running } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -71,6 +72,17 @@ describe('control-console with a pipe', () => {
     assert.equal(server.receiveCommand(), 'save-state');
   });
 
+  it('prints no control characters of a server or of the input', async (t) => {
+    const ok = await startImpostor(t, 200, { status: HOSTILE, result: HOSTILE });
+    const saved = await piped(t, ok, 'save\n\x1b[2J\x9b\u202e!\n');
+    const unknown = "unknown command ' [2J !'; type help for a list of commands\n";
+    assert.deepEqual(saved, { code: 1, stdout: `save-state: ${HARMLESS}\n`, stderr: unknown });
+    const failing = await startImpostor(t, 500, { error: HOSTILE });
+    const failed = await piped(t, failing, 'pause\n');
+    assert.deepEqual(failed, { code: 1, stdout: '', stderr: `pause failed: ${HARMLESS}\n` });
+    for (const text of [saved.stdout, saved.stderr, failed.stderr]) assertHarmless(text);
+  });
+
   it('stops waiting when the system is shutting down', async (t) => {
     const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
     const ended = await piped(t, port, 'pause\n');
@@ -95,6 +107,20 @@ describe('control-console on a terminal', { skip: lacksScript() }, () => {
     await shows(/control-console \(unknown\) > $/);
     await server.close();
     await shows(/control-console \(offline\) > $/);
+  });
+
+  it('prints no control characters of a server', async (t) => {
+    const ok = await terminal(t, await startImpostor(t, 200, { status: HOSTILE, result: HOSTILE }));
+    await ok.shows(/\ncontrol-console \(unknown\) > $/);
+    await ok.type('save\r', /\nsave-state: PW .*…\n.*> $/s);
+    const failing = await terminal(t, await startImpostor(t, 500, { error: HOSTILE }));
+    await failing.shows(/\ncontrol-console \(unknown\) > $/);
+    await failing.type('pause\r', /\npause failed: PW .*…\n.*> $/s);
+    for (const { output } of [ok, failing]) {
+      const text = output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, ''); // readline's, and the line ends of the terminal
+      assertHarmless(text);
+      assert.ok(text.includes(HARMLESS), text);
+    }
   });
 
   it('completes commands, recalls them, and shows each status', async (t) => {
@@ -219,7 +245,7 @@ function piped(t: TestContext, port: number, input: string): ReturnType<typeof r
   return runProgram(t, 'console', ['--port', String(port)], input);
 }
 
-interface Terminal extends Pick<Running, 'shows' | 'ended'> {
+interface Terminal extends Pick<Running, 'output' | 'shows' | 'ended'> {
   /** Types keys, and resolves when the output since then matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
 }
@@ -242,5 +268,5 @@ async function terminal(t: TestContext, port: number): Promise<Terminal> {
     child.stdin?.write(keys);
     await shows(pattern);
   };
-  return { type, shows, ended };
+  return { type, output, shows, ended };
 }

@@ -1,8 +1,10 @@
 // Shared by all tests: processes, servers and systems to control, files, waits.
 
+import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -154,6 +156,30 @@ export async function freePort(host: string = '127.0.0.1'): Promise<number> {
   server.close();
   await once(server, 'close');
   return port;
+}
+
+const [CONTROLS, BIDI] = ['\r\n\t\x00\x7f\x80\x9b', '\x9d\x9f\u061c\u200e\u200f\u202a\u202e\u2066\u2069'];
+
+/** A text that sets the title and the clipboard of a terminal, clears it and reverses the text. It is also long. */
+export const HOSTILE: string =
+  `PW\x1b]0;title\x07\x1b]52;c;eA==\x07\x1b[2J${CONTROLS}31m${BIDI}NED${'😀'.repeat(300)}`;
+
+/** How the programs print it. */
+export const HARMLESS: string = `PW ]0;title ]52;c;eA== [2J 31m NED${'😀'.repeat(166)}…`;
+
+/** A server that responds to every request with the same body. Returns its port. */
+export async function startImpostor(t: TestContext, statusCode: number, body: object): Promise<number> {
+  const server = createHttpServer((_, response) => response.writeHead(statusCode).end(JSON.stringify(body)));
+  t.after(() => server.close().closeAllConnections());
+  server.listen(0, 'localhost');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** Checks that a text has no control characters other than line feeds, and none that change its direction. */
+export function assertHarmless(text: string): void {
+  const found = /[^\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2029\u202f-\u2065\u206a-\uffff]/.exec(text);
+  assert.equal(found, null, JSON.stringify(text));
 }
 
 /** A new folder, removed at the end of the test. */

@@ -14,8 +14,8 @@ import { chooseBackends } from '../kbctl/listener.ts';
 import { SCRIPT, macosCommand } from '../kbctl/macos.ts';
 import { SOURCE, windowsCommand } from '../kbctl/windows.ts';
 import {
-  lacks, lacksScript, lacksSockets, makeFolder, makePipe, makeSocketPath, NO_TOKEN, runProgram, start, startProgram,
-  startServer, startSystem, TOKEN, until, WRONG_ACCESS,
+  assertHarmless, HARMLESS, HOSTILE, lacks, lacksScript, lacksSockets, makeFolder, makePipe, makeSocketPath, NO_TOKEN,
+  runProgram, start, startImpostor, startProgram, startServer, startSystem, TOKEN, until, WRONG_ACCESS,
 } from './helpers.ts';
 import type { WebApiServerOptions } from '../../control.ts';
 import type { Ended, Running } from './helpers.ts';
@@ -257,6 +257,20 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     }));
   });
 
+  it('commands, and prints no control characters of a server', async (t) => {
+    const failing = await startImpostor(t, 500, { error: HOSTILE });
+    const ok = await startImpostor(t, 200, { status: HOSTILE, result: HOSTILE });
+    const refused = await listening(t, ['--port', `${failing}`]);
+    assert.ok(refused.output().includes(`\nhttp://localhost:${failing}: ${HARMLESS}\n`), refused.output());
+    refused.say('hit 0');
+    await until(() => refused.output().includes(`\npause … refused: p${HARMLESS.slice(1)}\n`), refused.output);
+    const accepted = await listening(t, ['--port', `${ok}`]);
+    assert.ok(accepted.output().includes(`\nhttp://localhost:${ok}: unknown\n`), accepted.output());
+    accepted.say('hit 0', 'hit 1');
+    await accepted.shows(/^pause … accepted, not confirmed$/m);
+    for (const { output } of [refused, accepted]) assertHarmless(output());
+  });
+
   it('the token in CONTROL_TOKEN, to a Unix socket', { skip: lacksSockets() }, async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
@@ -317,6 +331,7 @@ interface HelpedOptions {
   backend?: string;
   helper?: string;
   CONTROL_TOKEN?: string | undefined;
+  TEXT?: string;
 }
 
 interface Helped extends Running {
@@ -398,6 +413,14 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     const why = `${taken(PAUSE, '--pause-key')}; ${taken(RESUME, '--resume-key')}`;
     const stderr = `control-kbctl: windows: ${why}\n`;
     assert.deepEqual(await ended, { code: 1, stdout: '', stderr });
+  });
+
+  it('prints no control characters of the helper', async (t) => {
+    const helper = `printf '%s\\n' "note $TEXT"; echo "$TEXT" >&2; exit 1`;
+    const TEXT = '\x1b]0;title\x07\x9b2J\u202e!';
+    const { stdout, stderr } = await startHelped(t, [], { backend: 'macos', helper, TEXT }).ended;
+    const why = 'macos: osascript exited with code 1:  ]0;title 2J !';
+    assert.deepEqual([stdout, stderr], ['', `control-kbctl:  ]0;title 2J !\ncontrol-kbctl: ${why}\n`]);
   });
 
   it('joins lines that arrive in pieces', async (t) => {

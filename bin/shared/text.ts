@@ -1,0 +1,25 @@
+// Text from elsewhere, made safe to print: a server, a helper process or an argument may contain escape sequences,
+// which clear a terminal or write its clipboard, and characters that reverse the text after them.
+
+const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, bidi
+const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
+
+/** Replaces control characters, including tabs and line breaks, by spaces. */
+export function printable(text: string): string {
+  return text.replaceAll(CONTROLS, ' ');
+}
+
+/** The same for a text from a server, which may have any length: truncates it. */
+export function excerpt(text: string): string {
+  const characters = [...printable(text)]; // whole code points
+  return characters.length <= MAX_LENGTH ? characters.join('') : `${characters.slice(0, MAX_LENGTH).join('')}…`;
+}
+
+/** Returns JSON that is safe to print and keeps every text: JSON.stringify() escapes C0 only. */
+export function printableJson(value: object): string {
+  return JSON.stringify(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));
+}
+
+function escape(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+}
