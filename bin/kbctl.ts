@@ -11,7 +11,7 @@ import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run } from './shared/options.ts';
+import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run, TOKEN } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { ControlCommand, SystemStatus, WebApiClient, WebApiReply } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
@@ -224,7 +224,7 @@ function introduce({ source, bindings }: Listener, backend: Backend, reason: str
 function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): string {
   const [, socketPath] = /^unix:(.*)$/.exec(baseUrl) ?? [];
   const where = socketPath === undefined ? baseUrl : `--unix-socket '${resolve(socketPath)}' http://localhost`;
-  const token = process.env['CONTROL_TOKEN'] ? ` -H 'Authorization: Bearer …'` : '';
+  const token = TOKEN === undefined ? '' : ` -H 'Authorization: Bearer …'`;
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
   const command = `curl${token} -X POST ${where}/api/pause`;
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;

@@ -88,6 +88,13 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
   socket: { type: 'string' },
 };
 
+/**
+ * The token. It comes from the environment variable CONTROL_TOKEN, because every user of the machine can read a command
+ * line. The variable is deleted at once, so that no process that a program starts inherits it.
+ */
+export const TOKEN: string | undefined = process.env['CONTROL_TOKEN'] || undefined;
+delete process.env['CONTROL_TOKEN'];
+
 /** The address of the web API, and its token. */
 export interface Access {
   host: string;
@@ -103,20 +110,18 @@ export function createClient(values: Parameters<typeof parseAccess>[0], timeoutM
 }
 
 /**
- * Parses `--host`, `--port` and `--socket`. The token comes from the environment variable CONTROL_TOKEN, because every
- * user of the machine can read a command line.
+ * Parses `--host`, `--port` and `--socket`, and checks the token.
  *
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', string>>, minPort: number): Access {
   const { port, socket: socketPath } = values;
   const host = values.host?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
-  const token = process.env['CONTROL_TOKEN'] || undefined;
   if (socketPath !== undefined && (values.host ?? port) !== undefined) {
     throw new UsageError('--socket replaces --host and --port: give one or the other');
   }
   try {
-    new WebApiClient(host, undefined, { socketPath, token });
+    new WebApiClient(host, undefined, { socketPath, token: TOKEN });
   } catch (error) {
     const names: Record<string, string> = { host: '--host', socketPath: '--socket', token: 'CONTROL_TOKEN' };
     throw new UsageError((error as Error).message.replace(/^\w+/, (name) => names[name] ?? name));
@@ -125,7 +130,7 @@ export function parseAccess(values: Partial<Record<'host' | 'port' | 'socket', s
     host,
     port: port === undefined ? DEFAULT_PORT : parseInteger('--port', port, minPort, 65535),
     socketPath,
-    token,
+    token: TOKEN,
   };
 }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, writeFileSync, writeSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
@@ -414,6 +414,19 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     const stderr = `control-kbctl: windows: ${why}\n`;
     assert.deepEqual(await ended, { code: 1, stdout: '', stderr });
   });
+
+  for (const backend of ['macos', 'windows']) {
+    it(`keeps the token out of the environment of the helper: ${backend}`, async (t) => {
+      const { port } = await startServer(t, { token: TOKEN });
+      const file = join(makeFolder(t), 'environment');
+      const helper = `env > '${file}'; exec cat "$KEYS"`;
+      const { output } = await listening(t, ['--port', `${port}`], { backend, helper, CONTROL_TOKEN: TOKEN });
+      assert.ok(output().includes(`\nhttp://localhost:${port}: active\n`), 'kbctl itself sends the token');
+      const environment = readFileSync(file, 'utf8');
+      assert.match(environment, /^KEYS=/m);
+      assert.ok(!environment.includes(TOKEN) && !environment.includes('CONTROL_TOKEN'), environment);
+    });
+  }
 
   it('prints no control characters of the helper', async (t) => {
     const helper = `printf '%s\\n' "note $TEXT"; echo "$TEXT" >&2; exit 1`;
