@@ -4,7 +4,7 @@
 import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient } from '../control.ts';
 import { Learner } from './demo/cartpole.ts';
-import { Checkpoints, latestIn, readCheckpoint } from './demo/checkpoints.ts';
+import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from './demo/checkpoints.ts';
 import {
   ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError,
 } from './shared/options.ts';
@@ -58,6 +58,8 @@ async function main(): Promise<number> {
   const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
   const learner = createLearner(seed, load, folder);
   prepare(checkpoints, folder);
+  const ignored = ignoredIn(folder);
+  if (ignored !== null) console.error(`${PROGRAM}: ignoring ${ignored}`);
 
   const demo = new Demo(learner, checkpoints);
   const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], webApiOptions: { socketPath, token } });

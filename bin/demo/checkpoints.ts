@@ -1,18 +1,24 @@
 // Checkpoints on disk: JSON files, written atomically and named after the time of the save.
 
+import { randomBytes } from 'node:crypto';
 import {
   closeSync, fsyncSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 const MAX_BYTES = 1_000_000; // a checkpoint of the demo has about 7,000
-const TEMPORARY = '.tmp'; // extension while a checkpoint is being written
+const TEMPORARY = /(\.[0-9a-f]{16})?\.tmp$/; // while a checkpoint is being written; older versions had no random part
+const TOLERANCE_MS = 24 * 60 * 60 * 1000; // how much later than now the name of a checkpoint may be
 
 // ───── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
  * The checkpoints in a folder. Only one running program may use the folder. Files whose names are not those of
- * checkpoints are never deleted.
+ * checkpoints are never deleted. All writes create new files, so that no symbolic link in the folder is followed.
+ *
+ * A name may be up to a day later than now: after the clock was set back, new names are still later than those before.
+ * Checkpoints with even later names are ignored: they are neither the latest nor counted nor deleted. If the clock is
+ * set back by more than a day, that applies to those saved before.
  *
  * @param keep How many checkpoints to keep.
  */
@@ -28,8 +34,8 @@ export class Checkpoints {
   /** Creates the folder if necessary and checks that it is writable. */
   prepare(): void {
     makeFolder(this.#folder);
-    const probe = join(this.#folder, nameOf(Date.now()) + TEMPORARY);
-    writeFileSync(probe, '');
+    const probe = temporaryPath(join(this.#folder, nameOf(Date.now())));
+    writeFileSync(probe, '', { flag: 'wx' });
     rmSync(probe);
   }
 
@@ -41,8 +47,8 @@ export class Checkpoints {
    */
   save(snapshot: object): string {
     makeFolder(this.#folder); // it may have been deleted
-    for (const name of namesIn(this.#folder, TEMPORARY)) this.#delete(name);
-    const names = namesIn(this.#folder);
+    const { names, leftovers } = list(this.#folder);
+    for (const leftover of leftovers) this.#delete(leftover);
     const name = nextName(names.at(-1));
     const path = join(this.#folder, name);
     writeAtomically(path, `${JSON.stringify(snapshot)}\n`);
@@ -67,14 +73,19 @@ function makeFolder(folder: string): void {
 
 /** Writes under a temporary name, and renames the file only after its content is on disk. */
 function writeAtomically(path: string, text: string): void {
-  const temporary = path + TEMPORARY;
+  const temporary = temporaryPath(path);
   try {
-    writeFileSync(temporary, text, { flush: true });
+    writeFileSync(temporary, text, { flag: 'wx', flush: true });
     renameSync(temporary, path);
   } catch (error) {
     rmSync(temporary, { force: true });
     throw error;
   }
+}
+
+/** Returns a path that nobody can predict. */
+function temporaryPath(path: string): string {
+  return `${path}.${randomBytes(8).toString('hex')}.tmp`;
 }
 
 /** Flushes the folder to disk: only then is a new name in it permanent. */
@@ -101,9 +112,22 @@ export function latestIn(folder: string): string {
   const stats = statSync(folder, { throwIfNoEntry: false });
   if (stats === undefined) throw new Error('no such folder');
   if (!stats.isDirectory()) throw new Error('it is not a folder');
-  const name = namesIn(folder).at(-1);
-  if (name === undefined) throw new Error('it contains no checkpoint');
-  return join(folder, name);
+  const { names, future } = list(folder);
+  const name = names.at(-1);
+  if (name !== undefined) return join(folder, name);
+  const others = future.length === 0 ? '' : ` other than ${describeFuture(folder, future)}`;
+  throw new Error(`it contains no checkpoint${others}`);
+}
+
+/** Returns which checkpoints in a folder are ignored, and why; null if there are none. */
+export function ignoredIn(folder: string): string | null {
+  const { future } = list(folder);
+  return future.length === 0 ? null : describeFuture(folder, future);
+}
+
+function describeFuture(folder: string, [first = '', ...others]: string[]): string {
+  const files = `'${join(folder, first)}'${others.length === 0 ? '' : ` and ${others.length} more`}`;
+  return `${files}: the time in the name of a checkpoint must be at most a day later than now`;
 }
 
 /**
@@ -143,11 +167,22 @@ function nextName(last: string | undefined): string {
   return nameOf(last === undefined ? Date.now() : Math.max(Date.now(), timeOf(last) + 1));
 }
 
-/** Returns the names of the checkpoints in a folder, the oldest first; with TEMPORARY, those of unfinished ones. */
-function namesIn(folder: string, extension: string = ''): string[] {
-  return readdirSync(folder, { withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(extension))
-    .map((entry) => entry.name)
-    .filter((name) => !Number.isNaN(timeOf(name.slice(0, name.length - extension.length))))
-    .sort();
+interface Listing {
+  /** The checkpoints, the oldest first. */
+  names: string[];
+  /** Those that are ignored, because their names are too late. */
+  future: string[];
+  /** Unfinished ones, from crashes. */
+  leftovers: string[];
+}
+
+function list(folder: string): Listing {
+  const entries = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isFile());
+  const files = entries.map(({ name }) => name).sort();
+  const limit = Date.now() + TOLERANCE_MS;
+  return {
+    names: files.filter((name) => timeOf(name) <= limit),
+    future: files.filter((name) => timeOf(name) > limit),
+    leftovers: files.filter((name) => TEMPORARY.test(name) && !Number.isNaN(timeOf(name.replace(TEMPORARY, '')))),
+  };
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import fs, { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import fs, { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from '../demo/cartpole.ts';
-import { Checkpoints, latestIn, readCheckpoint } from '../demo/checkpoints.ts';
+import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from '../demo/checkpoints.ts';
 import {
   lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
   WRONG_ACCESS,
@@ -19,6 +19,7 @@ import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
 const DEGREE = Math.PI / 180;
+const lacksLinks = process.platform === 'win32' && 'Windows restricts symbolic links';
 const NAME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.json$/;
 
 // ───── The cart and the pole ─────────────────────────────────────────────────────────────────────────────────────
@@ -219,11 +220,96 @@ describe('Checkpoints', () => {
     const folder = makeFolder(t);
     const checkpoints = new Checkpoints(folder, 100);
     const paths = Array.from({ length: 20 }, (_, number) => checkpoints.save({ number }));
-    setClock(t, '2020-01-01T00:00:00.000Z');
+    setClock(t, '2026-12-31T12:00:00.000Z');
     paths.push(checkpoints.save({ number: 20 }));
     assert.deepEqual(readdirSync(folder).map((name) => join(folder, name)).sort(), paths);
     assert.equal(new Set(paths).size, 21);
     assert.deepEqual(readCheckpoint(latestIn(folder)), { number: 20 });
+  });
+
+  it('finds the newest checkpoint also after the clock was set back by years', (t) => {
+    setClock(t, '2026-12-31T00:00:00.000Z');
+    const folder = makeFolder(t);
+    const checkpoints = new Checkpoints(folder, 2);
+    const early = [1, 2].map((number) => checkpoints.save({ number }));
+    setClock(t, '2020-01-01T00:00:00.000Z');
+    const late = [3, 4, 5].map((number) => {
+      const path = checkpoints.save({ number });
+      assert.equal(latestIn(folder), path);
+      return path;
+    });
+    const left = [...late.slice(-2), ...early].map((path) => basename(path));
+    assert.deepEqual(readdirSync(folder).sort(), left);
+  });
+
+  it('ignores names more than a day later than now', (t) => {
+    const folder = makeFolder(t);
+    setClock(t, '2026-11-20T10:22:33.123Z');
+    const planted = ['2026-11-21T10-22-33.124Z.json', '9999-12-31T23-59-59.999Z.json'];
+    for (const name of planted) writeFileSync(join(folder, name), name);
+    const why = `'${join(folder, planted[0] as string)}' and 1 more: the time in the name of a checkpoint must be`;
+    const limit = 'at most a day later than now';
+    assert.throws(() => latestIn(folder), { message: `it contains no checkpoint other than ${why} ${limit}` });
+    assert.equal(ignoredIn(folder), `${why} ${limit}`);
+    const checkpoints = new Checkpoints(folder, 2);
+    const paths = [1, 2, 3].map((number) => checkpoints.save({ number }));
+    assert.equal(basename(paths[0] as string), '2026-11-20T10-22-33.123Z.json');
+    assert.equal(latestIn(folder), paths[2]);
+    const left = [...paths.slice(-2).map((path) => basename(path)), ...planted];
+    assert.deepEqual(readdirSync(folder).sort(), left);
+    for (const name of planted) assert.equal(readFileSync(join(folder, name), 'utf8'), name);
+  });
+
+  it('has no notice without such names, and counts names up to a day later', (t) => {
+    const folder = makeFolder(t);
+    setClock(t, '2026-11-20T10:22:33.123Z');
+    const name = '2026-11-21T10-22-33.123Z.json';
+    writeFileSync(join(folder, name), '{}');
+    assert.equal(ignoredIn(folder), null);
+    assert.equal(latestIn(folder), join(folder, name));
+    setClock(t, '2026-11-20T10:22:34.000Z');
+    const path = new Checkpoints(folder, 1).save({ number: 1 });
+    assert.deepEqual([latestIn(folder), readdirSync(folder)], [path, ['2026-11-21T10-22-33.124Z.json']]);
+  });
+
+  it('never follows a symbolic link', { skip: lacksLinks }, (t) => {
+    const folder = makeFolder(t);
+    const victim = join(makeFolder(t), 'victim');
+    writeFileSync(victim, 'precious');
+    setClock(t, '2026-11-20T10:22:33.123Z');
+    const name = '2026-11-20T10-22-33.123Z.json';
+    symlinkSync(victim, join(folder, name));
+    symlinkSync(victim, join(folder, `${name}.tmp`));
+    const checkpoints = new Checkpoints(folder, 1);
+    checkpoints.prepare();
+    assert.equal(readFileSync(victim, 'utf8'), 'precious');
+    const path = checkpoints.save({ number: 1 });
+    assert.equal(path, join(folder, name));
+    assert.deepEqual([fs.lstatSync(path).isFile(), readCheckpoint(path)], [true, { number: 1 }]);
+    assert.equal(readFileSync(victim, 'utf8'), 'precious');
+  });
+
+  it('never writes to a file that exists, whatever its name', { skip: lacksLinks }, (t) => {
+    const folder = makeFolder(t);
+    const victim = join(makeFolder(t), 'victim');
+    writeFileSync(victim, 'precious');
+    const checkpoints = new Checkpoints(folder, 1);
+    const real = fs.writeFileSync;
+    let planted = 0;
+    t.mock.method(fs, 'writeFileSync', (path: string, ...others: [string, object]) => {
+      symlinkSync(victim, path);
+      planted += 1;
+      real(path, ...others);
+    });
+    syncBuiltinESMExports();
+    try {
+      assert.throws(() => checkpoints.prepare(), { code: 'EEXIST' });
+      assert.throws(() => checkpoints.save({ number: 1 }), { code: 'EEXIST' });
+    } finally {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    }
+    assert.deepEqual([planted, readFileSync(victim, 'utf8')], [2, 'precious']);
   });
 
   it('keeps the newest checkpoints and never changes other files', (t) => {
@@ -251,6 +337,7 @@ describe('Checkpoints', () => {
     const checkpoints = new Checkpoints(folder, 10);
     const complete = checkpoints.save({ number: 1 });
     writeFileSync(join(folder, '2099-01-01T00-00-00.000Z.json.tmp'), '{"numb');
+    writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json.0123456789abcdef.tmp'), '{"numb');
     assert.equal(latestIn(folder), complete);
     const next = checkpoints.save({ number: 2 });
     assert.deepEqual(readdirSync(folder).sort(), [basename(complete), basename(next)]);
@@ -438,6 +525,21 @@ describe('control-demo', { timeout: 60_000 }, () => {
     assert.deepEqual(last, snapshotOf(7, last.steps));
   });
 
+  it('reports a checkpoint from the future once, and loads the latest other one', async (t) => {
+    const folder = makeFolder(t);
+    const planted = join(folder, '9999-12-31T23-59-59.999Z.json');
+    writeFileSync(planted, JSON.stringify(snapshotOf(8, 12_345)));
+    writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json'), JSON.stringify(snapshotOf(9, 23_456)));
+    const demo = await startDemo(t, '--load', 'latest', '--states-dir', folder);
+    assert.match(demo.output(), /seed 9, from step 23,456 ·/);
+    await save(demo);
+    await demo.client.shutdown();
+    const { code, stderr } = await demo.ended;
+    const why = 'the time in the name of a checkpoint must be at most a day later than now';
+    assert.deepEqual([code, stderr], [0, `control-demo: ignoring '${planted}': ${why}\n`]);
+    assert.equal(latestIn(folder), savedIn(demo).at(-1));
+  });
+
   it('--load accepts any checkpoint', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'mine');
@@ -521,8 +623,8 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
   for (const [what, content, message] of FILES) {
     it(`rejects one that is ${what}, by its name and as the latest`, async (t) => {
       const folder = makeFolder(t);
-      writeFileSync(join(folder, '2026-01-01T00-00-00.000Z.json'), TEXT);
-      const path = join(folder, '2026-01-02T00-00-00.000Z.json');
+      writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json'), TEXT);
+      const path = join(folder, '2020-01-02T00-00-00.000Z.json');
       writeFileSync(path, content);
       for (const load of [path, 'latest']) await rejects(t, folder, load, `'${path}'`, message);
     });
@@ -542,6 +644,9 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
     mkdirSync(empty);
     writeFileSync(join(empty, '2026-01-01T00-00-00.000Z.json.tmp'), TEXT);
     await rejects(t, empty, 'latest', `the latest checkpoint in '${empty}'`, /it contains no checkpoint/);
+    const future = join(empty, '9999-01-01T00-00-00.000Z.json');
+    writeFileSync(future, TEXT);
+    await rejects(t, empty, 'latest', `the latest checkpoint in '${empty}'`, /it contains no checkpoint other than '/);
     const missing = join(folder, 'missing');
     await rejects(t, missing, 'latest', `the latest checkpoint in '${missing}'`, /no such folder/);
     assert.deepEqual(readdirSync(folder), ['empty']);
@@ -827,6 +932,7 @@ function numbersIn(folder: string): number[] {
 }
 
 function setClock(t: TestContext, time: string): void {
+  t.mock.restoreAll(); // the end of the test would restore a second mock to the first
   t.mock.method(Date, 'now', () => Date.parse(time));
 }
 
