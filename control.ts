@@ -51,7 +51,7 @@ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 9 longer
-const HEAP_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 16 }; // of the server thread
+const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
 const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
@@ -409,7 +409,8 @@ function serve(
 
   const tickMs = 250;
   const maxIdleTicks = 60; // 15 s without a request
-  const maxPending = 128; // requests without a response, per connection
+  const maxPending = 32; // requests without a response, per connection
+  const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
 
   const ok = prepare(200, { result: 'ok' });
@@ -517,7 +518,7 @@ function serve(
         keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
-      listener.maxHeadersCount = 0; // otherwise Node drops fields beyond the thousandth
+      listener.maxHeadersCount = maxFields + 1; // Node drops further ones without a word
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
@@ -561,6 +562,8 @@ function serve(
       connection.idleTicks = 0;
       connection.pending += 1;
       if (connection.pending > maxPending) return server.cut(request.socket, connection);
+      if (request.httpVersionMajor !== 1) return server.reject(request.socket, 505); // Node accepts 0.9 and 2.0, too
+      if (request.rawHeaders.length > 2 * maxFields) return server.reject(request.socket, 431); // RFC 6585 §5
       const head = policy.readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
@@ -988,6 +991,7 @@ export class WebApiServer {
       parentPort.on('message', server.close); // the only message from the host
       server.start();
     `;
+    const maxOldGenerationSizeMb = HEAP_MB + this.#data.maxConnections / 16; // several times what floods make it hold
     try {
       return new Worker(source, {
         eval: true,
@@ -996,7 +1000,7 @@ export class WebApiServer {
         execArgv: [], // not the host's --import and --require
         env: {}, // nor its NODE_OPTIONS
         stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-        resourceLimits: HEAP_LIMITS,
+        resourceLimits: { maxOldGenerationSizeMb, maxYoungGenerationSizeMb: 16 },
       });
     } catch (error) {
       throw this.#cannotServe(error as NodeJS.ErrnoException);

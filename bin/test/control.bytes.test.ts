@@ -27,8 +27,8 @@ const GARBAGE = 'GARBAGE\r\n\r\n';
 const FULL = 'x'.repeat(65_536); // the longest body that the server accepts
 const TOO_LONG = head(POST, HOST, 'Content-Length: 65537');
 const LONG = 'x'.repeat(17 * 1024);
-const MANY_FIELDS: string[] = Array(1100).fill('a:'); // node drops those after the thousandth by default
-const MOST = 128; // requests that one connection may pipeline
+const MANY_FIELDS: string[] = Array(99).fill('a:'); // with the Host, as many as the server accepts
+const MOST = 32; // requests that one connection may pipeline
 
 const ENDPOINTS: [line: string, outcome: string, queued: ControlCommand[]][] = [
   [GET, 'active', []],
@@ -54,7 +54,6 @@ const INCOMPLETE: Row[] = [
   ['in the last chunk', head(POST, HOST, CHUNKED) + '0\r\n', '400'],
   ['in a trailer', head(POST, HOST, CHUNKED) + '0\r\nX-', '400'],
   ['in the body, from a foreign Host', head(POST, 'Host: evil', 'Content-Length: 10') + 'abc', '400'],
-  ['in the body, after a thousand fields', head(POST, HOST, ...MANY_FIELDS, 'Content-Length: 10') + 'abc', '400'],
 ];
 
 const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
@@ -90,6 +89,10 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
       ['NUL in a value', head(POST, HOST, 'X: a\0b'), '400'],
       ['an unknown method', head('PAUSE /api/pause', HOST), '400'],
       ['an unknown version', `${POST} HTTP/1.2\r\n${HOST}\r\n\r\n`, '400'],
+      ['HTTP/0.9', head(`${POST} HTTP/0.9`, HOST), '505'],
+      ['HTTP/2.0', head(`${POST} HTTP/2.0`, HOST), '505'],
+      ['HTTP/2.0 with a body, then a command',
+        withBody(`${POST} HTTP/2.0`, HOST, 'Connection: keep-alive') + head(POST, HOST), '505'],
       ['a length and chunks', head(POST, HOST, 'Content-Length: 5', CHUNKED) + '0\r\n\r\n', '400'],
       ['two lengths', head(POST, HOST, 'Content-Length: 1', 'Content-Length: 2') + 'xx', '400'],
       ['a length that is no number', head(POST, HOST, 'Content-Length: +5') + 'hello', '400'],
@@ -135,9 +138,12 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
       ['longer chunks without end', head(POST, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx`, '413'],
       ['a longer body after Expect: 100-continue',
         head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 65537') + `${FULL}x`, ['100', '413']],
-      ['a thousand fields, then another Host', head(POST, HOST, ...MANY_FIELDS, HOST), '400'],
-      ['a thousand fields, then an Origin', head(POST, HOST, ...MANY_FIELDS, 'Origin: null'), NO_ORIGIN],
-      ['a thousand fields, then a longer body', head(POST, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '413'],
+      ['the most fields', head(POST, HOST, ...MANY_FIELDS), 'ok'],
+      ['more fields', head(POST, HOST, ...MANY_FIELDS, 'a:'), '431'],
+      ['more fields, another Host among them', head(POST, HOST, ...MANY_FIELDS, HOST), '431'],
+      ['a thousand more fields, then an Origin', head(POST, HOST, ...Array(1100).fill('a:'), 'Origin: null'), '431'],
+      ['more fields, and a longer body', head(POST, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '431'],
+      ['more fields, then a command', head(GET, HOST, ...MANY_FIELDS, 'a:') + head(POST, HOST), '431'],
     ],
   },
   {
