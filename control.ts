@@ -389,6 +389,7 @@ interface Failure {
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
   pending: number; // requests without a response
+  routed: number; // those of them that are complete
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after reject() or cut()
   isFinished: boolean; // its last response has been sent
@@ -429,7 +430,7 @@ function serve(
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
 
   const listeners: Server[] = []; // two for localhost
-  const connections: Map<Socket, Connection> = new Map();
+  const connections: Map<Socket, Connection> = new Map(); // the longest idle one first
   let isClosing = false;
 
   const server = {
@@ -537,10 +538,19 @@ function serve(
     // ── Connections ──
 
     onConnection(socket: Socket): void {
-      connections.set(socket, { pending: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
+      connections.set(socket, { pending: 0, routed: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
       socket.on('close', () => connections.delete(socket));
       socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
-      if (connections.size > maxConnections) socket.destroy();
+      if (connections.size > maxConnections) server.makeRoom();
+    },
+
+    /** Cuts the longest idle connection: the newest one, if all others have a request. */
+    makeRoom(): void {
+      for (const [socket, { routed }] of connections) {
+        if (routed > 0) continue;
+        connections.delete(socket);
+        return void socket.destroy();
+      }
     },
 
     /** Cuts idle connections. A client that does not read its responses counts as idle: Node stops reading from it. */
@@ -585,6 +595,7 @@ function serve(
       const connection = connections.get(request.socket);
       if (connection === undefined || connection.isFinished) return;
       connection.latest = response;
+      connection.routed += 1;
       const refusal = policy.refusal(request, head);
       if (refusal !== null) return server.send(response, refusal);
       const { origin, authorization } = head.fields;
@@ -623,6 +634,9 @@ function serve(
       const connection = connections.get(response.req.socket);
       if (connection === undefined) return; // the client is gone
       connection.pending -= 1;
+      connection.routed -= 1;
+      connections.delete(response.req.socket);
+      connections.set(response.req.socket, connection); // to the end
       const isLast = isClosing && response === connection.latest;
       connection.isFinished ||= isLast;
       response.writeHead(statusCode, isLast ? [...headers, 'Connection', 'close'] : headers);
@@ -713,7 +727,7 @@ export interface WebApiServerOptions {
   allowedHosts?: readonly string[] | undefined;
   /** Origins whose web pages may use the API, as browsers send them: `'http://localhost:3000'`. Default: none. */
   allowedOrigins?: readonly string[] | undefined;
-  /** Maximum number of open connections, from 1 to 65536. Further ones are cut at once. Default: 64. */
+  /** Maximum number of connections, from 1 to 65536. A further one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
 }
 
