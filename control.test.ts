@@ -9,6 +9,7 @@ import { networkInterfaces } from 'node:os';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
+import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
 import {
@@ -871,16 +872,41 @@ describe('close()', { ...LIMIT, concurrency: 3 }, () => {
 });
 
 describe('maxConnections', LIMIT, () => {
-  it('limits the open connections: further ones are closed', async (t) => {
-    const { port } = await start(t, { maxConnections: 2 });
-    const kept = [await open(t, port), await open(t, port)];
-    assert.equal(await within(3000, readToEnd(await open(t, port))), '');
-    for (const socket of kept) {
+  it('limits the open connections: a further one replaces the longest idle one', async (t) => {
+    const { port } = await start(t, { maxConnections: 3 });
+    const request = async (socket: Socket): Promise<void> => {
       socket.write(head(GET, HOST));
       assert.match(String(await once(socket, 'data')), /^HTTP\/1\.1 200 /);
+    };
+    const [first, second, busy] = [await open(t, port), await open(t, port), await open(t, port)];
+    await request(second);
+    busy.write(head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
+    assert.match(String(await once(busy, 'data')), /^HTTP\/1\.1 100 /);
+    await request(first);
+    busy.write('{'); // incomplete
+    for (const replaced of [busy, second, first]) {
+      const further = await open(t, port);
+      assert.equal(await within(3000, readToEnd(replaced)), '');
+      await request(further);
     }
-    kept[0]?.destroy();
-    await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
+  });
+
+  it('never cuts a connection whose request waits for its response', async (t) => {
+    const host = runHost(t, `
+      const place = { host: '127.0.0.1', port: 0, maxConnections: 2, maxQueueSize: 64 };
+      say((await new WebApiServer({ systemStatus: () => ACTIVE, ...place }).runInBackground()).port);
+      block(1e6);
+    `);
+    const port = await host.hear<number>();
+    for (let round = 0; round < 10; round += 1) {
+      const waiting = await open(t, port);
+      waiting.write(head(POST, HOST) + head(GET, HOST)); // the status request waits for a sample that never comes
+      await once(waiting, 'data');
+      const response = once(waiting, 'data');
+      const others = await Promise.all([open(t, port), open(t, port), open(t, port)]);
+      assert.match(String(await response), /^HTTP\/1\.1 200 /);
+      for (const socket of [waiting, ...others]) socket.destroy();
+    }
   });
 });
 
@@ -973,6 +999,36 @@ describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
     while (age !== undefined) age = await getAge();
     const pollsSince = performance.now();
     while (performance.now() - pollsSince < 1300) assert.equal(await getAge(), undefined);
+  });
+});
+
+describe('The response to a command', LIMIT, () => {
+  for (const [kind, loop] of [
+    ['spins', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
+    ['polls', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
+    ['sleeps', 'await server.nextCommand(); process.exit();'],
+  ] as const) {
+    it(`is sent even if the program exits when it takes the command: a program that ${kind}`, async (t) => {
+      for (let round = 0; round < 8; round += 1) {
+        const host = runHost(t, `
+          const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+          say((await server.runInBackground()).port);
+          ${loop}
+        `);
+        const client = new WebApiClient('127.0.0.1', await host.hear());
+        assert.deepEqual(await client.request('shutdown'), { ok: true, value: 'ok' }, `round ${round}`);
+        await host.checkEnd();
+      }
+    });
+  }
+
+  it('comes when the command is already on the queue', async (t) => {
+    const { server, client } = await start(t);
+    for (let round = 0; round < 500; round += 1) {
+      assert.equal(await client.pause(), 'ok');
+      assert.ok(server.hasCommands(), `round ${round}`);
+      server.receiveCommand();
+    }
   });
 });
 
@@ -1351,10 +1407,10 @@ describe('launch()', LIMIT, () => {
     assert.equal(await getOutcome(BEARER, 'Host: box.lan.example'), '403 allowedHosts');
     assert.equal(await getOutcome(BEARER, `Origin: ${PAGE}`), 'active');
     assert.equal(await getOutcome(BEARER, `Origin: ${PAGE}0`), '403 allowedOrigins');
-    const kept = [await open(t, port), await open(t, port), await open(t, port)];
-    assert.equal(await readToEnd(await open(t, port)), '');
-    for (const socket of kept) socket.destroy();
-    await until(async () => (await exchange(port, [head(GET, HOST, BEARER)], 1)) !== '');
+    const silent = await open(t, port);
+    const others = [await open(t, port), await open(t, port), await open(t, port)];
+    assert.equal(await readToEnd(silent), '');
+    for (const socket of others) socket.destroy();
     const shutdown = head('POST /api/shutdown', HOST, BEARER);
     const [first] = await sendAll(port, [shutdown, shutdown, shutdown]);
     assert.equal(first?.statusCode, 200);

@@ -52,6 +52,7 @@ const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 9 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
+const RESPONSE_MS = 20; // how long a command waits for its response to be sent
 const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
@@ -123,6 +124,10 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 // The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
+// RESPONDED counts the commands whose response has been sent. The host does not take a command before that: a program
+// that exits on `shutdown` would cut off the response. After 20 ms it takes the command all the same, because a thread
+// that has died in between may have sent the response.
+//
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
 // reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
@@ -135,6 +140,7 @@ const CELL = {
   REQUESTED: 2, // SEQUENCE of the latest sample request
   CLOCK: 3, // counts quarters of a second
   NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
+  RESPONDED: 5,
   // Written by the host, from byte 64:
   TAIL: 16,
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails
@@ -178,16 +184,24 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
   let sampledAt = -Infinity;
 
   const link = {
-    /** Puts a command on the queue. Returns false if the queue is full. */
-    enqueue(command: ControlCommand): boolean {
+    isFull(): boolean {
+      return ((Atomics.load(memory, cells.HEAD) - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize;
+    },
+
+    /** Puts a command on the queue, which must not be full. The host sees it, and takes it after release(). */
+    enqueue(command: ControlCommand): void {
       const head = Atomics.load(memory, cells.HEAD);
-      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
       memory[cells.RING + (head & (slots - 1))] = commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       sequence = (sequence + 1) | 0;
       Atomics.store(memory, cells.SEQUENCE, sequence);
+    },
+
+    /** Lets the host take all commands on the queue: their responses have been sent. */
+    release(): void {
+      Atomics.store(memory, cells.RESPONDED, Atomics.load(memory, cells.HEAD));
+      Atomics.notify(memory, cells.RESPONDED);
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.notify();
-      return true;
     },
 
     /**
@@ -435,6 +449,7 @@ function serve(
 
   const server = {
     start(): void {
+      link.release(); // the previous thread may have died before it could
       if (socketPath !== undefined) return server.listenOnSocket(socketPath);
       // Node's listen('localhost') uses only the first address, but clients may try either.
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
@@ -616,7 +631,8 @@ function serve(
 
     enqueue(response: ServerResponse, { method }: IncomingMessage, command: ControlCommand): void {
       if (method !== 'POST') return server.send(response, postOnly);
-      server.send(response, link.enqueue(command) ? ok : queueFull);
+      if (link.isFull()) server.send(response, queueFull);
+      else server.send(response, ok, command);
     },
 
     sendStatus(response: ServerResponse, { method }: IncomingMessage): void {
@@ -629,8 +645,8 @@ function serve(
       });
     },
 
-    /** Sends every response except those of reject(). */
-    send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse): void {
+    /** Sends every response except those of reject(). Queues the command, if any, at the moment of sending. */
+    send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse, command?: ControlCommand): void {
       const connection = connections.get(response.req.socket);
       if (connection === undefined) return; // the client is gone
       connection.pending -= 1;
@@ -644,7 +660,9 @@ function serve(
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
         response.write(body, 'latin1');
-        response.uncork();
+        if (command !== undefined) link.enqueue(command);
+        response.uncork(); // to the kernel, unless an earlier response or a slow client holds it up
+        if (command !== undefined) link.release();
       }
       response.end();
       // A reference kept until the next request would survive into the old generation.
@@ -848,13 +866,15 @@ export class WebApiServer {
   }
 
   /**
-   * Takes the next command from the queue. Never waits.
+   * Takes the next command from the queue. Waits until its response is sent: microseconds, and 20 ms at most.
    *
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand {
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const tail = Atomics.load(this.#memory, CELL.TAIL);
+    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
+    if (((responded - tail) | 0) <= 0) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     const slots = this.#memory.length - CELL.RING;
     const command = COMMANDS[this.#memory[CELL.RING + (tail & (slots - 1))] as number] as ControlCommand;
     Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);

@@ -270,6 +270,9 @@ const RANDOM_HOST = `
       const isPatient = Math.random() < 0.8; // if not, the next thread may not even have started
       while (isPatient && taken.length < before + 100) await pause(2);
       const thread = threads.at(-1);
+      const limit = Date.now() + 100;
+      const isAimed = Math.random() < 0.5; // at the moment between the command and its response
+      if (isAimed) while (!server.hasCommands() && Date.now() < limit);
       kill(null);
       if (kills === 1) while (threads.at(-1) === thread) await pause(2); // it takes a moment to die
     }

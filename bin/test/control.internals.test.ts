@@ -10,7 +10,7 @@ import {
   GET, HOST, LIMIT, MORTAL, PAGE, POST, UPGRADE, WEBSOCKET, blockThread, collectWarnings, getFreshStatus, head,
   outcomeOf, postAll, randomCommand, randomNumbers, runHost, sendAll, takeAll, within,
 } from './control.helpers.ts';
-import { TOKEN, clientAt, makeFolder, startServer as start } from './helpers.ts';
+import { TOKEN, clientAt, makeFolder, startServer as start, until } from './helpers.ts';
 import { EmptyError, SystemStatus } from '../../control.ts';
 import type { StartedServer } from './helpers.ts';
 import type { WebApiServerOptions } from '../../control.ts';
@@ -324,6 +324,32 @@ describe('The counters in shared memory', LIMIT, () => {
       const past = ((memory[CELL['SEQUENCE'] as number] as number) - edge) | 0;
       assert.ok(past > 0 && past < 1000, `${memory[CELL['SEQUENCE'] as number]} is past ${edge}`);
     }
+  });
+
+  it('wrap around: a command waits for its response', async (t) => {
+    for (const edge of [2 ** 31, 0]) {
+      const { server, port } = await startAt(t, { HEAD: edge - 5, TAIL: edge - 5 }, { maxQueueSize: 64 });
+      await postAll(port, Array(10).fill('pause'));
+      const began = performance.now();
+      assert.equal(takeAll(server).length, 10);
+      const tookMs = performance.now() - began;
+      assert.ok(tookMs < 15, `10 commands with their responses took ${tookMs} ms`); // none waited 20 ms
+    }
+  });
+
+  it('deliver a command whose thread died before it could respond, after 20 ms', async (t) => {
+    const { server, client, memory } = await startAt(t, {}, {});
+    const [head, responded] = [CELL['HEAD'] as number, CELL['RESPONDED'] as number];
+    assert.equal(await client.pause(), 'ok');
+    await until(() => memory[responded] === memory[head]);
+    Atomics.store(memory, responded, memory[head] as number - 1); // as if it had not responded
+    assert.ok(server.hasCommands());
+    const began = performance.now();
+    assert.equal(server.receiveCommand(), 'pause');
+    assert.ok(performance.now() - began >= 15, 'without waiting for the response');
+    assert.equal(await client.resume(), 'ok');
+    await until(() => memory[responded] === memory[head]);
+    assert.equal(server.receiveCommand(), 'resume');
   });
 
   it('recover if a thread dies after it has set NOTIFIED and before it has notified the host', async (t) => {
