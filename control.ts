@@ -50,7 +50,7 @@ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
-const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 9 longer
+const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
 const RESPONSE_MS = 20; // how long a command waits for its response to be sent
 const GRACE_MS = 1000; // for pending requests when the server closes
@@ -427,6 +427,8 @@ function serve(
   const maxPending = 32; // requests without a response, per connection
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
+  const lock = `${socketPath}.start`; // the folder in which a server prepares its socket, one server at a time
+  const lockMs = 10_000; // an older one was left by a killed process
 
   const ok = prepare(200, { result: 'ok' });
   const statuses = statusNames.map((status) => prepare(200, { status }));
@@ -445,6 +447,7 @@ function serve(
 
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map(); // the longest idle one first
+  let isLocked = false;
   let isClosing = false;
 
   const server = {
@@ -459,17 +462,22 @@ function serve(
     close(): void {
       isClosing = true;
       let open = listeners.length;
-      if (open === 0) process.exit(); // still starting
+      if (open === 0) server.exit(); // still starting
       for (const listener of listeners) {
         listener.close(() => {
           open -= 1;
-          if (open === 0) process.exit();
+          if (open === 0) server.exit();
         });
       }
     },
 
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
+      server.exit();
+    },
+
+    exit(): void {
+      if (isLocked) server.unlock();
       process.exit();
     },
 
@@ -493,6 +501,8 @@ function serve(
 
     /** Replaces the socket of a dead server, but neither that of a live one nor any other file. */
     listenOnSocket(path: string): void {
+      const message = `another server is starting there (${lock})`;
+      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message });
       const probe = net.connect(path, () => {
         probe.destroy();
         server.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
@@ -501,19 +511,36 @@ function serve(
         const entry = fs.lstatSync(path, { throwIfNoEntry: false });
         if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'the file is not a socket' });
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
-        const folder = fs.mkdtempSync(`${path}.`); // mode 0700 hides the socket until chmod
-        const temporary = `${folder}/s`;
         const listener = server.createListener();
         listener.on('error', server.fail);
-        listener.listen(temporary, () => {
+        listener.listen(`${lock}/s`, () => {
           listeners.push(listener);
-          fs.chmodSync(temporary, 0o600);
-          fs.renameSync(temporary, path);
-          fs.rmdirSync(folder);
+          fs.chmodSync(`${lock}/s`, 0o600);
+          fs.renameSync(`${lock}/s`, path);
+          server.unlock();
           const { ino, mtimeMs } = fs.lstatSync(path);
           server.reportListening(0, `${ino} ${mtimeMs}`);
         });
       });
+    },
+
+    /** Makes the folder, whose mode hides the socket until chmod. Returns false if another server has made it. */
+    lock(): boolean {
+      const { uid, mtimeMs = Infinity } = fs.lstatSync(lock, { throwIfNoEntry: false }) ?? {};
+      try {
+        if (uid === process.geteuid?.() && Date.now() - mtimeMs > lockMs) server.unlock();
+        fs.mkdirSync(lock, 0o700);
+        isLocked = true;
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      }
+      return isLocked;
+    },
+
+    unlock(): void {
+      isLocked = false;
+      fs.rmSync(`${lock}/s`, { force: true });
+      fs.rmdirSync(lock);
     },
 
     reportListening(boundPort: number, socketId: string): void {

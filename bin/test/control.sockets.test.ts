@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
-  chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync,
-  symlinkSync, writeFileSync,
+  chmodSync, chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync,
+  symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname, join, relative } from 'node:path';
@@ -14,12 +14,15 @@ import { inspect } from 'node:util';
 import {
   LIMIT, POST, collectWarnings, collectWorkers, outcomeOf, runHost, send, startImpostor, takeAll,
 } from './control.helpers.ts';
-import { lacksSockets, launchSystem, makeFolder, makeSocketPath, startServer as start, until } from './helpers.ts';
+import {
+  TOKEN, lacksSockets, launchSystem, makeFolder, makeSocketPath, startServer as start, until,
+} from './helpers.ts';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
+const ROOT_ONLY = { skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user' };
 const SUITE = { ...LIMIT, skip: lacksSockets(), concurrency: 4 };
 
 describe('The file of a Unix socket', SUITE, () => {
@@ -165,6 +168,58 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.ok(lstatSync(socketPath).isSocket());
   });
 
+  it('has exactly one server after a race to replace that of a killed one', async (t) => {
+    for (let round = 0; round < 10; round += 1) {
+      const socketPath = makeSocketPath(t);
+      await leaveSocket(socketPath);
+      const servers = Array.from({ length: 12 }, () => new WebApiServer({ systemStatus: () => ACTIVE, socketPath }));
+      const codes = await Promise.all(servers.map((server) => {
+        return server.runInBackground().then(() => 'listening', ({ code }: NodeJS.ErrnoException) => String(code));
+      }));
+      assert.deepEqual(codes.sort(), [...Array<string>(11).fill('EADDRINUSE'), 'listening'], `round ${round}`);
+      assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).pause(), 'ok');
+      assert.deepEqual(servers.flatMap(takeAll), ['pause']);
+      assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
+      await Promise.all(servers.map((server) => server.close()));
+    }
+  });
+
+  it('has a lock, which another server respects for ten seconds', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const lock = `${socketPath}.start`;
+    const setAge = (seconds: number): void => utimesSync(lock, 0, Date.now() / 1000 - seconds);
+    mkdirSync(lock);
+    await leaveSocket(`${lock}/s`);
+    const message = `Cannot serve at ${socketPath}: another server is starting there (${lock})`;
+    for (const seconds of [0, 8, -60]) {
+      setAge(seconds);
+      await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE', message });
+    }
+    setAge(12);
+    const { client } = await start(t, { socketPath });
+    assert.equal(await client.getStatus(), ACTIVE);
+    assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
+  });
+
+  it('has a lock of its own user: that of another user and one with other contents stay', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const lock = `${socketPath}.start`;
+    const other = process.getuid?.() === 0 ? () => chownSync(lock, 65534, 65534) : null; // root only
+    for (const [code, prepare] of [
+      ['ENOTEMPTY', () => writeFileSync(`${lock}/precious`, '')],
+      ['EADDRINUSE', other],
+    ] as const) {
+      if (prepare === null) continue;
+      mkdirSync(lock);
+      prepare();
+      utimesSync(lock, 0, 0);
+      const before = contentsOf(lock);
+      await assert.rejects(start(t, { socketPath }), { code });
+      assert.deepEqual(contentsOf(lock), before);
+      rmSync(lock, { recursive: true });
+    }
+  });
+
   it('is not created in a folder that does not exist or is not open to its user', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, 'file'), '');
@@ -252,6 +307,38 @@ describe('The file of a Unix socket', SUITE, () => {
 });
 
 describe('WebApiClient on a Unix socket', SUITE, () => {
+  it("sends nothing to another user's server", ROOT_ONLY, async (t) => {
+    const socketPath = makeSocketPath(t);
+    const link = `${socketPath}-link`;
+    const received: string[] = [];
+    await startImpostor(t, (_socket, request) => received.push(request), socketPath);
+    chownSync(socketPath, 65534, 65534);
+    symlinkSync(socketPath, link);
+    for (const path of [socketPath, link]) {
+      const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
+      const error = `unix:${path} does not respond: no request was sent, because the socket belongs to user 65534`;
+      assert.deepEqual(await client.request('pause'), { ok: false, error, answered: false });
+    }
+    assert.deepEqual(received, []);
+  });
+
+  it('sends requests to the server of root, and to its own', ROOT_ONLY, async (t) => {
+    const { address: { socketPath } } = await start(t, { socketPath: makeSocketPath(t) });
+    chmodSync(dirname(String(socketPath)), 0o755);
+    chmodSync(String(socketPath), 0o666);
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      ${becomeNobody(folder)}
+      const own = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: ${JSON.stringify(join(folder, 'own'))} });
+      const { socketPath } = await own.runInBackground();
+      for (const path of [socketPath, ${JSON.stringify(socketPath)}]) {
+        say(await new WebApiClient(undefined, undefined, { socketPath: path }).pause());
+      }
+      process.exit();
+    `);
+    await host.checkEnd('ok', 'ok');
+  });
+
   it('reports a socket without a server as OFFLINE', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, 'file'), '');
