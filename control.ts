@@ -28,7 +28,7 @@
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { EventEmitter, once } from 'node:events';
-import { lstatSync, unlinkSync } from 'node:fs';
+import { lstatSync, statSync, unlinkSync } from 'node:fs';
 import { resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -1284,6 +1284,7 @@ export class WebApiClient {
 
   async #exchange(endpoint: 'status' | ControlCommand, signal: AbortSignal) {
     signal.throwIfAborted();
+    if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' ? 'GET' : 'POST';
     const path = `/api/${endpoint}`;
@@ -1304,6 +1305,13 @@ export class WebApiClient {
     }
     return { statusCode: response.statusCode, body };
   }
+}
+
+/** While the server is down, another user may listen at its path, and receive the token. */
+function checkOwner(socketPath: string): void {
+  const { uid = 0 } = statSync(socketPath, { throwIfNoEntry: false }) ?? {};
+  if (uid === 0 || uid === process.geteuid?.()) return;
+  throw new Error(`no request was sent, because the socket belongs to user ${uid}`);
 }
 
 function authorityOf(host: string, port: number): string {
