@@ -1,4 +1,4 @@
-/*! control.ts 0.2.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.2.1 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -37,7 +37,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.2.0';
+export const VERSION: string = '0.2.1';
 
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
@@ -757,7 +757,8 @@ export interface WebApiServerOptions {
   maxQueueSize?: number | undefined;
   /**
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes. Only the user who runs the program
-   * can open it (mode 0600). The socket of a dead server is replaced. Not available on Windows.
+   * can open it (mode 0600). The socket of a dead server is replaced. While a server starts, the folder PATH.start
+   * keeps others from starting there. Not available on Windows.
    */
   socketPath?: string | undefined;
   /**
@@ -1138,7 +1139,7 @@ export interface WebApiClientOptions {
   timeout?: number | undefined;
   /** The token of the server. */
   token?: string | undefined;
-  /** Path of the server's Unix socket, instead of host and port. */
+  /** Path of the server's Unix socket, instead of host and port. It must belong to the client's user or to root. */
   socketPath?: string | undefined;
 }
 
