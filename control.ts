@@ -447,7 +447,6 @@ function serve(
 
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map(); // the longest idle one first
-  let isLocked = false;
   let isClosing = false;
 
   const server = {
@@ -462,22 +461,17 @@ function serve(
     close(): void {
       isClosing = true;
       let open = listeners.length;
-      if (open === 0) server.exit(); // still starting
+      if (open === 0) process.exit(); // still starting
       for (const listener of listeners) {
         listener.close(() => {
           open -= 1;
-          if (open === 0) server.exit();
+          if (open === 0) process.exit();
         });
       }
     },
 
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
-      server.exit();
-    },
-
-    exit(): void {
-      if (isLocked) server.unlock();
       process.exit();
     },
 
@@ -530,15 +524,16 @@ function serve(
       try {
         if (uid === process.geteuid?.() && Date.now() - mtimeMs > lockMs) server.unlock();
         fs.mkdirSync(lock, 0o700);
-        isLocked = true;
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+        return false;
       }
-      return isLocked;
+      process.on('exit', server.unlock); // if the start fails
+      return true;
     },
 
     unlock(): void {
-      isLocked = false;
+      process.off('exit', server.unlock);
       fs.rmSync(`${lock}/s`, { force: true });
       fs.rmdirSync(lock);
     },
