@@ -52,7 +52,7 @@ const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
-const RESPONSE_MS = 20; // how long a command waits for its response to be sent
+const RESPONSE_MS = 20; // how long a command waits for its response
 const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
@@ -124,9 +124,9 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 // The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
-// RESPONDED counts the commands whose response has been sent. The host does not take a command before that: a program
+// RESPONDED counts the commands whose response has been written. The host does not take a command before that: a program
 // that exits on `shutdown` would cut off the response. After 20 ms it takes the command all the same, because a thread
-// that has died in between may have sent the response.
+// that has died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
@@ -184,20 +184,18 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
   let sampledAt = -Infinity;
 
   const link = {
-    isFull(): boolean {
-      return ((Atomics.load(memory, cells.HEAD) - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize;
-    },
-
-    /** Puts a command on the queue, which must not be full. The host sees it, and takes it after release(). */
-    enqueue(command: ControlCommand): void {
+    /** Puts a command on the queue, for the host to take after release(). Returns false if the queue is full. */
+    enqueue(command: ControlCommand): boolean {
       const head = Atomics.load(memory, cells.HEAD);
+      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
       memory[cells.RING + (head & (slots - 1))] = commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       sequence = (sequence + 1) | 0;
       Atomics.store(memory, cells.SEQUENCE, sequence);
+      return true;
     },
 
-    /** Lets the host take all commands on the queue: their responses have been sent. */
+    /** Lets the host take all commands on the queue. */
     release(): void {
       Atomics.store(memory, cells.RESPONDED, Atomics.load(memory, cells.HEAD));
       Atomics.notify(memory, cells.RESPONDED);
@@ -403,7 +401,7 @@ interface Failure {
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
   pending: number; // requests without a response
-  routed: number; // those of them that are complete
+  routed: number; // those of them that have been routed
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after reject() or cut()
   isFinished: boolean; // its last response has been sent
@@ -427,8 +425,8 @@ function serve(
   const maxPending = 32; // requests without a response, per connection
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
-  const lock = `${socketPath}.start`; // the folder in which a server prepares its socket, one server at a time
-  const lockMs = 10_000; // an older one was left by a killed process
+  const lockPath = `${socketPath}.start`; // a folder in which one server at a time prepares its socket
+  const lockMs = 10_000; // an older one is left from a process that ended meanwhile
 
   const ok = prepare(200, { result: 'ok' });
   const statuses = statusNames.map((status) => prepare(200, { status }));
@@ -446,12 +444,11 @@ function serve(
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
 
   const listeners: Server[] = []; // two for localhost
-  const connections: Map<Socket, Connection> = new Map(); // the longest idle one first
+  const connections: Map<Socket, Connection> = new Map(); // in the order of their latest responses
   let isClosing = false;
 
   const server = {
     start(): void {
-      link.release(); // the previous thread may have died before it could
       if (socketPath !== undefined) return server.listenOnSocket(socketPath);
       // Node's listen('localhost') uses only the first address, but clients may try either.
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
@@ -495,8 +492,8 @@ function serve(
 
     /** Replaces the socket of a dead server, but neither that of a live one nor any other file. */
     listenOnSocket(path: string): void {
-      const message = `another server is starting there (${lock})`;
-      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message });
+      const isStarting = `another server is starting there (if not, remove ${lockPath})`;
+      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message: isStarting });
       const probe = net.connect(path, () => {
         probe.destroy();
         server.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
@@ -507,10 +504,10 @@ function serve(
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
         const listener = server.createListener();
         listener.on('error', server.fail);
-        listener.listen(`${lock}/s`, () => {
+        listener.listen(`${lockPath}/s`, () => {
           listeners.push(listener);
-          fs.chmodSync(`${lock}/s`, 0o600);
-          fs.renameSync(`${lock}/s`, path);
+          fs.chmodSync(`${lockPath}/s`, 0o600);
+          fs.renameSync(`${lockPath}/s`, path);
           server.unlock();
           const { ino, mtimeMs } = fs.lstatSync(path);
           server.reportListening(0, `${ino} ${mtimeMs}`);
@@ -520,13 +517,15 @@ function serve(
 
     /** Makes the folder, whose mode hides the socket until chmod. Returns false if another server has made it. */
     lock(): boolean {
-      const { uid, mtimeMs = Infinity } = fs.lstatSync(lock, { throwIfNoEntry: false }) ?? {};
+      const left = fs.lstatSync(lockPath, { throwIfNoEntry: false });
+      const isOwn = left?.isDirectory() === true && left.uid === process.geteuid?.();
+      const isOld = isOwn && Date.now() - left.mtimeMs > lockMs;
       try {
-        if (uid === process.geteuid?.() && Date.now() - mtimeMs > lockMs) server.unlock();
-        fs.mkdirSync(lock, 0o700);
+        if (isOld) server.unlock();
+        fs.mkdirSync(lockPath, 0o700);
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-        return false;
+        if (isOld || (error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+        throw error;
       }
       process.on('exit', server.unlock); // if the start fails
       return true;
@@ -534,8 +533,8 @@ function serve(
 
     unlock(): void {
       process.off('exit', server.unlock);
-      fs.rmSync(`${lock}/s`, { force: true });
-      fs.rmdirSync(lock);
+      fs.rmSync(`${lockPath}/s`, { force: true });
+      fs.rmdirSync(lockPath);
     },
 
     reportListening(boundPort: number, socketId: string): void {
@@ -556,7 +555,7 @@ function serve(
         keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
-      listener.maxHeadersCount = maxFields + 1; // Node drops further ones without a word
+      listener.maxHeadersCount = maxFields + 1; // Node keeps hardly more
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
@@ -581,11 +580,11 @@ function serve(
       if (connections.size > maxConnections) server.makeRoom();
     },
 
-    /** Cuts the longest idle connection: the newest one, if all others have a request. */
+    /** Cuts the longest idle connection: the newest one, if all others wait for a response. */
     makeRoom(): void {
       for (const [socket, { routed }] of connections) {
         if (routed > 0) continue;
-        connections.delete(socket);
+        connections.delete(socket); // the event 'close' comes later
         return void socket.destroy();
       }
     },
@@ -653,8 +652,9 @@ function serve(
 
     enqueue(response: ServerResponse, { method }: IncomingMessage, command: ControlCommand): void {
       if (method !== 'POST') return server.send(response, postOnly);
-      if (link.isFull()) server.send(response, queueFull);
-      else server.send(response, ok, command);
+      if (!link.enqueue(command)) return server.send(response, queueFull);
+      server.send(response, ok);
+      link.release(); // the response is in the kernel, unless an earlier one or a slow client holds it up
     },
 
     sendStatus(response: ServerResponse, { method }: IncomingMessage): void {
@@ -667,8 +667,8 @@ function serve(
       });
     },
 
-    /** Sends every response except those of reject(). Queues the command, if any, at the moment of sending. */
-    send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse, command?: ControlCommand): void {
+    /** Sends every response except those of reject(). */
+    send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse): void {
       const connection = connections.get(response.req.socket);
       if (connection === undefined) return; // the client is gone
       connection.pending -= 1;
@@ -682,9 +682,7 @@ function serve(
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
         response.write(body, 'latin1');
-        if (command !== undefined) link.enqueue(command);
-        response.uncork(); // to the kernel, unless an earlier response or a slow client holds it up
-        if (command !== undefined) link.release();
+        response.uncork();
       }
       response.end();
       // A reference kept until the next request would survive into the old generation.
@@ -889,7 +887,8 @@ export class WebApiServer {
   }
 
   /**
-   * Takes the next command from the queue. Waits until its response is sent: microseconds, and 20 ms at most.
+   * Takes the next command from the queue, once its response is written: usually in less than a millisecond, at the
+   * latest after 20 ms.
    *
    * @throws {EmptyError} If the queue is empty.
    */

@@ -8,6 +8,7 @@ import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from './demo/checkpo
 import {
   ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError,
 } from './shared/options.ts';
+import { printable } from './shared/text.ts';
 import type { System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
@@ -59,7 +60,7 @@ async function main(): Promise<number> {
   const learner = createLearner(seed, load, folder);
   prepare(checkpoints, folder);
   const ignored = ignoredIn(folder);
-  if (ignored !== null) console.error(`${PROGRAM}: ignoring ${ignored}`);
+  if (ignored !== null) console.error(`${PROGRAM}: ignoring ${printable(ignored)}`);
 
   const demo = new Demo(learner, checkpoints);
   const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], webApiOptions: { socketPath, token } });
@@ -210,13 +211,13 @@ class Progress {
   /** Prints a line above the progress line. */
   print(line: string, stream: NodeJS.WritableStream = process.stdout): void {
     if (this.#isDrawn) process.stdout.write('\r\x1b[K'); // erase the progress line
-    stream.write(`${line}\n`);
+    stream.write(`${printable(line)}\n`); // it may quote a path
     if (this.#isDrawn) this.#draw();
   }
 
   /** Prints the last line, below the progress line. */
   end(line: string): void {
-    process.stdout.write(`${this.#isDrawn ? '\n' : ''}${line}\n`);
+    process.stdout.write(`${this.#isDrawn ? '\n' : ''}${printable(line)}\n`);
     this.#isDrawn = false;
   }
 

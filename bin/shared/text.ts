@@ -1,7 +1,7 @@
 // Text from elsewhere, made safe to print: a server, a helper process or an argument may contain escape sequences,
 // which clear a terminal or write its clipboard, and characters that reverse the text after them.
 
-const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, bidi
+const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, lines, bidi
 const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
 
 /** Replaces control characters, including tabs and line breaks, by spaces. */

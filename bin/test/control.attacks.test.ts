@@ -6,8 +6,8 @@ import { connect } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  CHUNKED, GET, HOST, LIMIT, MORTAL, POST, closing, exchange, head, open, outcomeOf, readToEnd, runHost, send, sendAll,
-  within,
+  CHUNKED, GET, HOST, LIMIT, MORTAL, POST, closing, connectTo, exchange, head, open, outcomeOf, readToEnd, runHost, send,
+  sendAll, within,
 } from './control.helpers.ts';
 import { clientAt, lacksSockets, until } from './helpers.ts';
 import type { Host } from './control.helpers.ts';
@@ -96,6 +96,22 @@ describe('A server under attack', { ...LIMIT, concurrency: true }, () => {
     await openSoon(t, port);
     assert.equal(outcomeOf(await send(port, GET)), 'active');
     await checkHost(host, port, before);
+  });
+
+  it('survives a flood on a thousand connections if maxConnections permits them', async (t) => {
+    const host = runHost(t, HOST_UNDER_ATTACK.replace('port: 0', 'port: 0, maxConnections: 1000'));
+    const port = await host.hear<number>();
+    const text = head(GET, HOST, ...Array<string>(99).fill('a:b')).repeat(31);
+    await Promise.all(Array.from({ length: 900 }, async () => {
+      const socket = connectTo(port).on('error', () => {}).resume();
+      const closed = closing(socket);
+      socket.end(text);
+      await within(20_000, closed);
+      assert.ok(socket.closed, 'still connected');
+    }));
+    assert.equal(outcomeOf(await send(port, GET)), 'active');
+    host.tell('threads');
+    assert.equal(await host.hear(), 1);
   });
 
   it('serves a client within a second while 200 others keep connecting and send nothing', async (t) => {

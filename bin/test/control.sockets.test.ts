@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
-  chmodSync, chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync,
-  rmSync, symlinkSync, utimesSync, writeFileSync,
+  chmodSync, chownSync, existsSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, readFileSync, readlinkSync,
+  renameSync, rmSync, symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
 import { dirname, join, relative } from 'node:path';
@@ -190,7 +190,7 @@ describe('The file of a Unix socket', SUITE, () => {
     const setAge = (seconds: number): void => utimesSync(lock, 0, Date.now() / 1000 - seconds);
     mkdirSync(lock);
     await leaveSocket(`${lock}/s`);
-    const message = `Cannot serve at ${socketPath}: another server is starting there (${lock})`;
+    const message = `Cannot serve at ${socketPath}: another server is starting there (if not, remove ${lock})`;
     for (const seconds of [0, 8, -60]) {
       setAge(seconds);
       await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE', message });
@@ -201,23 +201,26 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
   });
 
-  it('has a lock of its own user: that of another user and one with other contents stay', async (t) => {
+  it('has a lock of its own: a folder of another user, one with other contents and a link stay', async (t) => {
     const socketPath = makeSocketPath(t);
     const lock = `${socketPath}.start`;
     const other = process.getuid?.() === 0 ? () => chownSync(lock, 65534, 65534) : null; // root only
-    for (const [code, prepare] of [
-      ['ENOTEMPTY', () => writeFileSync(`${lock}/precious`, '')],
-      ['EADDRINUSE', other],
-    ] as const) {
+    for (const prepare of [() => writeFileSync(`${lock}/precious`, ''), other]) {
       if (prepare === null) continue;
       mkdirSync(lock);
       prepare();
       utimesSync(lock, 0, 0);
       const before = contentsOf(lock);
-      await assert.rejects(start(t, { socketPath }), { code });
+      await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
       assert.deepEqual(contentsOf(lock), before);
       rmSync(lock, { recursive: true });
     }
+    const folder = makeFolder(t);
+    writeFileSync(join(folder, 's'), 'precious');
+    symlinkSync(folder, lock);
+    lutimesSync(lock, 0, 0);
+    await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
+    assert.deepEqual([readlinkSync(lock), readdirSync(folder)], [folder, ['s']]);
   });
 
   it('is not created in a folder that does not exist or is not open to its user', async (t) => {
