@@ -1002,7 +1002,7 @@ describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
   });
 });
 
-describe('The response to a command', LIMIT, () => {
+describe('The response to a shutdown', LIMIT, () => {
   for (const [kind, loop] of [
     ['spins', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
     ['polls', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
@@ -1037,7 +1037,8 @@ describe('The response to a command', LIMIT, () => {
       await server.close();
     `);
     const port = await host.hear<number>();
-    for (let round = 0; round < 60; round += 1) assert.equal(outcomeOf(await send(port, POST)), 'ok');
+    const shutdown = 'POST /api/shutdown';
+    for (let round = 0; round < 60; round += 1) assert.equal(outcomeOf(await send(port, shutdown)), 'ok');
     const medianMs = await host.hear<number>();
     assert.ok(medianMs < 10, `${medianMs} ms`);
   });
@@ -1045,7 +1046,7 @@ describe('The response to a command', LIMIT, () => {
   it('comes when the command is already on the queue', async (t) => {
     const { server, client } = await start(t);
     for (let round = 0; round < 500; round += 1) {
-      assert.equal(await client.pause(), 'ok');
+      assert.equal(await client.shutdown(), 'ok');
       assert.ok(server.hasCommands(), `round ${round}`);
       server.receiveCommand();
     }

@@ -52,7 +52,7 @@ const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
-const RESPONSE_MS = 20; // how long a command waits for its response
+const RESPONSE_MS = 20; // how long the host waits for the response to a shutdown
 const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
@@ -124,9 +124,9 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 // The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
-// RESPONDED counts the commands whose response has been written. The host does not take a command before that: a program
-// that exits on `shutdown` would cut off the response. After 20 ms it takes the command all the same, because a thread
-// that has died in between may have written the response.
+// RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a program
+// that exits at once would cut off the response. After 20 ms it takes the command all the same, because a thread that has
+// died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
@@ -184,7 +184,7 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
   let sampledAt = -Infinity;
 
   const link = {
-    /** Puts a command on the queue, for the host to take after release(). Returns false if the queue is full. */
+    /** Puts a command on the queue. release() follows. Returns false if the queue is full. */
     enqueue(command: ControlCommand): boolean {
       const head = Atomics.load(memory, cells.HEAD);
       if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
@@ -195,7 +195,7 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
       return true;
     },
 
-    /** Lets the host take all commands on the queue. */
+    /** Lets the host take a shutdown, and wakes it if it sleeps. */
     release(): void {
       Atomics.store(memory, cells.RESPONDED, Atomics.load(memory, cells.HEAD));
       Atomics.notify(memory, cells.RESPONDED);
@@ -492,8 +492,8 @@ function serve(
 
     /** Replaces the socket of a dead server, but neither that of a live one nor any other file. */
     listenOnSocket(path: string): void {
-      const isStarting = `another server is starting there (if not, remove ${lockPath})`;
-      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message: isStarting });
+      const message = `another server is starting there (if not, remove ${lockPath})`;
+      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message });
       const probe = net.connect(path, () => {
         probe.destroy();
         server.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
@@ -555,7 +555,7 @@ function serve(
         keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
-      listener.maxHeadersCount = maxFields + 1; // Node keeps hardly more
+      listener.maxHeadersCount = maxFields + 1; // Node need not keep more
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
@@ -887,18 +887,19 @@ export class WebApiServer {
   }
 
   /**
-   * Takes the next command from the queue, once its response is written: usually in less than a millisecond, at the
-   * latest after 20 ms.
+   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written, because
+   * the program may exit now: usually less than a millisecond, at most 20 ms.
    *
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand {
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const tail = Atomics.load(this.#memory, CELL.TAIL);
-    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    if (((responded - tail) | 0) <= 0) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     const slots = this.#memory.length - CELL.RING;
     const command = COMMANDS[this.#memory[CELL.RING + (tail & (slots - 1))] as number] as ControlCommand;
+    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
+    const isWritten = ((responded - tail) | 0) > 0;
+    if (command === 'shutdown' && !isWritten) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
     return command;
   }

@@ -326,11 +326,11 @@ describe('The counters in shared memory', LIMIT, () => {
     }
   });
 
-  it('wrap around: a command whose response has been written does not wait for it', async (t) => {
+  it('wrap around: a shutdown whose response has been written does not wait for it', async (t) => {
     for (const edge of [2 ** 31, 0]) {
       const cells = { HEAD: edge - 5, RESPONDED: edge - 5, TAIL: edge - 5 };
       const { server, port, memory } = await startAt(t, cells, { maxQueueSize: 64 });
-      await postAll(port, Array(10).fill('pause'));
+      await postAll(port, Array(10).fill('shutdown'));
       await until(() => memory[CELL['RESPONDED'] as number] === memory[CELL['HEAD'] as number]);
       const wait = t.mock.method(Atomics, 'wait');
       assert.equal(takeAll(server).length, 10);
@@ -339,15 +339,15 @@ describe('The counters in shared memory', LIMIT, () => {
     }
   });
 
-  it('deliver a command whose thread died before it could respond, after 20 ms', async (t) => {
+  it('deliver a shutdown whose thread died before it could respond, after 20 ms', async (t) => {
     const { server, client, memory } = await startAt(t, {}, {});
     const [head, responded] = [CELL['HEAD'] as number, CELL['RESPONDED'] as number];
-    assert.equal(await client.pause(), 'ok');
+    assert.equal(await client.shutdown(), 'ok');
     await until(() => memory[responded] === memory[head]);
     Atomics.store(memory, responded, memory[head] as number - 1); // as if it had not responded
     assert.ok(server.hasCommands());
     const began = performance.now();
-    assert.equal(server.receiveCommand(), 'pause');
+    assert.equal(server.receiveCommand(), 'shutdown');
     const tookMs = performance.now() - began;
     assert.ok(tookMs >= 15 && tookMs < 500, `${tookMs} ms`);
     assert.equal(await client.resume(), 'ok');
