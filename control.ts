@@ -422,7 +422,7 @@ function serve(
 
   const tickMs = 250;
   const maxIdleTicks = 60; // 15 s without a request
-  const maxPending = 32; // requests without a response, per connection
+  const maxPending = Math.max(4, Math.min(32, 2048 / maxConnections)); // requests without a response, per connection
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
   const lockPath = `${socketPath}.start`; // a folder in which one server at a time prepares its socket
