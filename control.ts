@@ -401,7 +401,7 @@ interface Failure {
 interface Connection {
   latest?: ServerResponse | undefined; // to the request routed last, until it is sent
   pending: number; // requests without a response
-  routed: number; // those of them that have been routed
+  routed: number; // those of them that are complete; makeRoom() spares the connection meanwhile
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after reject() or cut()
   isFinished: boolean; // its last response has been sent
@@ -422,7 +422,8 @@ function serve(
 
   const tickMs = 250;
   const maxIdleTicks = 60; // 15 s without a request
-  const maxPending = Math.max(4, Math.min(32, 2048 / maxConnections)); // requests without a response, per connection
+  // Requests without a response, per connection: about 2048 on all connections, which need up to 16 KB of heap each
+  const maxPending = Math.max(4, Math.min(32, 2048 / maxConnections));
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
   const lockPath = `${socketPath}.start`; // a folder in which one server at a time prepares its socket
