@@ -29,7 +29,8 @@
 
 import { EventEmitter, once } from 'node:events';
 import { lstatSync, statSync, unlinkSync } from 'node:fs';
-import { resolve as resolvePath } from 'node:path';
+import { hostname } from 'node:os';
+import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
@@ -53,13 +54,21 @@ const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
 const RESPONSE_MS = 20; // how long the host waits for the response to a shutdown
+const BLOCK_MS = 500; // nextCommandSync() looks after the server thread this often
+const DEAD_MS = 3000; // and replaces it if its clock has stood still this long
 const GRACE_MS = 1000; // for pending requests when the server closes
 const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
 const MAX_RESTART_DELAY_MS = 5000;
 const WARNING = 'ControlWarning'; // the type of all warnings
-const MAX_WARNINGS = 20; // about systemStatus()
+const MAX_WARNINGS = 20; // about systemStatus() and describe()
+const MAX_REASON_LENGTH = 200; // characters, also of `by`
+const MAX_VALUE_LENGTH = 1000; // characters of the value or the failure of a command
+const MAX_DETAIL_BYTES = 4096; // of the JSON that describe() leads to
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
+const WAIT_S = 1; // after which waitFor() asks again: a program that neither polls nor yields reports no change by itself
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
+const KILL_MS = 1000; // a second SIGINT this long after the first kills the program
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -103,13 +112,22 @@ const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SH
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
+/** What came of a command: what the program says of it, or its failure. */
+export interface CommandOutcome {
+  /** For the client, such as the path of a checkpoint: a finite number, or a string that is cut at 1000 characters. */
+  value?: string | number | undefined;
+  /** If the command failed: what was thrown. */
+  error?: unknown;
+}
+
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
 //
 //  clients ──HTTP──▶ server thread ──▶ [ command queue ] ──▶ host: hasCommands(), receiveCommand()
-//                          ▲                                   │
-//                          └──────────── [ status ] ◀──────────┘ systemStatus()
+//                      ▲     ▲                                │
+//                      │     └───────── [ status ] ◀──────────┤ systemStatus()
+//                      └─────────────── messages ◀────────────┘ describe(), report(), post()
 //
-// The two threads share one Int32Array. While both run, each cell has one writer, except NOTIFIED. The two writers do
+// The two threads share one Int32Array. While both run, each cell has one writer, except where noted. The two writers do
 // not share a cache line of 64 bytes.
 //
 // The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
@@ -132,6 +150,10 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
 // reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
 // than its sample request and all earlier commands.
+//
+// DONE counts the commands that are done, in order. Texts come as messages, which need not arrive before the cells that
+// are written after them: the thread relies on STATUS and DONE only once it has received as many messages as TOLD says.
+// NEWS counts all that the thread may wait for; the host notifies it.
 
 const CELL = {
   // Written by the server thread:
@@ -139,20 +161,29 @@ const CELL = {
   SEQUENCE: 1,
   REQUESTED: 2, // SEQUENCE of the latest sample request
   CLOCK: 3, // counts quarters of a second
-  NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
-  RESPONDED: 5,
+  RESPONDED: 4,
+  CHANGES: 5, // counts the changes that give /api/info a new tag
+  // Written by both:
+  NOTIFIED: 6, // 1 while a wake-up message is unread; the host resets it
+  DETAIL: 7, // 1 while the thread requests a detail, 2 while describe() runs; the host resets it
+  NUMBER: 8, // of the latest command: the host has commands of its own
   // Written by the host, from byte 64:
   TAIL: 16,
-  STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails
-  SAMPLED: 18, // CLOCK at the latest sample
-  ACKNOWLEDGED: 19,
-  SLEEPERS: 20, // how many calls of nextCommand() are asleep
-  // The slots of the queue, written by the server thread:
+  STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails; plus 8 × the number of its command
+  STATUS_AT: 18, // when it changed: the low 32 bits of the milliseconds
+  SAMPLED: 19, // CLOCK at the latest sample
+  ACKNOWLEDGED: 20,
+  SLEEPERS: 21, // how many calls of nextCommand() are asleep
+  DONE: 22,
+  DONE_AT: 23, // likewise
+  TOLD: 24, // messages to the present thread
+  NEWS: 25,
+  // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
   RING: 32,
 } as const;
 
-// The server thread runs four functions: linkToHost(), prepareResponse(), createPolicy() and serve(). They are sent to
-// it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a second
+// The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
+// sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a second
 // time. Hence three rules for these functions:
 //
 // - They use nothing but their arguments and globals.
@@ -164,35 +195,74 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-type OnStatus = (statusIndex: number, ageSeconds: number) => void;
+/** What the host tells the thread, besides `close`: a detail, or news of a command. */
+type HostMessage = { detail: string } | { number: number; news: Partial<Entry> };
+
+/** A command in the list of `/api/info`. */
+interface Entry extends Omit<CommandInfo, 'at'> {
+  at: number; // milliseconds
+}
+
+/** Ends when it is ready, at its deadline, or before, if the connection needs it. */
+interface Waiter {
+  deadline: number; // performance.now()
+  isReady(): boolean;
+  onEnd(): void;
+}
+
+/** Removes control characters from a text that others will print, and cuts it. */
+/* istanbul ignore next @preserve */
+function tidy(text: string, maxLength: number): string {
+  return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
+}
 
 /** The server thread's access to shared memory. */
 /* istanbul ignore next @preserve */
-function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeHost: () => void) {
+function linkToHost(
+  { memory, cells, commands, statusNames, maxQueueSize, maxReasonLength, idPrefix, about }: ThreadData,
+  wakeHost: () => void,
+  tidyText: typeof tidy,
+) {
   const slots = memory.length - cells.RING;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
-    waitAsync(memory: Int32Array, cell: number, value: number, ms: number): { async: boolean; value: unknown };
+    waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
   };
-  const sampleMs = 9; // how long the host has to sample its status; timers add up to 1 ms
+  const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const freshMs = 1; // a sample this young is reused
+  const detailMs = 100; // a detail this young is reused
+  const maxEntries = 16;
 
-  const waiters: { onStatus: OnStatus; sequence: number; deadline: number }[] = [];
-  let isWatching = false; // settle() is scheduled
+  const waiters: Set<Waiter> = new Set();
+  let isWatching = false; // a change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
 
+  let received = 0; // messages
+  let detail: unknown = null;
+  let detailAt = -Infinity; // when it was requested
+  let status = Atomics.load(memory, cells.STATUS);
+  let cause: Partial<Entry> = {}; // of the status
+  const entries: Map<number, Entry> = new Map(); // by number: the unfinished commands, and at most 16 in all
+  const queue: { index: number; entry: Entry }[] = []; // the commands in the ring that are not done
+
   const link = {
-    /** Puts a command on the queue. release() follows. Returns false if the queue is full. */
-    enqueue(command: ControlCommand): boolean {
+    /** Puts a command on the queue. release() follows. Returns null if the queue is full. */
+    enqueue(command: ControlCommand, query: string): Entry | null {
       const head = Atomics.load(memory, cells.HEAD);
-      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return false;
-      memory[cells.RING + (head & (slots - 1))] = commands.indexOf(command);
+      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return null;
+      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & 0x1fff_ffff; // the bits that STATUS has for it
+      memory[cells.RING + (head & (slots - 1))] = (number << 2) | commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
-      sequence = (sequence + 1) | 0;
-      Atomics.store(memory, cells.SEQUENCE, sequence);
-      return true;
+      link.advanceSequence();
+      const entry = link.add(number, command);
+      queue.push({ index: head, entry });
+      if (query === '') return entry;
+      const parameters = new URLSearchParams(query);
+      entry.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
+      entry.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
+      return entry;
     },
 
     /** Lets the host take a shutdown, and wakes it if it sleeps. */
@@ -204,34 +274,51 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
 
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
-     * request, even one that has timed out, unless a command came after it.
+     * request, even one that has timed out, unless a command came after it. With `wantsDetail`, the host calls
+     * describe(), too, at most ten times a second.
      */
-    whenSampled(onStatus: OnStatus): void {
+    whenSampled(onSampled: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
-      const hasNewCommand = sequence !== requested; // a sample from before it is stale
-      if (!hasNewCommand) {
+      const isDetailDue = wantsDetail && now - detailAt >= detailMs && Atomics.load(memory, cells.DETAIL) === 0;
+      const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
+      if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
         const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
-        if (isFresh || hasTimedOut) return link.report(onStatus);
+        if (isFresh || hasTimedOut) return onSampled();
       }
-      if (hasNewCommand || isSampled) link.requestSample(now);
-      waiters.push({ onStatus, sequence: requested, deadline: requestedAt + sampleMs });
-      if (!isWatching) link.settle();
+      if (isDetailDue) {
+        detailAt = now;
+        Atomics.store(memory, cells.DETAIL, 1);
+      }
+      if (isStale || isSampled) link.requestSample(now);
+      const awaited = requested;
+      link.wait({
+        deadline: requestedAt + sampleMs,
+        isReady: () => ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.hasAllMessages(),
+        onEnd: onSampled,
+      });
     },
 
-    /** Advances CLOCK, every 250 ms. */
+    /** Advances CLOCK, every 250 ms, and ends the waits whose time is over. */
     tick(): void {
       Atomics.add(memory, cells.CLOCK, 1);
+      link.settle();
     },
 
     requestSample(now: number): void {
-      sequence = (sequence + 1) | 0;
+      link.advanceSequence();
       requested = sequence;
       requestedAt = now;
       Atomics.store(memory, cells.REQUESTED, requested);
-      Atomics.store(memory, cells.SEQUENCE, sequence);
       link.notify();
+      setTimeout(link.settle, sampleMs);
+    },
+
+    advanceSequence(): void {
+      sequence = (sequence + 1) | 0;
+      Atomics.store(memory, cells.SEQUENCE, sequence);
+      Atomics.notify(memory, cells.SEQUENCE); // for nextCommandSync()
     },
 
     /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
@@ -246,30 +333,141 @@ function linkToHost({ memory, cells, commands, maxQueueSize }: ThreadData, wakeH
       return true;
     },
 
-    /** Calls back every waiter that has a sample or has timed out, then watches for the others. */
+    // ── Waiting ──
+
+    /** Adds a waiter that is not ready. */
+    wait(waiter: Waiter): void {
+      waiters.add(waiter);
+      if (!isWatching) link.settle();
+    },
+
+    end(waiter: Waiter): void {
+      if (waiters.delete(waiter)) waiter.onEnd();
+    },
+
+    /** Ends every waiter that is ready or past its deadline, then watches for the others. */
     settle(): void {
       for (;;) {
-        const acknowledged = Atomics.load(memory, cells.ACKNOWLEDGED);
+        const news = Atomics.load(memory, cells.NEWS);
         const now = performance.now();
         link.noteSample(now);
-        let waiter = waiters[0];
-        while (waiter !== undefined && (((acknowledged - waiter.sequence) | 0) >= 0 || now >= waiter.deadline)) {
-          link.report(waiter.onStatus);
-          waiters.shift();
-          waiter = waiters[0];
+        for (const waiter of waiters) {
+          if (waiter.isReady() || now + 1 > waiter.deadline) link.end(waiter);
         }
-        isWatching = false;
-        if (waiter === undefined) return;
-        const wait = waitAsync(memory, cells.ACKNOWLEDGED, acknowledged, waiter.deadline - now);
+        if (isWatching || waiters.size === 0) return;
+        const wait = waitAsync(memory, cells.NEWS, news);
         isWatching = wait.async;
-        if (isWatching) return void (wait.value as Promise<string>).then(link.settle);
+        if (isWatching) return void (wait.value as Promise<string>).then(link.onNews);
       }
     },
 
-    report(onStatus: OnStatus): void {
-      const quarters = (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
-      const ageSeconds = Math.max(0, (quarters - 1) >> 2); // the sample may be from the end of its quarter
-      onStatus(Atomics.load(memory, cells.STATUS), ageSeconds);
+    onNews(): void {
+      isWatching = false;
+      link.settle();
+    },
+
+    // ── What the host tells ──
+
+    receive(message: HostMessage): void {
+      received += 1;
+      if ('detail' in message) {
+        detail = JSON.parse(message.detail);
+      } else {
+        const { number, news } = message;
+        const entry = entries.get(number) ?? (news.command && link.add(number, news.command)); // of the host itself
+        Object.assign(entry ?? {}, news);
+        link.change();
+      }
+      link.settle();
+    },
+
+    hasAllMessages(): boolean {
+      return Atomics.load(memory, cells.TOLD) === received;
+    },
+
+    /** Brings the cause of the status and the states of the commands up to date, unless messages are on their way. */
+    update(): void {
+      const newStatus = Atomics.load(memory, cells.STATUS);
+      const done = Atomics.load(memory, cells.DONE);
+      const tail = Atomics.load(memory, cells.TAIL);
+      if (!link.hasAllMessages()) return;
+      if (newStatus !== status) {
+        status = newStatus;
+        cause = status >>> 3 === 0 ? { by: 'itself' } : entries.get(status >>> 3) ?? {};
+        link.change();
+      }
+      for (let first = queue[0]; first !== undefined && ((tail - first.index) | 0) > 0; first = queue[0]) {
+        const { index, entry } = first;
+        if (((done - index) | 0) <= 0) {
+          if (entry.state === 'waiting') link.change();
+          entry.state = 'running';
+          return;
+        }
+        entry.state = entry.error === undefined ? 'done' : 'failed';
+        entry.seconds = Math.max(0, link.timeIn(cells.DONE_AT) - entry.at) / 1000;
+        link.change();
+        queue.shift();
+      }
+    },
+
+    /** Adds a command to the list, and removes the oldest ones that are finished. */
+    add(number: number, command: ControlCommand): Entry {
+      const entry: Entry = { // in the order of the JSON
+        id: `${idPrefix}-${number}`, command, at: Date.now(), state: 'waiting',
+        value: undefined, error: undefined, seconds: undefined, by: undefined, reason: undefined,
+      };
+      entries.set(number, entry);
+      for (const [oldest, { state }] of entries) {
+        if (entries.size <= maxEntries || state === 'waiting' || state === 'running') break;
+        entries.delete(oldest);
+      }
+      link.change();
+      return entry;
+    },
+
+    change(): void {
+      Atomics.add(memory, cells.CHANGES, 1);
+    },
+
+    /** Completes the low 32 bits of a time that is less than 24 days ago. */
+    timeIn(cell: number): number {
+      const now = Date.now();
+      return now - ((now - Atomics.load(memory, cell)) | 0);
+    },
+
+    // ── What the server tells its clients ──
+
+    statusIndex(): number {
+      return Atomics.load(memory, cells.STATUS) & 7;
+    },
+
+    ageSeconds(): number {
+      return Math.max(0, (link.ageQuarters() - 1) >> 2); // the sample may be from the end of its quarter
+    },
+
+    ageQuarters(): number {
+      return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
+    },
+
+    infoTag(): string {
+      link.update();
+      return `"${idPrefix}-${Atomics.load(memory, cells.CHANGES) >>> 0}"`;
+    },
+
+    info(): object {
+      link.update();
+      const list = [...entries.values()].slice(-maxEntries).map((entry) => {
+        return Object.assign({}, entry, { at: new Date(entry.at).toISOString() });
+      });
+      return Object.assign({}, about, {
+        status: statusNames[status & 7] ?? null,
+        since: new Date(link.timeIn(cells.STATUS_AT)).toISOString(),
+        by: cause.by,
+        reason: cause.reason,
+        heardAt: new Date(Date.now() - 250 * Math.max(0, link.ageQuarters())).toISOString(),
+        detail,
+        commands: list,
+      });
     },
   };
   return link;
@@ -281,7 +479,7 @@ type PreparedResponse = ReturnType<typeof prepareResponse>;
 /* istanbul ignore next @preserve */
 function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
-  const content = ['Content-Type', 'application/json', 'Content-Length', String(body.length)]; // all bodies are ASCII
+  const content = ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))];
   const common = [
     'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin', 'X-Content-Type-Options', 'nosniff',
   ];
@@ -298,8 +496,9 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 /** The parts of a request that the policy and the router need. */
 interface RequestHead {
   path: string; // without the query
+  query: string;
   authority: string | undefined; // host and port that the request is for
-  fields: Record<string, string | undefined>; // by lowercase name, only those in `fieldNames`
+  fields: Record<string, string | undefined>; // by lowercase name, only those in `fieldNames` and `listNames`
   hasDuplicate: boolean;
 }
 
@@ -320,6 +519,8 @@ function createPolicy(
   const fieldNames = new Set([
     'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding',
   ]);
+  const listNames = new Set(['prefer', 'if-none-match']); // several lines are one list (RFC 9110 §5.3)
+  const maxWait = 300; // seconds
   const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
   unspecified.addSubnet('0.0.0.0', 8);
   unspecified.addAddress('::', 'ipv6');
@@ -328,12 +529,17 @@ function createPolicy(
   const policy = {
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
     readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
-      const head: RequestHead = { path: url, authority: undefined, fields: {}, hasDuplicate: false };
+      const head: RequestHead = { path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false };
       for (let index = 0; index < rawHeaders.length; index += 2) {
         const name = (rawHeaders[index] as string).toLowerCase();
-        if (!fieldNames.has(name)) continue;
-        head.hasDuplicate ||= head.fields[name] !== undefined;
-        head.fields[name] = rawHeaders[index + 1];
+        const value = rawHeaders[index + 1];
+        const earlier = head.fields[name];
+        if (fieldNames.has(name)) {
+          head.hasDuplicate ||= earlier !== undefined;
+          head.fields[name] = value;
+        } else if (listNames.has(name)) {
+          head.fields[name] = earlier === undefined ? value : `${earlier},${value}`;
+        }
       }
       head.authority = head.fields['host'];
       if (url[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
@@ -341,7 +547,9 @@ function createPolicy(
         if (match !== null) [, head.authority, head.path = ''] = match;
       }
       const query = head.path.indexOf('?');
-      if (query !== -1) head.path = head.path.slice(0, query);
+      if (query === -1) return head;
+      head.query = head.path.slice(query);
+      head.path = head.path.slice(0, query);
       return head;
     },
 
@@ -381,6 +589,20 @@ function createPolicy(
       const [digest, expected] = [given, token].map((text) => createHash('sha256').update(text).digest());
       return timingSafeEqual(digest as Buffer, expected as Buffer);
     },
+
+    /** Returns the seconds of `Prefer: wait=N` (RFC 7240 §4.3), or 0. Of several, the first counts (§2). */
+    secondsToWait({ fields: { prefer } }: RequestHead): number {
+      if (prefer === undefined) return 0;
+      const unquoted = prefer.replace(/"([^"]*)"/g, (_quoted, text: string) => (/^\d+$/.test(text) ? text : ''));
+      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=([^,;]*)/i.exec(unquoted) ?? [];
+      return /^\s*\d+\s*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
+    },
+
+    /** Returns whether If-None-Match names the tag of the current response (RFC 9110 §13.1.2). */
+    isKnown({ fields: { 'if-none-match': list } }: RequestHead, tag: string | undefined): boolean {
+      if (list === undefined || tag === undefined) return false;
+      return list.trim() === '*' || list.split(',').some((known) => known.trim().replace(/^W\//, '') === tag);
+    },
   };
   return policy;
 }
@@ -405,6 +627,7 @@ interface Connection {
   idleTicks: number; // quarters of a second since the latest request
   acceptsRequests: boolean; // false after reject() or cut()
   isFinished: boolean; // its last response has been sent
+  wait?: Waiter | undefined; // for a request that waits with Prefer
 }
 
 /** The HTTP server. A new command needs route(), ControlCommand, COMMANDS, WebApiClient and Launch. */
@@ -420,6 +643,7 @@ function serve(
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
 
+  const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const tickMs = 250;
   const maxIdleTicks = 60; // 15 s without a request
   // Requests without a response, per connection: about 2048 on all connections, which need up to 16 KB of heap each
@@ -430,10 +654,11 @@ function serve(
   const lockMs = 10_000; // an older one is left from a process that ended meanwhile
 
   const ok = prepare(200, { result: 'ok' });
-  const statuses = statusNames.map((status) => prepare(200, { status }));
+  const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
+  const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
   const preflight = prepare(204, null, ...[
     'Access-Control-Allow-Methods', 'GET, HEAD, POST',
-    'Access-Control-Allow-Headers', 'Authorization, Content-Type',
+    'Access-Control-Allow-Headers', 'Authorization, Content-Type, Prefer, If-None-Match',
   ]);
   const unauthorized = prepare(401, {
     error: 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs',
@@ -455,9 +680,11 @@ function serve(
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
     },
 
-    /** Closes idle connections at once and the others after their last response, then ends the thread. */
+    /** Ends all waits, closes idle connections at once and the others after their last response, then the thread. */
     close(): void {
       isClosing = true;
+      link.settle();
+      for (const connection of connections.values()) server.endWait(connection);
       let open = listeners.length;
       if (open === 0) process.exit(); // still starting
       for (const listener of listeners) {
@@ -575,8 +802,13 @@ function serve(
     // ── Connections ──
 
     onConnection(socket: Socket): void {
-      connections.set(socket, { pending: 0, routed: 0, idleTicks: 0, acceptsRequests: true, isFinished: false });
-      socket.on('close', () => connections.delete(socket));
+      const connection: Connection = { pending: 0, routed: 0, idleTicks: 0, acceptsRequests: true, isFinished: false };
+      connections.set(socket, connection);
+      socket.on('end', () => server.endWait(connection));
+      socket.on('close', () => {
+        connections.delete(socket);
+        server.endWait(connection);
+      });
       socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
       if (connections.size > maxConnections) server.makeRoom();
     },
@@ -594,7 +826,7 @@ function serve(
     tick(): void {
       link.tick();
       for (const [socket, connection] of connections) {
-        connection.idleTicks += 1;
+        connection.idleTicks = connection.wait === undefined ? connection.idleTicks + 1 : 0;
         const isSilent = socket.bytesRead === 0 && connection.idleTicks > 1; // Node does not count it as idle
         if (connection.idleTicks > maxIdleTicks || (isClosing && isSilent)) socket.destroy();
       }
@@ -608,6 +840,7 @@ function serve(
       if (connection?.acceptsRequests !== true) return;
       connection.idleTicks = 0;
       connection.pending += 1;
+      server.endWait(connection);
       if (connection.pending > maxPending) return server.cut(request.socket, connection);
       if (request.httpVersionMajor !== 1) return server.reject(request.socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.reject(request.socket, 431); // RFC 6585 §5
@@ -638,35 +871,108 @@ function serve(
       const { origin, authorization } = head.fields;
       if (origin !== undefined) { // an allowed origin
         response.setHeader('Access-Control-Allow-Origin', origin).setHeader('Vary', 'Origin');
+        response.setHeader('Access-Control-Expose-Headers', 'ETag, Preference-Applied');
         if (request.method === 'OPTIONS') return server.send(response, preflight);
       }
       if (!policy.hasToken(authorization)) return server.send(response, unauthorized);
       switch (head.path) {
-        case '/api/status': return server.sendStatus(response, request);
-        case '/api/pause': return server.enqueue(response, request, 'pause');
-        case '/api/resume': return server.enqueue(response, request, 'resume');
-        case '/api/shutdown': return server.enqueue(response, request, 'shutdown');
-        case '/api/save-state': return server.enqueue(response, request, 'save-state');
+        case '/api/status': return server.sendStatus(response, head);
+        case '/api/info': return server.sendInfo(response, head);
+        case '/api/pause': return server.enqueue(response, head, 'pause');
+        case '/api/resume': return server.enqueue(response, head, 'resume');
+        case '/api/shutdown': return server.enqueue(response, head, 'shutdown');
+        case '/api/save-state': return server.enqueue(response, head, 'save-state');
         default: return server.send(response, invalidEndpoint);
       }
     },
 
-    enqueue(response: ServerResponse, { method }: IncomingMessage, command: ControlCommand): void {
-      if (method !== 'POST') return server.send(response, postOnly);
-      if (!link.enqueue(command)) return server.send(response, queueFull);
-      server.send(response, ok);
+    enqueue(response: ServerResponse, head: RequestHead, command: ControlCommand): void {
+      if (response.req.method !== 'POST') return server.send(response, postOnly);
+      const entry = link.enqueue(command, head.query);
+      if (entry === null) return server.send(response, queueFull);
+      const isWaiting = server.wait(response, head, {
+        isReady() {
+          link.update();
+          return entry.state === 'done' || entry.state === 'failed';
+        },
+        onEnd: () => server.sendOutcome(response, entry),
+      });
+      if (!isWaiting) server.send(response, ok);
       link.release(); // the response is in the kernel, unless an earlier one or a slow client holds it up
     },
 
-    sendStatus(response: ServerResponse, { method }: IncomingMessage): void {
-      if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
-      link.whenSampled((index, ageSeconds) => {
-        const status = statuses[index];
+    sendOutcome(response: ServerResponse, { id, command, state, value, error, seconds }: Entry): void {
+      if (state === 'failed') return server.send(response, prepare(500, { error: `${command} failed: ${error}` }));
+      server.send(response, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
+    },
+
+    sendStatus(response: ServerResponse, head: RequestHead): void {
+      server.sendUnlessKnown(response, head, () => statusTags[link.statusIndex()], () => {
+        const status = statuses[link.statusIndex()];
         if (status === undefined) return server.send(response, internalError); // systemStatus() fails
+        const ageSeconds = link.ageSeconds();
         if (ageSeconds > 0) response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
         server.send(response, status);
       });
     },
+
+    sendInfo(response: ServerResponse, head: RequestHead): void {
+      server.sendUnlessKnown(response, head, link.infoTag, () => {
+        link.whenSampled(() => {
+          const tag = link.infoTag();
+          server.send(response, prepare(200, link.info(), 'ETag', tag));
+        }, true);
+      });
+    },
+
+    /** Responds to a GET or HEAD once the status is sampled: with 304 if the client knows the current tag. */
+    sendUnlessKnown(response: ServerResponse, head: RequestHead, getTag: () => string | undefined, send: () => void): void {
+      const { method } = response.req;
+      if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
+      const waiter = {
+        isReady: () => !policy.isKnown(head, getTag()),
+        onEnd() {
+          const tag = getTag();
+          if (policy.isKnown(head, tag)) server.send(response, prepare(304, null, 'ETag', tag as string));
+          else send();
+        },
+      };
+      link.whenSampled(() => {
+        if (waiter.isReady() || !server.wait(response, head, waiter)) waiter.onEnd();
+      });
+    },
+
+    // ── Waiting ──
+
+    /** Returns false if the client does not ask to wait, or if no place is free: the caller then responds at once. */
+    wait(response: ServerResponse, head: RequestHead, { isReady, onEnd }: Omit<Waiter, 'deadline'>): boolean {
+      const seconds = policy.secondsToWait(head);
+      const connection = connections.get(response.req.socket);
+      if (seconds === 0 || connection === undefined || isClosing) return false;
+      let waits = 0;
+      for (const other of connections.values()) if (other.wait !== undefined) waits += 1;
+      if (waits >= maxWaits) return false;
+      response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
+      const waiter: Waiter = {
+        deadline: performance.now() + seconds * 1000,
+        isReady,
+        onEnd() {
+          connection.wait = undefined;
+          onEnd();
+        },
+      };
+      connection.wait = waiter;
+      link.wait(waiter);
+      if (connection.pending > connection.routed) server.endWait(connection); // another request came first
+      return true;
+    },
+
+    /** A request that waits holds up those that come after it on its connection, and a place. */
+    endWait({ wait }: Connection): void {
+      if (wait !== undefined) link.end(wait);
+    },
+
+    // ── Responses ──
 
     /** Sends every response except those of reject(). */
     send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse): void {
@@ -682,7 +988,7 @@ function serve(
       // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
-        response.write(body, 'latin1');
+        response.write(body);
         response.uncork();
       }
       response.end();
@@ -700,6 +1006,7 @@ function serve(
       const connection = connections.get(socket);
       if (connection?.acceptsRequests !== true) return;
       connection.acceptsRequests = false;
+      server.endWait(connection);
       socket.pause();
       setImmediate(() => {
         const { latest } = connection;
@@ -743,6 +1050,13 @@ export interface WebApiServerOptions {
    * returns anything but one of the five statuses that servers report, clients get a 500.
    */
   systemStatus: () => SystemStatus;
+  /** Name of the system in `/api/info`, cut at 200 characters. Default: that of the script, without its extension. */
+  name?: string | undefined;
+  /**
+   * Returns what the program is doing, for `/api/info`: anything that leads to at most 4 KiB of JSON. It is called like
+   * `systemStatus`, but only when a client wants to know, and at most ten times a second. If it fails, clients get null.
+   */
+  describe?: (() => unknown) | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
   /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
@@ -774,6 +1088,47 @@ export interface WebApiServerOptions {
 // The options that launch() passes on.
 const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
 
+/** A command, as `GET /api/info` lists it. */
+export interface CommandInfo {
+  /** Three random letters or digits of the process, and the number of the command: `k3f-7`. */
+  id: string;
+  command: ControlCommand;
+  /** When the server accepted it (ISO 8601). */
+  at: string;
+  state: 'waiting' | 'running' | 'done' | 'failed';
+  value?: string | number | undefined;
+  /** Why it failed. */
+  error?: string | undefined;
+  /** From accepted to completed. */
+  seconds?: number | undefined;
+  /** Who sent it, as the client claims: `ana@laptop`. A command of the program itself is by `itself`. */
+  by?: string | undefined;
+  reason?: string | undefined;
+}
+
+/** The response to `GET /api/info`. Times are in ISO 8601. */
+export interface SystemInfo {
+  name: string;
+  pid: number;
+  host: string;
+  startedAt: string;
+  /** The version of control.ts. */
+  version: string;
+  /** Null while `systemStatus()` fails. */
+  status: string | null;
+  /** When the status changed. */
+  since: string;
+  /** The author and the reason of the command that led to the status, if they are known. */
+  by?: string | undefined;
+  reason?: string | undefined;
+  /** When the program last looked for commands or had a turn of its event loop, to a quarter of a second. */
+  heardAt: string;
+  /** What `describe()` returned. */
+  detail: unknown;
+  /** The latest 16, oldest first. */
+  commands: CommandInfo[];
+}
+
 /** Where a server listens. */
 export interface WebApiAddress {
   /** Host name or IP address; `localhost` for a Unix socket. */
@@ -784,19 +1139,44 @@ export interface WebApiAddress {
   socketPath?: string | undefined;
 }
 
-/** Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` if the server is closed, too. */
+/**
+ * Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` and `nextCommandSync()` if nothing can put
+ * commands on it, either.
+ */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
 
+/** A command from the queue, until it is done. */
+interface Taken {
+  number: number;
+  at?: number; // when it was put on the queue, in milliseconds, if it is one of the host itself
+}
+
+interface Posted extends Taken {
+  command: ControlCommand;
+}
+
+/** What `launch()` uses of a server besides its public methods. */
+interface Internals {
+  memory: Int32Array;
+  currentNumber(): number;
+  publish(): void;
+}
+
+const INTERNALS: WeakMap<WebApiServer, Internals> = new WeakMap();
+
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions) {
-  checkOptions('WebApiServer', options, ['systemStatus', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS]);
+  const names = ['systemStatus', 'name', 'describe', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS];
+  checkOptions('WebApiServer', options, names);
   const {
-    systemStatus, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token,
+    systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token,
     allowedHosts = [], allowedOrigins = [], maxConnections = DEFAULT_MAX_CONNECTIONS,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
+  check('name', name, 'string', 'a string');
+  if (describe !== undefined) check('describe', describe, 'function', 'a function');
   checkHost('host', host);
   checkInteger('port', port, 0, 65_535);
   checkInteger('maxQueueSize', maxQueueSize, 1, MAX_QUEUE_SIZE);
@@ -810,6 +1190,15 @@ function prepareThreadData(options: WebApiServerOptions) {
     cells: CELL,
     statusNames: STATUS_NAMES,
     commands: COMMANDS,
+    maxReasonLength: MAX_REASON_LENGTH,
+    idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
+    about: {
+      name: tidy(name, MAX_REASON_LENGTH),
+      pid: process.pid,
+      host: hostname(),
+      startedAt: new Date(performance.timeOrigin).toISOString(),
+      version: VERSION,
+    },
     host, port, token, maxQueueSize, maxConnections,
     socketPath: resolveSocketPath(options.socketPath, host, port),
     allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
@@ -826,6 +1215,7 @@ function prepareThreadData(options: WebApiServerOptions) {
  */
 export class WebApiServer {
   readonly #systemStatus: () => SystemStatus;
+  readonly #describe: () => unknown;
   readonly #memory: Int32Array;
   readonly #data: ThreadData;
 
@@ -836,8 +1226,11 @@ export class WebApiServer {
   #socketId = ''; // inode and time of the Unix socket, because inodes are reused
   #restartTimer: NodeJS.Timeout | undefined;
 
-  #published = 0; // the value of STATUS
+  #published = -1; // index of the status that STATUS holds
   #seen = 0; // SEQUENCE when the queue was last found empty
+  #current: Taken | null = null; // the command taken last, until it is done
+  readonly #posted: Posted[] = []; // commands of the host itself
+  #interrupt: AbortController | null = null; // of `signal`
   readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
   readonly #warned: Set<string> = new Set();
 
@@ -845,6 +1238,12 @@ export class WebApiServer {
     this.#data = prepareThreadData(options);
     this.#memory = this.#data.memory;
     this.#systemStatus = options.systemStatus;
+    this.#describe = options.describe ?? (() => null);
+    INTERNALS.set(this, {
+      memory: this.#memory,
+      currentNumber: () => this.#current?.number ?? 0,
+      publish: () => this.#publish(),
+    });
   }
 
   /**
@@ -872,7 +1271,10 @@ export class WebApiServer {
     return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
   }
 
-  /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
+  /**
+   * Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. The command taken
+   * last is done.
+   */
   hasCommands(): boolean {
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
@@ -881,6 +1283,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
+    this.report({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
@@ -888,20 +1291,29 @@ export class WebApiServer {
   }
 
   /**
-   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written, because
-   * the program may exit now: usually less than a millisecond, at most 20 ms.
+   * Takes the next command from the queue; the one before is done. Never waits, except for the response to a `shutdown`
+   * to be written, because the program may exit now: usually less than a millisecond, at most 20 ms.
    *
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand {
+    this.report({});
+    const posted = this.#posted.shift();
+    if (posted !== undefined) {
+      this.#current = posted;
+      this.#tell({ number: posted.number, news: { state: 'running' } });
+      return posted.command;
+    }
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const tail = Atomics.load(this.#memory, CELL.TAIL);
     const slots = this.#memory.length - CELL.RING;
-    const command = COMMANDS[this.#memory[CELL.RING + (tail & (slots - 1))] as number] as ControlCommand;
+    const slot = this.#memory[CELL.RING + (tail & (slots - 1))] as number;
+    const command = COMMANDS[slot & 3] as ControlCommand;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
     const isWritten = ((responded - tail) | 0) > 0;
     if (command === 'shutdown' && !isWritten) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
+    this.#current = { number: slot >>> 2 };
     return command;
   }
 
@@ -910,7 +1322,7 @@ export class WebApiServer {
    * the process alive.
    *
    * @param options.signal Cancels the wait: the promise rejects with the signal's reason. No command is lost.
-   * @throws {EmptyError} If the queue is empty and the server is closed.
+   * @throws {EmptyError} If the queue is empty and the server is closed or was never started.
    */
   async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
     const { signal } = options;
@@ -918,14 +1330,109 @@ export class WebApiServer {
       signal?.throwIfAborted();
       // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
-      if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+      this.#checkOpen();
       await this.#sleep(signal);
     }
   }
 
   /**
-   * Stops the server. It accepts no more connections, responds to pending requests, and cuts the remaining connections
-   * after one second. Commands on the queue can still be received. Further calls are no-ops.
+   * The same for a host that never yields: blocks its thread. Meanwhile clients get the status and the detail, but no
+   * timer runs, and no signal handler. A server thread that has died is replaced after three seconds.
+   *
+   * @param options.timeout How long to wait, in milliseconds. Default: without limit.
+   * @returns The command, or null if none came in time.
+   * @throws {EmptyError} If the queue is empty and the server is closed or was never started.
+   * @throws {TypeError} If the timeout is not a number.
+   * @throws {RangeError} If the timeout is negative.
+   */
+  nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | null {
+    const { timeout = Infinity } = options;
+    check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
+    const deadline = performance.now() + timeout;
+    for (let standstills = 0; ;) {
+      const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
+      const clock = Atomics.load(this.#memory, CELL.CLOCK);
+      if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
+      this.#checkOpen();
+      const remaining = deadline - performance.now();
+      if (remaining <= 0) return null;
+      const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, Math.min(remaining, BLOCK_MS));
+      const stands = end === 'timed-out' && clock === Atomics.load(this.#memory, CELL.CLOCK);
+      standstills = stands ? standstills + 1 : 0; // counted, because the whole process may have been stopped
+      if (standstills * BLOCK_MS < DEAD_MS || this.#state !== 'running') continue;
+      standstills = 0;
+      void this.#worker?.terminate();
+      this.#warnOnce(`The web API at ${this.#where()} was restarted: its thread did not respond`, Infinity);
+      this.#startThread().catch(({ message }) => this.#restartLater(message));
+    }
+  }
+
+  /**
+   * Aborts when a command waits on the queue, so that a long asynchronous step can end early. Once the queue is empty
+   * again, a new signal takes its place. Does not keep the process alive.
+   */
+  get signal(): AbortSignal {
+    if (this.#interrupt === null || (this.#interrupt.signal.aborted && !this.#holdsCommands())) {
+      this.#interrupt = new AbortController();
+      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
+      this.#interrupt.signal.addEventListener('abort', () => void Atomics.sub(this.#memory, CELL.SLEEPERS, 1));
+      if (this.#holdsCommands()) this.#interrupt.abort();
+    }
+    return this.#interrupt.signal;
+  }
+
+  /**
+   * Completes the command taken last, and tells what came of it: `{ value }` or `{ error }`. Without this call, the
+   * command is done when the host asks for the next one or closes the server. A no-op if it is completed.
+   */
+  report(outcome: CommandOutcome): void {
+    const current = this.#current;
+    if (current === null) return;
+    this.#current = null;
+    const news: Partial<Entry> = {};
+    const { value } = outcome;
+    if (Number.isFinite(value)) news.value = value;
+    if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
+    if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
+    if (current.at !== undefined) {
+      news.state = 'error' in news ? 'failed' : 'done';
+      news.seconds = Math.max(0, Date.now() - current.at) / 1000;
+    }
+    if (Object.keys(news).length > 0) this.#tell({ number: current.number, news });
+    if (current.at === undefined) {
+      this.#memory[CELL.DONE_AT] = Date.now(); // its low 32 bits
+      Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
+    }
+    this.#notify();
+  }
+
+  /**
+   * Puts a command of the program itself on the queue, ahead of those of clients: from a signal handler, a timer or a
+   * user interface. Works without a running server, too.
+   *
+   * @param options.reason For `/api/info`, cut at 200 characters.
+   * @returns False if `maxQueueSize` such commands are waiting.
+   * @throws {TypeError} If there is no such command.
+   */
+  post(command: ControlCommand, options: { reason?: string | undefined } = {}): boolean {
+    if (!COMMANDS.includes(command)) {
+      throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
+    }
+    if (this.#posted.length >= this.#data.maxQueueSize) return false;
+    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & 0x1fff_ffff; // as in the thread
+    const at = Date.now();
+    const reason = options.reason === undefined ? undefined : tidy(String(options.reason), MAX_REASON_LENGTH);
+    this.#posted.push({ number, at, command });
+    this.#tell({ number, news: { command, at, by: 'itself', reason } });
+    this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
+    this.#wakeUp();
+    return true;
+  }
+
+  /**
+   * Stops the server. The command taken last is done. The server accepts no more connections, responds to pending
+   * requests, and cuts the remaining connections after one second. Commands on the queue can still be received. Further
+   * calls are no-ops.
    *
    * @returns A promise that resolves when the port is free and the thread has ended.
    */
@@ -938,7 +1445,9 @@ export class WebApiServer {
     const status = this.#sampleStatus();
     if (status !== this.#published) {
       this.#published = status;
-      Atomics.store(this.#memory, CELL.STATUS, status);
+      this.#memory[CELL.STATUS_AT] = Date.now(); // its low 32 bits
+      Atomics.store(this.#memory, CELL.STATUS, ((this.#current?.number ?? 0) << 3) | status);
+      this.#notify();
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
@@ -960,8 +1469,42 @@ export class WebApiServer {
   }
 
   #acknowledge(sequence: number): void {
+    if (Atomics.compareExchange(this.#memory, CELL.DETAIL, 1, 2) === 1) {
+      this.#tell({ detail: this.#sampleDetail() });
+      Atomics.store(this.#memory, CELL.DETAIL, 0);
+    }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    Atomics.notify(this.#memory, CELL.ACKNOWLEDGED);
+    this.#notify();
+  }
+
+  /** Returns the JSON of the detail, `null` if there is none. */
+  #sampleDetail(): string {
+    try {
+      const detail = this.#describe() ?? null;
+      if (typeof (detail as PromiseLike<unknown>)?.then === 'function') {
+        Promise.resolve(detail).catch(() => {}); // as above
+        throw new TypeError('it returned a promise');
+      }
+      const json: string | undefined = JSON.stringify(detail);
+      if (json === undefined) throw new TypeError(`${inspect(detail)} is not JSON`);
+      if (Buffer.byteLength(json) <= MAX_DETAIL_BYTES) return json;
+      throw new RangeError(`the JSON must have at most ${MAX_DETAIL_BYTES} bytes, got ${Buffer.byteLength(json)}`);
+    } catch (error) {
+      this.#warnOnce(`describe failed: ${describeError(error)}`);
+      return 'null';
+    }
+  }
+
+  /** Wakes the thread, if it waits. */
+  #notify(): void {
+    Atomics.add(this.#memory, CELL.NEWS, 1);
+    Atomics.notify(this.#memory, CELL.NEWS);
+  }
+
+  #tell(message: HostMessage): void {
+    if (this.#worker === null) return;
+    this.#worker.postMessage(message);
+    Atomics.add(this.#memory, CELL.TOLD, 1);
   }
 
   /** Shows each message once. The limit is for errors of systemStatus() whose text varies. */
@@ -971,8 +1514,13 @@ export class WebApiServer {
     process.emitWarning(message, WARNING);
   }
 
+  #checkOpen(): void {
+    if (this.#state === 'idle') throw new EmptyError('The server was not started');
+    if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+  }
+
   #holdsCommands(): boolean {
-    return Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
+    return this.#posted.length > 0 || Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
   }
 
   /** Sleeps until a wake-up, unless the queue holds commands. Keeps the process alive. */
@@ -987,10 +1535,15 @@ export class WebApiServer {
     }
   }
 
+  #wakeUp(): void {
+    this.#wakeUps.emit('wake-up');
+    if (this.#holdsCommands()) this.#interrupt?.abort();
+  }
+
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    this.#wakeUps.emit('wake-up');
+    this.#wakeUp();
     setImmediate(() => this.#sampleIfRequested()); // after the sleepers have taken their commands
   }
 
@@ -1004,6 +1557,7 @@ export class WebApiServer {
 
   /** Resolves once the thread listens or the server is closed. Rejects if the first start fails. */
   async #startThread(): Promise<void> {
+    Atomics.store(this.#memory, CELL.TOLD, 0);
     const worker = this.#createThread();
     this.#worker = worker;
     await new Promise<void>((resolve, reject) => {
@@ -1023,11 +1577,12 @@ export class WebApiServer {
         failure = { message: `its thread failed: ${describeError(error)}`, code: error.code };
       });
       worker.on('exit', () => {
+        if (this.#worker !== worker) return resolve(); // it has been replaced
         this.#worker = null;
         // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
-        this.#wakeUps.emit('wake-up');
+        this.#wakeUp();
         if (this.#state === 'closed') return resolve();
         if (this.#state === 'starting') return reject(this.#cannotServe(failure));
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
@@ -1043,13 +1598,14 @@ export class WebApiServer {
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare);
-      const link = (${linkToHost})(workerData, () => report(null));
+      const link = (${linkToHost})(workerData, () => report(null), ${tidy});
       const server = (${serve})(workerData, report, prepare, policy, link);
       process.on('uncaughtException', server.fail);
-      parentPort.on('message', server.close); // the only message from the host
+      parentPort.on('message', (message) => message === 'close' ? server.close() : link.receive(message));
       server.start();
     `;
-    const maxOldGenerationSizeMb = HEAP_MB + this.#data.maxConnections / 16; // several times what floods make it hold
+    const { maxConnections, maxQueueSize } = this.#data;
+    const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16 + maxQueueSize / 512; // several times what floods need
     try {
       return new Worker(source, {
         eval: true,
@@ -1096,6 +1652,7 @@ export class WebApiServer {
   }
 
   async #stopThread(): Promise<void> {
+    this.report({});
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
@@ -1107,7 +1664,7 @@ export class WebApiServer {
       clearTimeout(grace);
     }
     this.#removeSocket();
-    this.#wakeUps.emit('wake-up'); // for nextCommand(), if there is no thread
+    this.#wakeUp(); // for nextCommand(), if there is no thread
   }
 
   #removeSocket(): void {
@@ -1124,10 +1681,40 @@ export class WebApiServer {
 
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The outcome of a request. If it failed, `error` is the reason, and `answered` whether a control server responded. */
+/**
+ * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, and empty
+ * if nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is the
+ * reason, `answered` whether a control server responded, and `sent` whether the request may have reached one: a command
+ * that was sent but not answered may still take effect.
+ */
 export type WebApiReply =
-  | { readonly ok: true; readonly value: string }
-  | { readonly ok: false; readonly error: string; readonly answered: boolean };
+  | {
+    readonly ok: true;
+    readonly value: string;
+    readonly body: Readonly<Record<string, unknown>>;
+    readonly tag: string | undefined;
+  }
+  | {
+    readonly ok: false;
+    readonly error: string;
+    readonly answered: boolean;
+    readonly sent: boolean;
+    readonly statusCode: number | undefined;
+  };
+
+/** Options of `request()`. */
+export interface RequestOptions {
+  /** Waits until the command is done, or until there is something newer than `tag`: 1 to 300 seconds. */
+  wait?: number | undefined;
+  /** Who sends the command: `ana@laptop`. */
+  by?: string | undefined;
+  /** Why. Both are cut at 200 characters. */
+  reason?: string | undefined;
+  /** The tag of an earlier reply, for `status` and `info`. */
+  tag?: string | undefined;
+  /** Cancels the request, which then counts as failed. */
+  signal?: AbortSignal | undefined;
+}
 
 /** Options of `WebApiClient`. */
 export interface WebApiClientOptions {
@@ -1159,6 +1746,10 @@ export interface WaitOptions {
 export class WebApiClient {
   /** The base URL of the web API, such as `http://localhost:8391`, or `unix:` and the path of the socket. */
   readonly baseUrl: string;
+  /** Host name or IP address; `localhost` for a Unix socket. */
+  readonly host: string;
+  /** The port; 0 for a Unix socket. */
+  readonly port: number;
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
@@ -1172,6 +1763,8 @@ export class WebApiClient {
     checkTimeout(timeout);
     checkToken(token);
     const socketPath = resolveSocketPath(options.socketPath, host, port);
+    this.host = host;
+    this.port = socketPath === undefined ? port : 0;
     this.#target = socketPath === undefined ? { host, port } : { socketPath };
     this.baseUrl = socketPath === undefined ? `http://${authorityOf(host, port)}` : `unix:${socketPath}`;
     this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
@@ -1184,7 +1777,7 @@ export class WebApiClient {
    * @param signal Cancels the request, which then counts as failed.
    */
   async getStatus(signal?: AbortSignal): Promise<SystemStatus> {
-    return (await this.#readStatus(signal)) ?? OFFLINE;
+    return statusOf(await this.request('status', { signal })) ?? OFFLINE;
   }
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
@@ -1199,31 +1792,44 @@ export class WebApiClient {
   /** Sends `shutdown`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
   shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
+  /** Requests what is going on. Resolves with null if the request fails, or if the server is of version 0.2 or older. */
+  async info(signal?: AbortSignal): Promise<SystemInfo | null> {
+    const reply = await this.request('info', { signal });
+    return reply.ok === true ? reply.body as unknown as SystemInfo : null;
+  }
+
   /**
-   * Sends one request. Resolves with its outcome, whose `value` is the name of the status or the result of the command.
-   * Never rejects.
+   * Sends one request, and resolves with its outcome. With `wait`, its time limit is that much longer.
    *
-   * @param signal Cancels the request, which then counts as failed.
+   * @throws {TypeError} If an option is unknown or has the wrong type.
+   * @throws {RangeError} If `wait` is out of range.
    */
-  async request(endpoint: 'status' | ControlCommand, signal?: AbortSignal): Promise<WebApiReply> {
+  async request(endpoint: 'status' | 'info' | ControlCommand, options: RequestOptions = {}): Promise<WebApiReply> {
+    checkOptions('request', options, ['wait', 'by', 'reason', 'tag', 'signal']);
+    const { wait, signal } = options;
+    if (wait !== undefined) checkInteger('wait', wait, 1, 300);
+    const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
     const cancel = (): void => end.abort(new Error('the request was cancelled'));
-    const expire = (): void => end.abort(new Error(`timeout after ${this.#timeoutMs / 1000} s`));
-    const timer = setTimeout(expire, this.#timeoutMs);
+    const expire = (): void => end.abort(new Error(`timeout after ${timeoutMs / 1000} s`));
+    const timer = setTimeout(expire, timeoutMs);
     this.#cancels.add(cancel);
+    let sent = false;
     try {
       signal?.addEventListener('abort', cancel, { once: true });
       if (signal?.aborted === true) cancel();
-      const { statusCode, body } = await this.#exchange(endpoint, end.signal);
-      const value = endpoint === 'status' ? body['status'] : body['result'];
-      const error = body['error'];
-      if (statusCode === 200 && typeof value === 'string') return { ok: true, value };
-      if (statusCode !== 200 && typeof error === 'string') return { ok: false, error, answered: true };
+      const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
+      const isCommand = COMMANDS.includes(endpoint as ControlCommand);
+      const value = statusCode === 304 ? '' : isCommand ? body['result'] : nameOf(body['status']);
+      const { error } = body;
+      if ([200, 202, 304].includes(statusCode) && typeof value === 'string') return { ok: true, value, body, tag };
+      if (statusCode >= 400 && typeof error === 'string') return { ok: false, error, answered: true, sent, statusCode };
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
-      return { ok: false, error: mismatch, answered: false };
+      return { ok: false, error: mismatch, answered: false, sent, statusCode };
     } catch (error) {
       const reason = describeError(end.signal.aborted ? end.signal.reason : error);
-      return { ok: false, error: `${this.baseUrl} does not respond: ${reason}`, answered: false };
+      const message = `${this.baseUrl} does not respond: ${reason}`;
+      return { ok: false, error: message, answered: false, sent, statusCode: undefined };
     } finally {
       clearTimeout(timer);
       this.#cancels.delete(cancel);
@@ -1232,7 +1838,7 @@ export class WebApiClient {
   }
 
   /**
-   * Waits until the system reports the status, polling every 50 ms. A command takes effect when the host takes it from
+   * Waits until the system reports the status. Polls every 50 ms if the server cannot tell a change by itself. A command takes effect when the host takes it from
    * the queue, so the first status may predate a command sent just before. Error responses do not end the wait.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
@@ -1251,14 +1857,18 @@ export class WebApiClient {
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
     const timedOut = `Timed out after ${timeout / 1000} s waiting for the status '${target}'`;
     let last: SystemStatus | null = null;
+    let tag: string | undefined; // of the last status
     for (;;) {
-      const current = await this.#readStatus(end);
+      const reply = await this.request('status', { signal: end, tag, wait: tag === undefined ? tag : WAIT_S });
+      const current = statusOf(reply);
       signal?.throwIfAborted();
       if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
-      if (current !== null && current !== last) onStatus?.(current);
+      const hasChanged = current !== null && current !== last;
+      if (hasChanged) onStatus?.(current);
       if (current === target) return;
       last = current ?? last;
-      await sleep(POLL_INTERVAL_MS, undefined, { signal: end }).catch(() => {});
+      tag = reply.ok === true ? reply.tag : undefined;
+      if (!hasChanged || tag === undefined) await sleep(POLL_INTERVAL_MS, undefined, { signal: end }).catch(() => {});
     }
   }
 
@@ -1267,25 +1877,28 @@ export class WebApiClient {
     for (const cancel of this.#cancels) cancel();
   }
 
-  /** Returns null if the system responds without a known status. */
-  async #readStatus(signal?: AbortSignal): Promise<SystemStatus | null> {
-    const reply = await this.request('status', signal);
-    if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-    return reply.answered ? null : OFFLINE;
-  }
-
   async #send(command: ControlCommand): Promise<string | null> {
     const reply = await this.request(command);
     return reply.ok === true ? reply.value : null; // narrows without `strict`, too
   }
 
-  async #exchange(endpoint: 'status' | ControlCommand, signal: AbortSignal) {
+  async #exchange(
+    endpoint: string,
+    { wait, by, reason, tag }: RequestOptions,
+    signal: AbortSignal,
+    onSent: () => void,
+  ) {
     signal.throwIfAborted();
     if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
-    const method = endpoint === 'status' ? 'GET' : 'POST';
-    const path = `/api/${endpoint}`;
-    const request = http.request({ ...this.#target, agent: false, method, path, headers: this.#headers, signal });
+    const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
+    const parameters = Object.entries({ by, reason }).filter((entry): entry is [string, string] => Boolean(entry[1]));
+    const path = `/api/${endpoint}${parameters.length > 0 ? `?${new URLSearchParams(parameters)}` : ''}`;
+    const headers: Record<string, string> = { ...this.#headers };
+    if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
+    if (tag !== undefined) headers['If-None-Match'] = tag;
+    const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
+    request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
     request.end();
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
@@ -1300,8 +1913,20 @@ export class WebApiClient {
     } catch {
       // Not JSON: the caller finds no fields.
     }
-    return { statusCode: response.statusCode, body };
+    return { statusCode: response.statusCode ?? 0, tag: response.headers.etag, body };
   }
+}
+
+/** The original, written in Python, numbers the statuses from 1. */
+function nameOf(status: unknown): unknown {
+  if (status === null) return ''; // of `info`
+  return typeof status === 'number' ? STATUS_NAMES[status - 1] : status;
+}
+
+/** Returns null if the system responds without a known status, and also if the status is the one of the client's tag. */
+function statusOf(reply: WebApiReply): SystemStatus | null {
+  if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
+  return reply.answered ? null : OFFLINE;
 }
 
 /** While the server is down, another user may listen at its path, and receive the token. */
@@ -1320,12 +1945,15 @@ function authorityOf(host: string, port: number): string {
 //             pause                        resume
 //  active ───────────▶ pausing ──▶ paused ───────────▶ resuming ──▶ active
 //  save-state: pauses, saves and resumes if active; just saves if paused
-//  shutdown from any status: shutting down ──▶ the end
+//  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/** The system that `launch()` runs. Every method may be synchronous or return a promise. */
+/**
+ * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. What a hook
+ * returns is told to the client that waits for its command, if it is a string or a finite number; a failure is, too.
+ */
 export interface System {
   /** Does one piece of the work. Called repeatedly while the system is active. */
-  step(): unknown;
+  step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails, the system stays active. */
@@ -1336,6 +1964,19 @@ export interface System {
   saveState?(): unknown;
   /** Called last, after the final `saveState()`. */
   onShutdown?(): unknown;
+  /** See `WebApiServerOptions.describe`. */
+  describe?(): unknown;
+}
+
+/** The argument of `step()`. The first three post a command, which takes effect after the step. */
+export interface Control {
+  pause(reason?: string): boolean;
+  save(reason?: string): boolean;
+  shutdown(reason?: string): boolean;
+  /** Whether a command waits, so that a long step should end early. */
+  hasCommands(): boolean;
+  /** Aborts when a command waits or a signal has come, for a long asynchronous step. */
+  readonly signal: AbortSignal;
 }
 
 /** Configuration of `launch()`. */
@@ -1344,17 +1985,24 @@ export interface LaunchConfig {
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 65536. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
+  /** Name of the system in `/api/info`. Default: that of the script, without its extension. */
+  name?: string | undefined;
   /** Other options of the server. */
-  webApiOptions?: Omit<WebApiServerOptions, 'systemStatus' | 'host' | 'port' | 'maxQueueSize'> | undefined;
+  webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;
 }
 
+type LaunchOption = 'systemStatus' | 'name' | 'describe' | 'host' | 'port' | 'maxQueueSize';
+
 /**
- * Runs a system until it is shut down by a command, SIGINT or SIGTERM. A second signal kills it at once. A paused
- * system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every 10 ms
- * or after a step that takes longer.
+ * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP, which it gets when its terminal is closed
+ * (nohup does not help: Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
+ * paused system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every
+ * 10 ms or after a step that takes longer; when short steps become long, 250 ms later, once.
  *
  * If `onPaused`, `onResumed`, `saveState` or `onShutdown` fails, `process.emitWarning()` reports it and the system
- * continues. If a step fails, the promise rejects with its error and no state is saved.
+ * continues. If the last save fails, a shutdown by command is called off, and the system is paused; it rejects with the
+ * error of the save after a signal, without a web API, or if this happens again. If a step fails, the promise rejects
+ * with its error and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -1366,20 +2014,26 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
 
 class Launch {
   readonly #system: System;
-  readonly #server: WebApiServer | null;
-  readonly #end: AbortController = new AbortController();
+  readonly #server: WebApiServer;
+  readonly #control: Control;
+  readonly #hasWebApi: boolean;
   #status: SystemStatus = ACTIVE;
+  #isOver = false;
+  #signal: string | null = null; // the first that asked for a shutdown
+  #calledOff: { at: number; outcome: CommandOutcome } | null = null; // a shutdown; at: number of the latest command then
   #turnEndsAt = 0; // when to yield to the event loop
+  #batch = 1; // steps that take about a millisecond
 
   constructor(system: System, config: LaunchConfig) {
     check('system', system, 'object', 'an object');
     check('system.step', system.step, 'function', 'a function');
-    for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown'] as const) {
+    for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
       if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
     }
-    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'webApiOptions']);
+    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'name', 'webApiOptions']);
     const {
-      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, webApiOptions = {},
+      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, name,
+      webApiOptions = {},
     } = config;
     if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
       throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
@@ -1391,117 +2045,165 @@ class Launch {
     checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
     checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);
     this.#system = system;
-    this.#server = webApiAddress && new WebApiServer({
+    this.#hasWebApi = webApiAddress !== null;
+    const server = new WebApiServer({
       ...webApiOptions,
       systemStatus: () => this.#status,
-      host: webApiAddress[0],
-      port: webApiAddress[1],
+      name,
+      describe: system.describe && (() => system.describe?.()),
+      host: webApiAddress?.[0],
+      port: webApiAddress?.[1],
       maxQueueSize: webApiCommandQueueSize,
     });
+    this.#server = server;
+    this.#control = {
+      pause: (reason) => server.post('pause', { reason }),
+      save: (reason) => server.post('save-state', { reason }),
+      shutdown: (reason) => server.post('shutdown', { reason }),
+      hasCommands: () => server.hasCommands(),
+      get signal() { return server.signal; },
+    };
   }
 
   async run(): Promise<void> {
-    const onSignal = (): void => {
-      removeHandlers(); // the next signal has its default effect: it kills
-      this.#end.abort();
+    let killsAfter = Infinity;
+    const onSignal = (name: NodeJS.Signals): void => {
+      if (name === 'SIGUSR2') return void this.#server.post('save-state', { reason: name });
+      if (name === 'SIGINT' && performance.now() >= killsAfter) {
+        removeHandlers();
+        process.kill(process.pid, name);
+      }
+      if (name === 'SIGINT') killsAfter = Math.min(killsAfter, performance.now() + KILL_MS);
+      if (this.#signal === null) this.#server.post('shutdown', { reason: name });
+      this.#signal ??= name;
     };
-    const removeHandlers = (): void => void process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
-    process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+    const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
+    for (const name of SIGNALS) process.on(name, onSignal);
     try {
-      const address = await this.#server?.runInBackground();
-      if (address !== undefined) await this.#system.onListening?.(address);
+      if (this.#hasWebApi) {
+        const address = await this.#server.runInBackground();
+        await this.#system.onListening?.(address);
+      }
       await this.#work();
-      this.#setStatus(SHUTTING_DOWN);
-      await this.#call('saveState');
-      await this.#call('onShutdown');
     } finally {
-      await this.#server?.close();
+      await this.#server.close();
       removeHandlers();
     }
   }
 
   async #work(): Promise<void> {
-    const end = this.#end.signal;
-    while (!end.aborted) {
-      if (this.#status === PAUSED) {
-        const command = await this.#server?.nextCommand({ signal: end }).catch(() => null); // aborted
-        if (command) await this.#execute(command);
-      } else {
-        await this.#advance();
-      }
-      await this.#yield();
-      while (!end.aborted && this.#server?.hasCommands()) {
-        await this.#execute(this.#server.receiveCommand());
-        await this.#yield(); // a stream of commands must not starve the event loop
-      }
+    const server = this.#server;
+    while (!this.#isOver) {
+      if (server.hasCommands()) await this.#execute(server.receiveCommand());
+      else if (this.#signal !== null) server.report(await this.#shutDown()); // the queue was too full for a command
+      else if (this.#status === PAUSED) await this.#sleep();
+      else await this.#advance();
+      if (performance.now() >= this.#turnEndsAt) await this.#yield(); // a stream of commands must not prevent it
     }
   }
 
-  /** Yields to the event loop every 10 ms. */
   async #yield(): Promise<void> {
-    if (performance.now() < this.#turnEndsAt) return;
     await nextTurn(); // the rest of this turn, which may be past the check for signals
     await nextTurn(); // a complete turn
     this.#turnEndsAt = performance.now() + TURN_MS;
   }
 
-  /** Runs steps until a command arrives, it is time to yield, or a step returns a promise. Returns that promise. */
-  #advance(): unknown {
-    const system = this.#system;
-    const server = this.#server;
-    const turnEndsAt = this.#turnEndsAt;
+  async #sleep(): Promise<void> {
+    const keepAlive = setInterval(() => {}, 2 ** 30);
+    const { signal } = this.#server;
+    if (!signal.aborted) await once(signal, 'abort');
+    clearInterval(keepAlive);
+  }
+
+  /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends batches that take much longer. */
+  async #advance(): Promise<void> {
+    const { memory } = INTERNALS.get(this.#server) as Internals;
+    const clock = memory[CELL.CLOCK];
+    const start = performance.now();
+    let steps = 0;
     do {
-      const result = system.step();
-      if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') return result;
-    } while (!server?.hasCommands() && performance.now() < turnEndsAt);
-    return undefined;
+      const result = this.#system.step(this.#control);
+      if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') await result;
+      steps += 1;
+    } while (!this.#server.hasCommands() && steps < this.#batch && memory[CELL.CLOCK] === clock);
+    const stepsPerMs = steps / (performance.now() - start);
+    this.#batch = this.#hasWebApi ? Math.max(1, Math.min(2 * steps, stepsPerMs)) : 1; // without it, CLOCK stands still
   }
 
   async #execute(command: ControlCommand): Promise<void> {
+    const outcome = await this.#outcomeOf(command);
+    this.#server.report(outcome);
+  }
+
+  #outcomeOf(command: ControlCommand): Promise<CommandOutcome> {
     switch (command) {
-      case 'pause': await this.#pause(); break;
-      case 'resume': await this.#resume(); break;
-      case 'save-state': await this.#save(); break;
-      case 'shutdown': this.#end.abort(); break;
+      case 'pause': return this.#pause();
+      case 'resume': return this.#resume();
+      case 'save-state': return this.#save();
+      case 'shutdown': return this.#shutDown();
     }
   }
 
-  /** Returns whether the system is now paused. */
-  async #pause(): Promise<boolean> {
-    if (this.#status === PAUSED) return true;
+  async #pause(): Promise<CommandOutcome> {
+    if (this.#status === PAUSED) return {};
     this.#setStatus(PAUSING);
-    const isPaused = await this.#call('onPaused');
-    this.#setStatus(isPaused ? PAUSED : ACTIVE);
-    return isPaused;
+    const outcome = await this.#call('onPaused');
+    this.#setStatus('error' in outcome ? ACTIVE : PAUSED);
+    return outcome;
   }
 
-  async #resume(): Promise<void> {
-    if (this.#status === ACTIVE) return;
+  async #resume(): Promise<CommandOutcome> {
+    if (this.#status === ACTIVE) return {};
     this.#setStatus(RESUMING);
-    const isResumed = await this.#call('onResumed');
-    this.#setStatus(isResumed ? ACTIVE : PAUSED);
+    const outcome = await this.#call('onResumed');
+    this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
+    return outcome;
   }
 
-  async #save(): Promise<void> {
+  async #save(): Promise<CommandOutcome> {
     const wasActive = this.#status === ACTIVE;
-    if (!(await this.#pause())) return;
-    await this.#call('saveState');
+    const paused = await this.#pause();
+    if ('error' in paused) return paused;
+    const outcome = await this.#call('saveState');
     if (wasActive) await this.#resume();
+    return outcome;
+  }
+
+  /** Saves for the last time and ends the launch, unless the save fails and somebody can see to it. */
+  async #shutDown(): Promise<CommandOutcome> {
+    const { memory, currentNumber } = INTERNALS.get(this.#server) as Internals;
+    const calledOff = this.#calledOff;
+    if (calledOff !== null && this.#signal === null && currentNumber() <= calledOff.at) return calledOff.outcome;
+    const wasPaused = this.#status === PAUSED;
+    this.#setStatus(SHUTTING_DOWN);
+    const saved = await this.#call('saveState');
+    const isSaved = !('error' in saved);
+    if (!isSaved && this.#signal === null && this.#hasWebApi && calledOff === null) {
+      this.#calledOff = { at: Atomics.load(memory, CELL.NUMBER), outcome: saved };
+      if (wasPaused) this.#setStatus(PAUSED);
+      else await this.#pause();
+      return saved;
+    }
+    const ended = await this.#call('onShutdown');
+    this.#isOver = true;
+    if (isSaved) return { ...saved, ...ended };
+    this.#server.report(saved);
+    throw saved.error;
   }
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#server?.hasCommands(); // publishes the status, because the next hook may block this thread
+    INTERNALS.get(this.#server)?.publish(); // because the next hook may block this thread
   }
 
-  /** Calls a hook. Returns false if it fails. */
-  async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<boolean> {
+  async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<CommandOutcome> {
     try {
-      await this.#system[hook]?.();
-      return true;
+      const value = await this.#system[hook]?.();
+      return typeof value === 'string' || typeof value === 'number' ? { value } : {};
     } catch (error) {
-      process.emitWarning(`${hook} failed: ${describeError(error)}`, WARNING);
-      return false;
+      const message = `${hook} failed: ${describeError(error)}`;
+      process.emitWarning(message, { type: WARNING, detail: (error as Error | null)?.stack });
+      return { error: hook === 'saveState' ? error : new Error(message) };
     }
   }
 }

@@ -164,7 +164,7 @@ class Sender {
     this.#superseded = new AbortController();
     const { signal: superseded } = this.#superseded;
     const reply = this.#sent.then(() => {
-      return this.#abandoned.signal.aborted ? null : this.#client.request(command, this.#abandoned.signal);
+      return this.#abandoned.signal.aborted ? null : this.#client.request(command, { signal: this.#abandoned.signal });
     });
     this.#sent = reply;
     this.#printed = this.#printed.then(async () => {
@@ -231,7 +231,7 @@ function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): st
 }
 
 async function printStatus(client: WebApiClient, quitting: AbortSignal): Promise<void> {
-  const reply = await client.request('status', quitting);
+  const reply = await client.request('status', { signal: quitting });
   if (quitting.aborted) return;
   if (reply.ok || reply.answered) console.log(`${client.baseUrl}: ${reply.ok ? reply.value : reply.error}`);
   else console.log(`${reply.error}; each key press tries again`);

@@ -156,7 +156,7 @@ export class PrintableClient extends WebApiClient {
       return { ...reply, error, original: reply.error };
     }
     const isUnknown = args[0] === 'status' && !STATUS_NAMES.includes(reply.value);
-    return { ok: true, value: isUnknown ? UNKNOWN : excerpt(reply.value), original: reply.value };
+    return { ...reply, value: isUnknown ? UNKNOWN : excerpt(reply.value), original: reply.value };
   }
 }
 
