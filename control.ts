@@ -162,7 +162,6 @@ const CELL = {
   REQUESTED: 2, // SEQUENCE of the latest sample request
   CLOCK: 3, // counts quarters of a second
   RESPONDED: 4,
-  CHANGES: 5, // counts the changes that give /api/info a new tag
   // Written by both:
   NOTIFIED: 6, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 7, // 1 while the thread requests a detail, 2 while describe() runs; the host resets it
@@ -177,9 +176,12 @@ const CELL = {
   DONE: 22,
   DONE_AT: 23, // likewise
   TOLD: 24, // messages to the present thread
-  NEWS: 25,
+  CHANGES: 25, // counts what gives /api/info a new tag, besides NUMBER
+  NEWS: 26,
   // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
   RING: 32,
+
+  MAX_NUMBER: 2 ** 29 - 1, // STATUS has 29 bits for the number of a command; further ones begin with 0 again
 } as const;
 
 // The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
@@ -195,19 +197,14 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-/** What the host tells the thread, besides `close`: a detail, or news of a command. */
-type HostMessage = { detail: string } | { number: number; news: Partial<Entry> };
+/** What the host tells the thread besides `close`: a detail, or news of a command. */
+type HostMessage = { detail: string } | { number: number; news: Partial<CommandInfo> };
 
-/** A command in the list of `/api/info`. */
-interface Entry extends Omit<CommandInfo, 'at'> {
-  at: number; // milliseconds
-}
-
-/** Ends when it is ready, at its deadline, or before, if the connection needs it. */
+/** Ends when it is ready or at its deadline. */
 interface Waiter {
-  deadline: number; // performance.now()
   isReady(): boolean;
   onEnd(): void;
+  deadline: number; // performance.now()
 }
 
 /** Removes control characters from a text that others will print, and cuts it. */
@@ -216,7 +213,7 @@ function tidy(text: string, maxLength: number): string {
   return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
 }
 
-/** The server thread's access to shared memory. */
+/** The server thread's access to shared memory, and what it knows of the host. */
 /* istanbul ignore next @preserve */
 function linkToHost(
   { memory, cells, commands, statusNames, maxQueueSize, maxReasonLength, idPrefix, about }: ThreadData,
@@ -230,10 +227,10 @@ function linkToHost(
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const freshMs = 1; // a sample this young is reused
   const detailMs = 100; // a detail this young is reused
-  const maxEntries = 16;
+  const maxListed = 16;
 
   const waiters: Set<Waiter> = new Set();
-  let isWatching = false; // a change of NEWS leads to settle()
+  let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
@@ -241,28 +238,28 @@ function linkToHost(
 
   let received = 0; // messages
   let detail: unknown = null;
-  let detailAt = -Infinity; // when it was requested
+  let detailRequestedAt = -Infinity;
   let status = Atomics.load(memory, cells.STATUS);
-  let cause: Partial<Entry> = {}; // of the status
-  const entries: Map<number, Entry> = new Map(); // by number: the unfinished commands, and at most 16 in all
-  const queue: { index: number; entry: Entry }[] = []; // the commands in the ring that are not done
+  let cause: Partial<CommandInfo> = {}; // of the status
+  const list: Map<number, CommandInfo> = new Map(); // by number: the latest commands, and all that are not over
+  const queue: { index: number; command: CommandInfo }[] = []; // those on the queue, and the one that was taken last
 
   const link = {
     /** Puts a command on the queue. release() follows. Returns null if the queue is full. */
-    enqueue(command: ControlCommand, query: string): Entry | null {
+    enqueue(command: ControlCommand, query: string): CommandInfo | null {
       const head = Atomics.load(memory, cells.HEAD);
       if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return null;
-      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & 0x1fff_ffff; // the bits that STATUS has for it
+      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & cells.MAX_NUMBER;
       memory[cells.RING + (head & (slots - 1))] = (number << 2) | commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       link.advanceSequence();
-      const entry = link.add(number, command);
-      queue.push({ index: head, entry });
-      if (query === '') return entry;
+      const info = link.list(number, command);
+      queue.push({ index: head, command: info });
+      if (query === '') return info;
       const parameters = new URLSearchParams(query);
-      entry.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
-      entry.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
-      return entry;
+      info.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
+      info.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
+      return info;
     },
 
     /** Lets the host take a shutdown, and wakes it if it sleeps. */
@@ -274,33 +271,36 @@ function linkToHost(
 
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
-     * request, even one that has timed out, unless a command came after it. With `wantsDetail`, the host calls
-     * describe(), too, at most ten times a second.
+     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, unless
+     * the latest is young or still pending.
      */
-    whenSampled(onSampled: () => void, wantsDetail: boolean = false): void {
+    whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
-      const isDetailDue = wantsDetail && now - detailAt >= detailMs && Atomics.load(memory, cells.DETAIL) === 0;
+      const isDetailPending = Atomics.load(memory, cells.DETAIL) !== 0;
+      const isDetailDue = wantsDetail && now - detailRequestedAt >= detailMs && !isDetailPending;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
       if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
         const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
-        if (isFresh || hasTimedOut) return onSampled();
+        if (isFresh || hasTimedOut) return onEnd();
       }
       if (isDetailDue) {
-        detailAt = now;
+        detailRequestedAt = now;
         Atomics.store(memory, cells.DETAIL, 1);
       }
       if (isStale || isSampled) link.requestSample(now);
       const awaited = requested;
       link.wait({
+        isReady() {
+          return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.isComplete();
+        },
+        onEnd,
         deadline: requestedAt + sampleMs,
-        isReady: () => ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.hasAllMessages(),
-        onEnd: onSampled,
       });
     },
 
-    /** Advances CLOCK, every 250 ms, and ends the waits whose time is over. */
+    /** Advances CLOCK, every 250 ms. */
     tick(): void {
       Atomics.add(memory, cells.CLOCK, 1);
       link.settle();
@@ -333,31 +333,28 @@ function linkToHost(
       return true;
     },
 
-    // ── Waiting ──
-
-    /** Adds a waiter that is not ready. */
+    /** Adds a waiter. A deadline that nothing else is set for is noticed at the next tick. */
     wait(waiter: Waiter): void {
       waiters.add(waiter);
       if (!isWatching) link.settle();
     },
 
-    end(waiter: Waiter): void {
-      if (waiters.delete(waiter)) waiter.onEnd();
-    },
-
-    /** Ends every waiter that is ready or past its deadline, then watches for the others. */
+    /** Ends the waiters that are ready or past their deadlines, and watches NEWS for the others. */
     settle(): void {
       for (;;) {
         const news = Atomics.load(memory, cells.NEWS);
         const now = performance.now();
         link.noteSample(now);
+        link.update();
         for (const waiter of waiters) {
-          if (waiter.isReady() || now + 1 > waiter.deadline) link.end(waiter);
+          if (!waiter.isReady() && now + 1 <= waiter.deadline) continue;
+          waiters.delete(waiter);
+          waiter.onEnd();
         }
         if (isWatching || waiters.size === 0) return;
-        const wait = waitAsync(memory, cells.NEWS, news);
-        isWatching = wait.async;
-        if (isWatching) return void (wait.value as Promise<string>).then(link.onNews);
+        const watch = waitAsync(memory, cells.NEWS, news);
+        isWatching = watch.async;
+        if (isWatching) return void (watch.value as Promise<string>).then(link.onNews);
       }
     },
 
@@ -366,67 +363,53 @@ function linkToHost(
       link.settle();
     },
 
-    // ── What the host tells ──
-
     receive(message: HostMessage): void {
       received += 1;
       if ('detail' in message) {
         detail = JSON.parse(message.detail);
       } else {
         const { number, news } = message;
-        const entry = entries.get(number) ?? (news.command && link.add(number, news.command)); // of the host itself
-        Object.assign(entry ?? {}, news);
-        link.change();
+        if (news.command !== undefined) link.list(number, news.command); // one of the host itself
+        Object.assign(list.get(number) ?? {}, news);
       }
       link.settle();
     },
 
-    hasAllMessages(): boolean {
+    /** Returns whether no message is on its way. */
+    isComplete(): boolean {
       return Atomics.load(memory, cells.TOLD) === received;
     },
 
-    /** Brings the cause of the status and the states of the commands up to date, unless messages are on their way. */
+    /** Brings the cause of the status and the states of the commands up to date. */
     update(): void {
       const newStatus = Atomics.load(memory, cells.STATUS);
       const done = Atomics.load(memory, cells.DONE);
-      const tail = Atomics.load(memory, cells.TAIL);
-      if (!link.hasAllMessages()) return;
-      if (newStatus !== status) {
-        status = newStatus;
-        cause = status >>> 3 === 0 ? { by: 'itself' } : entries.get(status >>> 3) ?? {};
-        link.change();
-      }
-      for (let first = queue[0]; first !== undefined && ((tail - first.index) | 0) > 0; first = queue[0]) {
-        const { index, entry } = first;
-        if (((done - index) | 0) <= 0) {
-          if (entry.state === 'waiting') link.change();
-          entry.state = 'running';
-          return;
-        }
-        entry.state = entry.error === undefined ? 'done' : 'failed';
-        entry.seconds = Math.max(0, link.timeIn(cells.DONE_AT) - entry.at) / 1000;
-        link.change();
+      const taken = Atomics.load(memory, cells.TAIL);
+      if (!link.isComplete()) return;
+      if (newStatus !== status) cause = newStatus < 8 ? { by: 'itself' } : list.get(newStatus >>> 3) ?? {};
+      status = newStatus;
+      for (let first = queue[0]; first !== undefined && ((taken - first.index) | 0) > 0; first = queue[0]) {
+        const { index, command } = first;
+        command.state = 'running';
+        if (((done - index) | 0) <= 0) return;
+        command.state = command.error === undefined ? 'done' : 'failed';
+        command.seconds = Math.max(0, link.timeIn(cells.DONE_AT) - Date.parse(command.at)) / 1000;
         queue.shift();
       }
     },
 
-    /** Adds a command to the list, and removes the oldest ones that are finished. */
-    add(number: number, command: ControlCommand): Entry {
-      const entry: Entry = { // in the order of the JSON
-        id: `${idPrefix}-${number}`, command, at: Date.now(), state: 'waiting',
+    /** Adds a command to the list, and removes the oldest ones that are over. */
+    list(number: number, command: ControlCommand): CommandInfo {
+      const info: CommandInfo = { // in the order of the JSON
+        id: `${idPrefix}-${number}`, command, at: new Date().toISOString(), state: 'waiting',
         value: undefined, error: undefined, seconds: undefined, by: undefined, reason: undefined,
       };
-      entries.set(number, entry);
-      for (const [oldest, { state }] of entries) {
-        if (entries.size <= maxEntries || state === 'waiting' || state === 'running') break;
-        entries.delete(oldest);
+      list.set(number, info);
+      for (const [oldest, { state }] of list) {
+        if (list.size <= maxListed || state === 'waiting' || state === 'running') break;
+        list.delete(oldest);
       }
-      link.change();
-      return entry;
-    },
-
-    change(): void {
-      Atomics.add(memory, cells.CHANGES, 1);
+      return info;
     },
 
     /** Completes the low 32 bits of a time that is less than 24 days ago. */
@@ -435,38 +418,30 @@ function linkToHost(
       return now - ((now - Atomics.load(memory, cell)) | 0);
     },
 
-    // ── What the server tells its clients ──
-
     statusIndex(): number {
       return Atomics.load(memory, cells.STATUS) & 7;
     },
 
-    ageSeconds(): number {
-      return Math.max(0, (link.ageQuarters() - 1) >> 2); // the sample may be from the end of its quarter
-    },
-
-    ageQuarters(): number {
-      return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0;
+    /** Returns the age of the latest sample in quarters of a second. */
+    age(): number {
+      return Math.max(0, (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0);
     },
 
     infoTag(): string {
-      link.update();
-      return `"${idPrefix}-${Atomics.load(memory, cells.CHANGES) >>> 0}"`;
+      const changes = Atomics.load(memory, cells.NUMBER) + Atomics.load(memory, cells.CHANGES);
+      return `"${idPrefix}-${changes}"`;
     },
 
     info(): object {
       link.update();
-      const list = [...entries.values()].slice(-maxEntries).map((entry) => {
-        return Object.assign({}, entry, { at: new Date(entry.at).toISOString() });
-      });
       return Object.assign({}, about, {
         status: statusNames[status & 7] ?? null,
         since: new Date(link.timeIn(cells.STATUS_AT)).toISOString(),
         by: cause.by,
         reason: cause.reason,
-        heardAt: new Date(Date.now() - 250 * Math.max(0, link.ageQuarters())).toISOString(),
+        heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail,
-        commands: list,
+        commands: [...list.values()].slice(-maxListed),
       });
     },
   };
@@ -888,20 +863,21 @@ function serve(
 
     enqueue(response: ServerResponse, head: RequestHead, command: ControlCommand): void {
       if (response.req.method !== 'POST') return server.send(response, postOnly);
-      const entry = link.enqueue(command, head.query);
-      if (entry === null) return server.send(response, queueFull);
+      const info = link.enqueue(command, head.query);
+      if (info === null) return server.send(response, queueFull);
       const isWaiting = server.wait(response, head, {
         isReady() {
-          link.update();
-          return entry.state === 'done' || entry.state === 'failed';
+          return info.state === 'done' || info.state === 'failed';
         },
-        onEnd: () => server.sendOutcome(response, entry),
+        onEnd() {
+          server.sendOutcome(response, info);
+        },
       });
       if (!isWaiting) server.send(response, ok);
       link.release(); // the response is in the kernel, unless an earlier one or a slow client holds it up
     },
 
-    sendOutcome(response: ServerResponse, { id, command, state, value, error, seconds }: Entry): void {
+    sendOutcome(response: ServerResponse, { id, command, state, value, error, seconds }: CommandInfo): void {
       if (state === 'failed') return server.send(response, prepare(500, { error: `${command} failed: ${error}` }));
       server.send(response, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
     },
@@ -910,7 +886,7 @@ function serve(
       server.sendUnlessKnown(response, head, () => statusTags[link.statusIndex()], () => {
         const status = statuses[link.statusIndex()];
         if (status === undefined) return server.send(response, internalError); // systemStatus() fails
-        const ageSeconds = link.ageSeconds();
+        const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
         if (ageSeconds > 0) response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
         server.send(response, status);
       });
@@ -919,8 +895,7 @@ function serve(
     sendInfo(response: ServerResponse, head: RequestHead): void {
       server.sendUnlessKnown(response, head, link.infoTag, () => {
         link.whenSampled(() => {
-          const tag = link.infoTag();
-          server.send(response, prepare(200, link.info(), 'ETag', tag));
+          server.send(response, prepare(200, link.info(), 'ETag', link.infoTag()));
         }, true);
       });
     },
@@ -930,11 +905,13 @@ function serve(
       const { method } = response.req;
       if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
       const waiter = {
-        isReady: () => !policy.isKnown(head, getTag()),
+        isReady() {
+          return !policy.isKnown(head, getTag());
+        },
         onEnd() {
           const tag = getTag();
-          if (policy.isKnown(head, tag)) server.send(response, prepare(304, null, 'ETag', tag as string));
-          else send();
+          if (!policy.isKnown(head, tag)) return send();
+          server.send(response, prepare(304, null, 'ETag', tag as string));
         },
       };
       link.whenSampled(() => {
@@ -949,27 +926,27 @@ function serve(
       const seconds = policy.secondsToWait(head);
       const connection = connections.get(response.req.socket);
       if (seconds === 0 || connection === undefined || isClosing) return false;
-      let waits = 0;
-      for (const other of connections.values()) if (other.wait !== undefined) waits += 1;
-      if (waits >= maxWaits) return false;
+      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return false;
+      const hasNext = connection.pending > connection.routed;
       response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
-      const waiter: Waiter = {
-        deadline: performance.now() + seconds * 1000,
+      connection.wait = {
         isReady,
         onEnd() {
           connection.wait = undefined;
           onEnd();
         },
+        deadline: hasNext ? 0 : performance.now() + seconds * 1000,
       };
-      connection.wait = waiter;
-      link.wait(waiter);
-      if (connection.pending > connection.routed) server.endWait(connection); // another request came first
+      link.wait(connection.wait);
+      if (hasNext) link.settle();
       return true;
     },
 
-    /** A request that waits holds up those that come after it on its connection, and a place. */
+    /** Ends the wait of a request, if there is one: it holds up the requests that come after it. */
     endWait({ wait }: Connection): void {
-      if (wait !== undefined) link.end(wait);
+      if (wait === undefined) return;
+      wait.deadline = 0;
+      link.settle();
     },
 
     // ── Responses ──
@@ -1090,43 +1067,31 @@ const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins'
 
 /** A command, as `GET /api/info` lists it. */
 export interface CommandInfo {
-  /** Three random letters or digits of the process, and the number of the command: `k3f-7`. */
-  id: string;
+  id: string; // three random letters or digits of the process, and the number of the command: 'k3f-7'
   command: ControlCommand;
-  /** When the server accepted it (ISO 8601). */
-  at: string;
+  at: string; // when it was accepted (ISO 8601)
   state: 'waiting' | 'running' | 'done' | 'failed';
-  value?: string | number | undefined;
-  /** Why it failed. */
-  error?: string | undefined;
-  /** From accepted to completed. */
-  seconds?: number | undefined;
-  /** Who sent it, as the client claims: `ana@laptop`. A command of the program itself is by `itself`. */
-  by?: string | undefined;
+  value?: string | number | undefined; // what the program says of it, such as the path of a checkpoint
+  error?: string | undefined; // why it failed
+  seconds?: number | undefined; // from accepted to over
+  by?: string | undefined; // who sent it, as the client claims; 'itself': the program
   reason?: string | undefined;
 }
 
-/** The response to `GET /api/info`. Times are in ISO 8601. */
+/** The response to `GET /api/info`. */
 export interface SystemInfo {
   name: string;
   pid: number;
   host: string;
-  startedAt: string;
-  /** The version of control.ts. */
-  version: string;
-  /** Null while `systemStatus()` fails. */
-  status: string | null;
-  /** When the status changed. */
-  since: string;
-  /** The author and the reason of the command that led to the status, if they are known. */
-  by?: string | undefined;
+  startedAt: string; // ISO 8601, as all times
+  version: string; // of control.ts
+  status: string | null; // null while systemStatus() fails
+  since: string; // when the status changed
+  by?: string | undefined; // of the command that led to the status, if it is known
   reason?: string | undefined;
-  /** When the program last looked for commands or had a turn of its event loop, to a quarter of a second. */
-  heardAt: string;
-  /** What `describe()` returned. */
-  detail: unknown;
-  /** The latest 16, oldest first. */
-  commands: CommandInfo[];
+  heardAt: string; // when the program last looked for commands or had a turn of its event loop, to a quarter of a second
+  detail: unknown; // what describe() returned
+  commands: CommandInfo[]; // the latest 16, oldest first
 }
 
 /** Where a server listens. */
@@ -1147,14 +1112,11 @@ export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
 
-/** A command from the queue, until it is done. */
-interface Taken {
-  number: number;
-  at?: number; // when it was put on the queue, in milliseconds, if it is one of the host itself
-}
-
-interface Posted extends Taken {
+/** A command of the host itself, or one that it has taken from the queue. */
+interface OwnCommand {
   command: ControlCommand;
+  number: number;
+  postedAt?: number; // milliseconds, if it is one of the host itself
 }
 
 /** What `launch()` uses of a server besides its public methods. */
@@ -1228,8 +1190,8 @@ export class WebApiServer {
 
   #published = -1; // index of the status that STATUS holds
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #current: Taken | null = null; // the command taken last, until it is done
-  readonly #posted: Posted[] = []; // commands of the host itself
+  #current: OwnCommand | null = null; // the command taken last, until it is over
+  readonly #posted: OwnCommand[] = []; // on the queue ahead of those of clients
   #interrupt: AbortController | null = null; // of `signal`
   readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
   readonly #warned: Set<string> = new Set();
@@ -1298,22 +1260,10 @@ export class WebApiServer {
    */
   receiveCommand(): ControlCommand {
     this.report({});
-    const posted = this.#posted.shift();
-    if (posted !== undefined) {
-      this.#current = posted;
-      this.#tell({ number: posted.number, news: { state: 'running' } });
-      return posted.command;
-    }
-    if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
-    const tail = Atomics.load(this.#memory, CELL.TAIL);
-    const slots = this.#memory.length - CELL.RING;
-    const slot = this.#memory[CELL.RING + (tail & (slots - 1))] as number;
-    const command = COMMANDS[slot & 3] as ControlCommand;
-    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isWritten = ((responded - tail) | 0) > 0;
-    if (command === 'shutdown' && !isWritten) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
-    Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
-    this.#current = { number: slot >>> 2 };
+    this.#current = this.#posted.shift() ?? this.#take();
+    const { command, number, postedAt } = this.#current;
+    if (postedAt !== undefined) this.#tell({ number, news: { state: 'running' } });
+    this.#notify(1);
     return command;
   }
 
@@ -1389,21 +1339,22 @@ export class WebApiServer {
     const current = this.#current;
     if (current === null) return;
     this.#current = null;
-    const news: Partial<Entry> = {};
+    const { number, postedAt } = current;
     const { value } = outcome;
+    const news: Partial<CommandInfo> = {};
     if (Number.isFinite(value)) news.value = value;
     if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
     if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
-    if (current.at !== undefined) {
+    if (postedAt !== undefined) {
+      news.seconds = Math.max(0, Date.now() - postedAt) / 1000;
       news.state = 'error' in news ? 'failed' : 'done';
-      news.seconds = Math.max(0, Date.now() - current.at) / 1000;
     }
-    if (Object.keys(news).length > 0) this.#tell({ number: current.number, news });
-    if (current.at === undefined) {
+    if (Object.keys(news).length > 0) this.#tell({ number, news });
+    if (postedAt === undefined) {
       this.#memory[CELL.DONE_AT] = Date.now(); // its low 32 bits
       Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
     }
-    this.#notify();
+    this.#notify(1);
   }
 
   /**
@@ -1419,11 +1370,11 @@ export class WebApiServer {
       throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     }
     if (this.#posted.length >= this.#data.maxQueueSize) return false;
-    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & 0x1fff_ffff; // as in the thread
-    const at = Date.now();
-    const reason = options.reason === undefined ? undefined : tidy(String(options.reason), MAX_REASON_LENGTH);
-    this.#posted.push({ number, at, command });
-    this.#tell({ number, news: { command, at, by: 'itself', reason } });
+    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & CELL.MAX_NUMBER;
+    const reason = options.reason && tidy(options.reason, MAX_REASON_LENGTH);
+    this.#posted.push({ command, number, postedAt: Date.now() });
+    this.#tell({ number, news: { command, by: 'itself', reason } });
+    this.#notify(1);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeUp();
     return true;
@@ -1441,13 +1392,27 @@ export class WebApiServer {
     return this.#closed;
   }
 
+  /** Takes a command of a client from the queue. */
+  #take(): OwnCommand {
+    if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
+    const tail = Atomics.load(this.#memory, CELL.TAIL);
+    const slots = this.#memory.length - CELL.RING;
+    const slot = this.#memory[CELL.RING + (tail & (slots - 1))] as number;
+    const command = COMMANDS[slot & 3] as ControlCommand;
+    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
+    const isWritten = ((responded - tail) | 0) > 0;
+    if (command === 'shutdown' && !isWritten) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
+    Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
+    return { command, number: slot >>> 2 };
+  }
+
   #publish(): void {
     const status = this.#sampleStatus();
     if (status !== this.#published) {
       this.#published = status;
       this.#memory[CELL.STATUS_AT] = Date.now(); // its low 32 bits
       Atomics.store(this.#memory, CELL.STATUS, ((this.#current?.number ?? 0) << 3) | status);
-      this.#notify();
+      this.#notify(1);
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
@@ -1474,29 +1439,26 @@ export class WebApiServer {
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    this.#notify();
+    this.#notify(0);
   }
 
-  /** Returns the JSON of the detail, `null` if there is none. */
+  /** Returns JSON: `null` if there is no detail. */
   #sampleDetail(): string {
     try {
-      const detail = this.#describe() ?? null;
-      if (typeof (detail as PromiseLike<unknown>)?.then === 'function') {
-        Promise.resolve(detail).catch(() => {}); // as above
-        throw new TypeError('it returned a promise');
-      }
-      const json: string | undefined = JSON.stringify(detail);
-      if (json === undefined) throw new TypeError(`${inspect(detail)} is not JSON`);
-      if (Buffer.byteLength(json) <= MAX_DETAIL_BYTES) return json;
-      throw new RangeError(`the JSON must have at most ${MAX_DETAIL_BYTES} bytes, got ${Buffer.byteLength(json)}`);
+      const detail = this.#describe();
+      const json = isPromise(detail) ? undefined : JSON.stringify(detail ?? null);
+      Promise.resolve(detail).catch(() => {}); // as above
+      if (json !== undefined && Buffer.byteLength(json) <= MAX_DETAIL_BYTES) return json;
+      this.#warnOnce(`describe must return what leads to at most ${MAX_DETAIL_BYTES} bytes of JSON`);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
-      return 'null';
     }
+    return 'null';
   }
 
-  /** Wakes the thread, if it waits. */
-  #notify(): void {
+  /** Wakes the thread if it waits. `changes` is 1 if there is something new for /api/info. */
+  #notify(changes: 0 | 1): void {
+    Atomics.add(this.#memory, CELL.CHANGES, changes);
     Atomics.add(this.#memory, CELL.NEWS, 1);
     Atomics.notify(this.#memory, CELL.NEWS);
   }
@@ -1582,6 +1544,7 @@ export class WebApiServer {
         // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
+        Atomics.add(this.#memory, CELL.CHANGES, 1); // the next thread knows of no commands
         this.#wakeUp();
         if (this.#state === 'closed') return resolve();
         if (this.#state === 'starting') return reject(this.#cannotServe(failure));
@@ -2118,16 +2081,16 @@ class Launch {
   /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends batches that take much longer. */
   async #advance(): Promise<void> {
     const { memory } = INTERNALS.get(this.#server) as Internals;
-    const clock = memory[CELL.CLOCK];
+    const clock = memory[CELL.CLOCK]; // stands still without a web API
     const start = performance.now();
     let steps = 0;
     do {
       const result = this.#system.step(this.#control);
-      if (typeof (result as PromiseLike<unknown> | undefined)?.then === 'function') await result;
+      if (isPromise(result)) await result;
       steps += 1;
-    } while (!this.#server.hasCommands() && steps < this.#batch && memory[CELL.CLOCK] === clock);
-    const stepsPerMs = steps / (performance.now() - start);
-    this.#batch = this.#hasWebApi ? Math.max(1, Math.min(2 * steps, stepsPerMs)) : 1; // without it, CLOCK stands still
+      if (this.#server.hasCommands()) break;
+    } while (this.#hasWebApi ? steps < this.#batch && memory[CELL.CLOCK] === clock : performance.now() < this.#turnEndsAt);
+    this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
   }
 
   async #execute(command: ControlCommand): Promise<void> {
@@ -2209,6 +2172,10 @@ class Launch {
 }
 
 // ───── Errors and checks ─────────────────────────────────────────────────────────────────────────────────────────
+
+function isPromise(value: unknown): boolean {
+  return typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
+}
 
 /** Node's connection errors may have a code but no message. */
 function describeError(error: unknown): string {
