@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, HOST, LIMIT, MORTAL, head, randomCommand, randomNumbers, runHost,
+  COMMANDS, HOST, LIMIT, MORTAL, WAIT, head, randomCommand, randomNumbers, runHost,
 } from './control.helpers.ts';
 import { clientAt, lacksSockets, makeSocketPath, until } from './helpers.ts';
 import { SystemStatus } from '../../control.ts';
@@ -249,10 +249,18 @@ describe('A thread that dies', { ...LIMIT, concurrency: 2 }, () => {
 
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Takes commands in every way until it is told to end; meanwhile it may kill its thread or close its server. */
+/**
+ * Takes commands in every way, and reports a value, a failure or nothing for each, until it is told to end; meanwhile it
+ * may kill its thread or close its server.
+ */
 const RANDOM_HOST = `
   ${MORTAL}
   const taken = [];
+  const take = (command) => {
+    const index = taken.push(command) - 1;
+    if (index % 3 === 0) server.report({ value: index });
+    if (index % 3 === 1) server.report({ error: new Error(String(index)) });
+  };
   const pause = (milliseconds) => new Promise((done) => realSetTimeout(done, milliseconds));
   let isOver = false;
   let closeAfter = Infinity;
@@ -279,18 +287,26 @@ const RANDOM_HOST = `
     say('over');
   };
 
+  const killEach = async (commands) => {
+    for (let kills = 1; !isOver; await pause(2)) {
+      if (taken.length < kills * commands) continue;
+      kills += 1;
+      kill(null);
+    }
+  };
+
   const run = async () => {
     while (!isOver || server.hasCommands()) {
       const choice = Math.random();
       if (choice < 0.5) {
-        while (server.hasCommands()) taken.push(server.receiveCommand());
+        while (server.hasCommands()) take(server.receiveCommand());
       } else if (choice < 0.6) {
-        if (server.hasCommands()) taken.push(server.receiveCommand());
+        if (server.hasCommands()) take(server.receiveCommand());
       } else {
         const end = new AbortController();
         if (Math.random() < 0.5) setImmediate(() => end.abort());
         else realSetTimeout(() => end.abort(), Math.random() * 5);
-        await server.nextCommand({ signal: end.signal }).then((command) => taken.push(command), () => {});
+        await server.nextCommand({ signal: end.signal }).then(take, () => {});
       }
       if (Math.random() < 0.05) await pause(Math.random() * 3);
       else await new Promise(setImmediate);
@@ -308,6 +324,8 @@ const RANDOM_HOST = `
 interface Post {
   command: ControlCommand;
   outcome: 'ok' | 'refused' | 'unknown';
+  /** Of one that waited: what the host reported. */
+  report?: { value?: number; error?: string } | undefined;
 }
 
 describe('Commands are delivered exactly once', { ...LIMIT, concurrency: 1 }, () => {
@@ -315,46 +333,61 @@ describe('Commands are delivered exactly once', { ...LIMIT, concurrency: 1 }, ()
   const ALPHABETS: ControlCommand[][] = [['pause', 'resume'], ['shutdown', 'save-state']];
 
   it('to a host that 16 clients flood', async (t) => {
-    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), 10_000);
+    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), { posts: 10_000 });
     checkCounts(taken, posts.flat(), 0);
   });
 
   it('in the order of each of two clients', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, 5000);
+    const { taken, posts } = await deliver(t, ALPHABETS, { posts: 5000 });
     checkCounts(taken, posts.flat(), 0);
     checkOrder(taken, posts);
   });
 
   it('to a host that closes its server meanwhile', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, 'closeAfter = 1500;');
+    const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1500;' });
     assert.ok(taken.length >= 1500 && posts.flat().some(({ outcome }) => outcome === 'unknown'), 'closed in the middle');
     checkCounts(taken, posts.flat(), 0);
     checkOrder(taken, posts);
   });
 
   it('to a host that 16 clients flood while the thread is killed over and over', async (t) => {
-    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), `killOften(${KILLS});`);
+    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` });
     checkCounts(taken, posts.flat(), KILLS);
   });
 
   it('in the order of each of two clients while the thread is killed over and over', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, `killOften(${KILLS});`);
+    const { taken, posts } = await deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` });
     checkCounts(taken, posts.flat(), KILLS);
     checkOrder(taken, posts);
   });
 
-  /** Each client posts commands of its alphabet: so many in all, or until the host has carried out a statement. */
+  it('with the outcome, to half of 16 clients, while the thread is killed now and then', async (t) => {
+    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), {
+      posts: 23_000, statement: 'killEach(1000);', waiting: 8,
+    });
+    const kills = taken.length / 1000;
+    assert.ok(posts.flat().length >= 20_000, `${posts.flat().length} POSTs`);
+    checkCounts(taken, posts.flat(), 9 * kills); // of the clients that wait, each may have one on the queue
+    checkReports(taken, posts);
+  });
+
+  /**
+   * Each client posts commands of its alphabet, and some wait for the outcome: so many in all, or until the host has
+   * carried out a statement.
+   */
   async function deliver(
     t: TestContext,
     alphabets: readonly (readonly ControlCommand[])[],
-    limit: number | string,
+    { posts: count = Infinity, statement = '', waiting = 0 },
   ): Promise<{ taken: ControlCommand[]; posts: Post[][] }> {
-    const host = runHost(t, `${RANDOM_HOST}; ${typeof limit === 'string' ? limit : ''} await run();`);
+    const host = runHost(t, `${RANDOM_HOST}; ${statement} await run();`);
     const port = await host.hear<number>();
-    let left = typeof limit === 'number' ? limit : Infinity;
-    const over = typeof limit === 'number' ? null : host.hear().finally(() => (left = 0));
+    let left = count;
+    const over = count === Infinity ? host.hear().finally(() => (left = 0)) : null;
     const takesTurn = (): boolean => (left -= 1) >= 0;
-    const posts = await Promise.all(alphabets.map((alphabet, seed) => postMany(port, alphabet, seed, takesTurn)));
+    const posts = await Promise.all(alphabets.map((alphabet, seed) => {
+      return postMany(port, alphabet, seed, takesTurn, seed < waiting ? [WAIT] : []);
+    }));
     await over;
     host.tell('end');
     const taken = await host.hear<ControlCommand[]>();
@@ -369,6 +402,7 @@ async function postMany(
   alphabet: readonly ControlCommand[],
   seed: number,
   takesTurn: () => boolean,
+  fields: readonly string[],
 ): Promise<Post[]> {
   const random = randomNumbers(seed);
   const posts: Post[] = [];
@@ -382,7 +416,7 @@ async function postMany(
       while (!(isOver = !takesTurn())) {
         const post: Post = { command: randomCommand(random, alphabet), outcome: 'unknown' };
         posts.push(post);
-        socket.write(head(`POST /api/${post.command}`, HOST));
+        socket.write(head(`POST /api/${post.command}`, HOST, ...fields));
         let text = '';
         while (!text.endsWith('}')) {
           const { value, done } = await chunks.next();
@@ -390,8 +424,9 @@ async function postMany(
           text += value;
         }
         lastResponseAt = performance.now();
-        assert.match(text, /^HTTP\/1\.1 (200|503) /);
-        post.outcome = text.startsWith('HTTP/1.1 200 ') ? 'ok' : 'refused';
+        assert.match(text, fields.length > 0 ? /^HTTP\/1\.1 (200|500|503) / : /^HTTP\/1\.1 (200|503) /);
+        post.outcome = text.startsWith('HTTP/1.1 503 ') ? 'refused' : 'ok';
+        if (fields.length > 0 && post.outcome === 'ok') post.report = JSON.parse(text.slice(text.indexOf('{')));
       }
     } catch (error) {
       if (error instanceof assert.AssertionError) throw error;
@@ -427,6 +462,23 @@ function checkOrder(taken: readonly ControlCommand[], posts: readonly (readonly 
     const text = taken.filter((command) => commands.has(command)).map((command) => letters[command]).join('');
     assert.ok(new RegExp(`^${pattern}$`).test(text), `${text} matches ${pattern}`);
   }
+}
+
+/** The host reported what the clients were told: of their command, to each client in its order, and to no other. */
+function checkReports(taken: readonly ControlCommand[], posts: readonly (readonly Post[])[]): void {
+  const told = new Set<number>();
+  for (const own of posts) {
+    let latest = -1;
+    for (const { command, report: { value, error } = {} } of own) {
+      const index = value ?? Number(/ failed: (\d+)$/.exec(error ?? '')?.[1] ?? NaN);
+      if (Number.isNaN(index)) continue; // the host reported nothing
+      assert.deepEqual([taken[index], index % 3], [command, error === undefined ? 0 : 1], `command ${index}`);
+      assert.ok(error === undefined || error.startsWith(`${command} failed: `), error);
+      assert.ok(index > latest && !told.has(index), `command ${index} after ${latest}`);
+      told.add(latest = index);
+    }
+  }
+  assert.ok(told.size >= 1000, `${told.size} reports`);
 }
 
 /** The thread is dead, and does not restart yet: nobody listens. */

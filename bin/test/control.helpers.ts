@@ -133,9 +133,21 @@ export function closing(socket: Socket): Promise<void> {
 }
 
 const KNOWN_FIELDS = [
-  'access-control-allow-headers', 'access-control-allow-methods', 'access-control-allow-origin', 'age', 'allow',
-  'cache-control', 'connection', 'content-length', 'content-type', 'cross-origin-resource-policy', 'date', 'keep-alive',
-  'vary', 'www-authenticate', 'x-content-type-options',
+  'access-control-allow-headers', 'access-control-allow-methods', 'access-control-allow-origin',
+  'access-control-expose-headers', 'age', 'allow', 'cache-control', 'connection', 'content-length', 'content-type',
+  'cross-origin-resource-policy', 'date', 'etag', 'keep-alive', 'preference-applied', 'vary', 'www-authenticate',
+  'x-content-type-options',
+];
+
+/** Of a status, or of /api/info. */
+const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+)"$/;
+
+/** The names in a body, in order. */
+const FORMS: readonly [statusCode: number, names: RegExp][] = [
+  [200, /^(status|result)$/],
+  [200, /^result id state( value)? seconds$/],
+  [200, /^name pid host startedAt version status since( by)?( reason)? heardAt detail commands$/],
+  [202, /^result id state$/],
 ];
 
 /** Parses responses, and checks everything that every response must have. */
@@ -154,7 +166,8 @@ export function parseResponses(text: string): HttpResponse[] {
     }
     rest = rest.slice(all.length);
     const length = rest.startsWith('{') ? Number(headers['content-length']) : 0; // HEAD: no body
-    const response = { statusCode: Number(statusCode), headers, body: rest.slice(0, length) };
+    const body = Buffer.from(rest.slice(0, length), 'latin1').toString(); // the text has one character per byte
+    const response = { statusCode: Number(statusCode), headers, body };
     rest = rest.slice(length);
     checkForm(response);
     responses.push(response);
@@ -174,24 +187,109 @@ function checkForm({ statusCode, headers, body }: HttpResponse): void {
   assert.equal(headers.allow !== undefined, statusCode === 405);
   assert.equal(headers['access-control-allow-methods'] !== undefined, statusCode === 204);
   assert.notEqual(headers['access-control-allow-origin'], '*');
-  if (statusCode === 204) {
+  const isExposed = headers['access-control-expose-headers'] !== undefined;
+  assert.ok(!isExposed || headers['access-control-allow-origin'] !== undefined, 'exposed to an allowed origin only');
+  if (headers.etag !== undefined) assert.match(headers.etag, TAG);
+  const applied = headers['preference-applied'];
+  if (applied !== undefined) assert.match(String(applied), /^wait=([1-9]\d?|[12]\d\d|300)$/);
+  assert.ok(applied === undefined || [200, 202, 304, 500, 503].includes(statusCode), `${statusCode} ${applied}`);
+  if (statusCode === 304) assert.ok(headers.etag !== undefined);
+  if (statusCode === 204 || statusCode === 304) {
     return assert.deepEqual([headers['content-type'], headers['content-length'], body], [undefined, undefined, '']);
   }
   assert.equal(headers['content-type'], 'application/json');
   if (body === '') return assert.match(String(headers['content-length']), /^[1-9]\d*$/); // HEAD
-  assert.equal(headers['content-length'], String(body.length));
-  const [[name, value] = [], ...others] = Object.entries(JSON.parse(body));
-  assert.deepEqual(others, [], body);
-  assert.ok(typeof value === 'string' && value !== '', body);
-  assert.ok((statusCode === 200 ? ['status', 'result'] : ['error']).includes(String(name)), `${statusCode} ${body}`);
+  assert.equal(headers['content-length'], String(Buffer.byteLength(body)));
+  const value: Record<string, unknown> = JSON.parse(body);
+  const names = Object.keys(value).join(' ');
+  const isKnown = FORMS.some(([code, form]) => code === statusCode && form.test(names));
+  assert.ok(isKnown || (statusCode >= 400 && names === 'error'), `${statusCode} ${body}`);
+  assert.equal(headers.etag !== undefined, statusCode === 200 && 'status' in value, body);
+  if ('pid' in value) return; // the tests of /api/info check more
+  assert.ok(Object.entries(value).every(([name, text]) => isOfType(name, text)), body);
+  if ('state' in value) {
+    assert.match(String(value['id']), ID);
+    assert.ok(applied !== undefined && (statusCode === 200) === (value['state'] === 'done'), body);
+  }
 }
 
-/** In short: the status or result, or the status code, with the option that its error names. */
+function isOfType(name: string, value: unknown): boolean {
+  if (name === 'seconds') return Number(value) >= 0;
+  return typeof value === 'string' ? value !== '' : name === 'value' && typeof value === 'number';
+}
+
+/** In short: the status, result or state; or the status code, with the option that its error names. */
 export function outcomeOf({ statusCode, body }: HttpResponse): string {
   if (body === '') return String(statusCode);
-  const { status, result, error } = JSON.parse(body);
-  if (statusCode === 200) return status ?? result;
-  return [statusCode, ...(/\ballowed[A-Z]\w+/.exec(error) ?? [])].join(' ');
+  const { status, result, state, error } = JSON.parse(body);
+  if (statusCode === 200) return state ?? status ?? result;
+  return [statusCode, ...(state === undefined ? [] : [state]), ...(/\ballowed[A-Z]\w+/.exec(error) ?? [])].join(' ');
+}
+
+/** In short: the outcome, and the wait that was granted. */
+export function shortOf(response: HttpResponse): string {
+  return [outcomeOf(response), response.headers['preference-applied'] ?? []].flat().join(' ');
+}
+
+// ───── Requests that wait ────────────────────────────────────────────────────────────────────────────────────────
+
+/** The id of a command. */
+export const ID: RegExp = /^[a-z\d]{3}-[1-9]\d*$/;
+
+export const INFO = 'GET /api/info';
+
+/** A time that no test lasts. */
+export const WAIT = 'Prefer: wait=60';
+
+/** A connection with requests that may wait. */
+export interface Waiting {
+  socket: Socket;
+  /** What has arrived. */
+  text(): string;
+  /** Resolves with the first response; rejects if the connection is closed before. */
+  response: Promise<HttpResponse>;
+  /** Resolves with all responses when the connection is closed. */
+  responses: Promise<HttpResponse[]>;
+}
+
+/** Sends requests on a new connection. */
+export async function ask(t: TestContext, where: Where, requests: string): Promise<Waiting> {
+  const socket = await open(t, where);
+  let text = '';
+  const closed = closing(socket);
+  const response = new Promise<HttpResponse>((resolve, reject) => {
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
+      text += chunk;
+      const headEnd = text.indexOf('\r\n\r\n') + 4;
+      const [, length = 0] = /^Content-Length: (\d+)/im.exec(text.slice(0, headEnd)) ?? [];
+      const end = headEnd + (requests.startsWith('HEAD ') ? 0 : Number(length));
+      if (headEnd > 3 && text.length >= end) resolve(parseResponses(text.slice(0, end))[0] as HttpResponse);
+    });
+    void closed.then(() => reject(new Error('the connection was closed')));
+  });
+  response.catch(() => {}); // not every test needs it
+  socket.write(requests, 'latin1');
+  return { socket, text: () => text, response, responses: closed.then(() => parseResponses(text)) };
+}
+
+/** Sends requests, each on a new connection, and checks that they get no response while others do. */
+export async function waitAll(t: TestContext, where: Where, requests: readonly string[]): Promise<Waiting[]> {
+  const all: Waiting[] = [];
+  for (const request of requests) all.push(await ask(t, where, request));
+  await serveOthers(where);
+  for (const [index, { text }] of all.entries()) assert.equal(text(), '', `waits: ${requests[index]}`);
+  return all;
+}
+
+/** Sends a request on a new connection, and checks that it gets no response while others do. */
+export async function wait(t: TestContext, where: Where, request: string): Promise<Waiting> {
+  const [waiting] = await waitAll(t, where, [request]);
+  return waiting as Waiting;
+}
+
+/** Resolves when a client that came later is served: its requests take the longest way. */
+export async function serveOthers(where: Where): Promise<void> {
+  for (let round = 0; round < 3; round += 1) await send(where, GET);
 }
 
 // ───── Servers that misbehave ────────────────────────────────────────────────────────────────────────────────────
