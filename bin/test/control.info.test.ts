@@ -142,6 +142,20 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
+  it('knows since when the status is the same, even after two months', async (t) => {
+    const host = runHost(t, `
+      const { now } = Date;
+      Date.now = () => now() - 60 * 86_400_000;
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+      const { port } = await server.runInBackground();
+      Date.now = now;
+      say(port);
+      await server.nextCommand();
+    `);
+    const ageMs = Date.now() - Date.parse((await getInfo(await host.hear<number>())).since);
+    assert.equal(Math.round(ageMs / 86_400_000), 60);
+  });
+
   it('has a null status while systemStatus() throws', async (t) => {
     collectWarnings(t);
     const { port, setStatus } = await start(t);

@@ -39,13 +39,13 @@ describe('A request that waits', { ...LIMIT, concurrency: 4 }, () => {
     it(`ends when another one is pipelined behind it, or its client ends its side: ${name}`, async (t) => {
       const { port } = await start(t, { maxQueueSize: 1000 });
       for (const [behind, bytes, outcomes] of BEHIND) {
-        const { socket, responses } = await wait(t, port, request);
-        if (bytes === '') socket.end();
-        else socket.write(bytes);
-        assert.deepEqual((await within(5000, responses))?.map(shortOf), [ended, ...outcomes], behind);
-        if (bytes === '') continue;
-        const { responses: inOneWrite } = await ask(t, port, request + bytes);
-        const [first = 'none', ...others] = (await within(5000, inOneWrite))?.map(shortOf) ?? [];
+        const later = await wait(t, port, request);
+        const atOnce = await ask(t, port, request + bytes);
+        if (bytes !== '') later.socket.write(bytes);
+        else for (const { socket } of [later, atOnce]) socket.end();
+        assert.deepEqual((await within(5000, later.responses))?.map(shortOf), [ended, ...outcomes], behind);
+        const responses = await within(5000, atOnce.responses);
+        const [first = 'none', ...others] = responses?.map(shortOf) ?? [];
         assert.deepEqual(others, outcomes, behind);
         assert.match(first, endedAtOnce, behind);
       }
