@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
-import type { LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
+import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -107,8 +107,8 @@ export async function launchSystem(
   });
   const client = clientAt(t, address, config.webApiOptions?.token);
   t.after(async () => {
-    await client.shutdown();
-    await finished.catch(() => {});
+    const ended = finished.then(() => true, () => true);
+    while (!(await Promise.race([ended, sleep(200, false)]))) await client.shutdown(); // it may be called off once
   });
   return { address, client, finished };
 }
@@ -136,6 +136,35 @@ export async function startServer(
   const { port, socketPath } = address;
   const client = clientAt(t, { ...address, host: '127.0.0.1' }, options.token); // no name to look up
   return { server, address, port, where: socketPath ?? port, client };
+}
+
+/** Sends a command and waits until it is done. Returns its value, or the error, or what it still waits for. */
+export async function perform(port: number, command: ControlCommand): Promise<[statusCode: number, outcome: unknown]> {
+  const init = { method: 'POST', headers: { Prefer: 'wait=30' } };
+  const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
+  const { state, value, error } = await response.json() as Record<string, unknown>;
+  assert.equal(state, { 200: 'done', 202: state ?? '', 500: undefined }[response.status]);
+  return [response.status, response.status === 200 ? value : error ?? state];
+}
+
+/** What tests need of the response to `GET /api/info`. */
+export interface Info extends Cause {
+  name: string;
+  status: string | null;
+  heardAt: string;
+  detail: unknown;
+  commands: (Cause & { id: string; command: string; state: string; value?: unknown; error?: string })[];
+}
+
+interface Cause {
+  by?: string;
+  reason?: string;
+}
+
+export async function getInfo(port: number): Promise<Info> {
+  const response = await fetch(`http://127.0.0.1:${port}/api/info`);
+  assert.equal(response.status, 200);
+  return await response.json() as Info;
 }
 
 /** A client that is closed at the end of the test. */
@@ -201,6 +230,18 @@ export function makePipe(t: TestContext): { path: string; file: number } {
   const file = openSync(path, constants.O_RDWR);
   t.after(() => closeSync(file));
   return { path, file };
+}
+
+/** A promise that the test settles. */
+export function defer<Value = void>(): {
+  promise: Promise<Value>;
+  resolve: (value: Value) => void;
+  reject: (error: Error) => void;
+} {
+  let settle: [resolve: (value: Value) => void, reject: (error: Error) => void] | undefined;
+  const promise = new Promise<Value>((...functions) => (settle = functions));
+  const [resolve, reject] = settle ?? assert.fail();
+  return { promise, resolve, reject };
 }
 
 /** Polls until the condition is true; rejects after twenty seconds. */
