@@ -2,14 +2,14 @@
 // control-demo: a program to control. It learns to balance a pole on a cart, as fast as one core can.
 
 import { randomInt } from 'node:crypto';
-import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient } from '../control.ts';
-import { Learner } from './demo/cartpole.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient, WebApiServer } from '../control.ts';
+import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from './demo/checkpoints.ts';
 import {
   ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError,
 } from './shared/options.ts';
 import { printable } from './shared/text.ts';
-import type { System, WebApiAddress } from '../control.ts';
+import type { Control, System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
 
@@ -17,15 +17,19 @@ const HELP = `
 Usage: control-demo [options]
 
 Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is shut down. Its web API pauses, resumes,
-saves and shuts it down. Ctrl-C and SIGTERM also shut it down. It saves a checkpoint before it exits.
+saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also shut it down, SIGUSR2 saves. It saves a checkpoint before it
+exits.
 
   --host HOST        host name or IP address for the web API (default ${DEFAULT_HOST})
   --port PORT        port of the web API; 0 picks a free one (default ${DEFAULT_PORT})
   --socket PATH      Unix socket for the web API; replaces --host and --port
+  --allow-host NAME  host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or *
+                     for all names; may be repeated (default: only localhost, --host and IP addresses)
   --no-web-api       run without a web API
+  --until RETURN     shut down once the mean return of ${MEAN_EPISODES} episodes reaches RETURN (1 to ${EPISODE_STEPS})
   --seed N           seed of the random numbers, from 0 to 4294967295 (default: random)
   --load FILE        continue from this checkpoint
-  --load latest      continue from the newest checkpoint in the folder of --states-dir
+  --load latest      continue from the newest checkpoint in the folder of --states-dir; begin anew if it has none
   --states-dir DIR   folder for checkpoints, created if it does not exist (default ./states)
   --keep N           number of checkpoints to keep there; the oldest are deleted (default 10)
   -h, --help         print this help
@@ -33,12 +37,14 @@ saves and shuts it down. Ctrl-C and SIGTERM also shut it down. It saves a checkp
 
 If the environment variable CONTROL_TOKEN is set, clients must know that token.
 
-Exit codes: 0 shut down, 1 failed to run or to save the last checkpoint, 2 usage error.
+Exit codes: 0 shut down or RETURN reached, 1 failed to run or to save the last checkpoint, 2 usage error.
 `;
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
+  'allow-host': { type: 'string', multiple: true },
   'no-web-api': { type: 'boolean', default: false },
+  until: { type: 'string' },
   seed: { type: 'string' },
   load: { type: 'string' },
   'states-dir': { type: 'string', default: './states' },
@@ -54,33 +60,62 @@ const SMOOTHING_MS = 1000; // time constant of the average of steps/s
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
-  const { seed, load, keep, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
+  const { seed, load, keep, until, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
   const { host, port, socketPath, token } = parseAccess(parsed.values, 0);
-  const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
-  const learner = createLearner(seed, load, folder);
-  prepare(checkpoints, folder);
-  const ignored = ignoredIn(folder);
-  if (ignored !== null) console.error(`${PROGRAM}: ignoring ${printable(ignored)}`);
-
-  const demo = new Demo(learner, checkpoints);
-  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], webApiOptions: { socketPath, token } });
-  if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
-  await end;
-  return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
-}
-
-function createLearner(seed: string | undefined, load: string | undefined, folder: string): Learner {
+  const allowedHosts = parseAllowedHosts(parsed.values['allow-host'] ?? []);
   if (seed !== undefined && load !== undefined) {
     throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }
-  if (load !== undefined) return loadLearner(parseText('--load', load), folder);
+  const goal = until === undefined ? Infinity : parseReturn('--until', until);
+  const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
+  const loaded = load === undefined ? null : loadLearner(parseText('--load', load), folder);
+  const learner = loaded ?? createLearner(seed);
+  prepare(checkpoints, folder);
+  if (load !== undefined && loaded === null) {
+    console.error(`${PROGRAM}: ${printable(`'${folder}' contains no checkpoint: beginning anew`)}`);
+  }
+  const ignored = ignoredIn(folder);
+  if (ignored !== null) console.error(`${PROGRAM}: ignoring ${printable(ignored)}`);
+
+  const demo = new Demo(learner, checkpoints, goal);
+  process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
+  const end = launch(demo, {
+    webApiAddress: noWebApi ? null : [host, port],
+    webApiOptions: { socketPath, token, allowedHosts },
+  });
+  if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
+  await end.catch((error: unknown) => {
+    if (error !== demo.saveError) throw error;
+  });
+  return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
+}
+
+/** Lets the server check the names, before anything is written. */
+function parseAllowedHosts(allowedHosts: string[]): string[] {
+  try {
+    new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, allowedHosts });
+    return allowedHosts;
+  } catch (error) {
+    throw new UsageError((error as Error).message.replace('each of allowedHosts', '--allow-host'));
+  }
+}
+
+function parseReturn(option: string, text: string): number {
+  const value = Number(text);
+  if (/^\d+(\.\d*)?$/.test(text) && value >= 1 && value <= EPISODE_STEPS) return value;
+  throw new UsageError(`${option} must be a number from 1 to ${EPISODE_STEPS}, got '${text}'`);
+}
+
+function createLearner(seed: string | undefined): Learner {
   return new Learner(seed === undefined ? randomInt(MAX_SEED + 1) : parseInteger('--seed', seed, 0, MAX_SEED));
 }
 
-function loadLearner(load: string, folder: string): Learner {
+/** Returns null if the latest checkpoint is requested and there is none. */
+function loadLearner(load: string, folder: string): Learner | null {
   let what = load === 'latest' ? `the latest checkpoint in '${folder}'` : `'${load}'`;
   try {
     const path = load === 'latest' ? latestIn(folder) : load;
+    if (path === null) return null;
     what = `'${path}'`;
     return Learner.restore(readCheckpoint(path));
   } catch (error) {
@@ -103,13 +138,20 @@ function prepare(checkpoints: Checkpoints, folder: string): void {
 class Demo implements System {
   readonly #learner: Learner;
   readonly #checkpoints: Checkpoints;
+  readonly #goal: number;
   readonly #progress: Progress;
+  readonly #firstStep: number;
+  #checkedEpisodes = -1; // a loaded checkpoint may have reached the goal already
   #savedPath: string | null = null; // of the last save; null if it failed
+  #saveError: unknown = null; // of the last save; null if it succeeded
 
-  constructor(learner: Learner, checkpoints: Checkpoints) {
+  /** @param goal Shuts down when the mean return reaches it. */
+  constructor(learner: Learner, checkpoints: Checkpoints, goal: number) {
     this.#learner = learner;
     this.#checkpoints = checkpoints;
+    this.#goal = goal;
     this.#progress = new Progress(learner);
+    this.#firstStep = learner.steps;
   }
 
   /** Whether the last save succeeded. */
@@ -117,15 +159,32 @@ class Demo implements System {
     return this.#savedPath !== null;
   }
 
+  /** Why the last save failed; null if it succeeded. */
+  get saveError(): unknown {
+    return this.#saveError;
+  }
+
   start(address: WebApiAddress | null): void {
-    const { seed, steps } = this.#learner;
-    const where = steps === 0 ? '' : `, from step ${format(steps)}`;
-    this.#progress.print(`Q-learning on CartPole, seed ${seed}${where} · ${describeControl(address)}`);
+    const where = this.#firstStep === 0 ? '' : `, from step ${format(this.#firstStep)}`;
+    this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${where} · ${describeControl(address)}`);
     this.#progress.run();
   }
 
-  step(): void {
+  step(control: Control): void {
     this.#learner.step();
+    if (this.#learner.episodes === this.#checkedEpisodes) return; // the mean return is the same
+    this.#checkedEpisodes = this.#learner.episodes;
+    if (this.#hasReachedGoal()) control.shutdown(`mean return ${this.#learner.meanReturn}`);
+  }
+
+  describe(): object {
+    const { episodes, meanReturn, steps } = this.#learner;
+    return {
+      episode: episodes,
+      'mean return': Number(meanReturn.toFixed(1)),
+      step: steps,
+      'steps per second': Number(this.#progress.measure().toPrecision(3)),
+    };
   }
 
   onListening(address: WebApiAddress): void {
@@ -140,21 +199,36 @@ class Demo implements System {
     this.#progress.run();
   }
 
-  /** Prints a failure instead of throwing: a full disk must not stop the program. */
-  saveState(): void {
+  /** Returns the path of the checkpoint. */
+  saveState(): string {
     this.#savedPath = null;
+    this.#saveError = null;
     try {
       this.#savedPath = this.#checkpoints.save(this.#learner.snapshot());
-      this.#progress.print(`saved ${this.#savedPath}`);
     } catch (error) {
-      this.#progress.print(`${PROGRAM}: cannot save a checkpoint: ${(error as Error).message}`, process.stderr);
+      this.#saveError = error;
+      this.#progress.print(`${PROGRAM}: cannot save a checkpoint: ${(error as Error).message}`, console.error);
+      throw error;
     }
+    this.#progress.print(`saved ${this.#savedPath}`);
+    return this.#savedPath;
   }
 
   onShutdown(): void {
     this.#progress.freeze(SystemStatus.SHUTTING_DOWN);
+    const reached = this.#hasReachedGoal() ? `, with a mean return of ${this.#learner.meanReturn}` : '';
     const next = this.isSaved ? `; continue with --load ${this.#savedPath}` : '';
-    this.#progress.end(`stopped at step ${format(this.#learner.steps)}${next}`);
+    this.#progress.end(`stopped at step ${format(this.#learner.steps)}${reached}${next}`);
+  }
+
+  /** Prints a warning above the progress line, without the stack that Node adds. saveState() prints its own line. */
+  warn({ message }: Error): void {
+    if (!message.startsWith('saveState failed: ')) this.#progress.print(`${PROGRAM}: ${message}`, console.error);
+  }
+
+  #hasReachedGoal(): boolean {
+    const { episodes, meanReturn } = this.#learner;
+    return episodes >= MEAN_EPISODES && meanReturn >= this.#goal;
   }
 }
 
@@ -200,18 +274,18 @@ class Progress {
   /** Shows a status in which the learner stands still. */
   freeze(status: SystemStatus): void {
     if (this.#timer !== null) {
+      this.measure();
       clearInterval(this.#timer);
       this.#timer = null;
-      this.#measure();
     }
     this.#status = status;
     this.#draw();
   }
 
   /** Prints a line above the progress line. */
-  print(line: string, stream: NodeJS.WritableStream = process.stdout): void {
+  print(line: string, write: (line: string) => void = console.log): void {
     if (this.#isDrawn) process.stdout.write('\r\x1b[K'); // erase the progress line
-    stream.write(`${printable(line)}\n`); // it may quote a path
+    write(printable(line)); // it may quote a path
     if (this.#isDrawn) this.#draw();
   }
 
@@ -221,22 +295,23 @@ class Progress {
     this.#isDrawn = false;
   }
 
-  #update(): void {
-    this.#measure();
-    this.#draw();
-  }
-
-  /** Updates the average speed. */
-  #measure(): void {
+  /** Returns the average of steps/s, without the time in which the learner stands still. */
+  measure(): number {
     const now = performance.now();
     const { steps } = this.#learner;
     const elapsed = now - this.#measuredAt;
-    if (elapsed === 0) return;
+    if (this.#timer === null || elapsed === 0) return this.#stepsPerSecond;
     const stepsPerSecond = ((steps - this.#measuredSteps) / elapsed) * 1000;
     const weight = this.#stepsPerSecond === 0 ? 1 : 1 - Math.exp(-elapsed / SMOOTHING_MS);
     this.#stepsPerSecond += weight * (stepsPerSecond - this.#stepsPerSecond);
     this.#measuredAt = now;
     this.#measuredSteps = steps;
+    return this.#stepsPerSecond;
+  }
+
+  #update(): void {
+    this.measure();
+    this.#draw();
   }
 
   #draw(): void {

@@ -6,7 +6,7 @@
 // ───── The learner ───────────────────────────────────────────────────────────────────────────────────────────────
 
 // As in Gymnasium's CartPole-v1: reward 1 per step, at most 500 steps, a start close to upright and at rest.
-const EPISODE_STEPS = 500;
+export const EPISODE_STEPS = 500;
 const START_SPREAD = 0.05;
 
 // Found by trial: with each of 30 seeds, the mean return of the last 100 episodes exceeds 480.
@@ -16,7 +16,7 @@ const LAST_LEARNING_RATE = 0.01;
 const FIRST_EXPLORATION = 0.2; // share of random actions
 const SCHEDULE_STEPS = 20_000_000; // until the learning rate has fallen to its last value and exploration to 0
 
-const MEAN_EPISODES = 100;
+export const MEAN_EPISODES = 100;
 const ACTIONS = 2; // push left, push right
 const MAX_VALUE = 1 / (1 - DISCOUNT); // the value if the pole never falls
 const ROUNDING = 1e-6; // exceeds any rounding error of a value

@@ -104,19 +104,19 @@ function syncFolder(folder: string): void {
 // ───── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Returns the path of the newest checkpoint in a folder.
+ * Returns the path of the newest checkpoint in a folder; null if the folder does not exist or has no checkpoint.
  *
- * @throws {Error} If there is none.
+ * @throws {Error} If all its checkpoints are ignored: to begin anew would leave them behind unnoticed.
  */
-export function latestIn(folder: string): string {
+export function latestIn(folder: string): string | null {
   const stats = statSync(folder, { throwIfNoEntry: false });
-  if (stats === undefined) throw new Error('no such folder');
+  if (stats === undefined) return null;
   if (!stats.isDirectory()) throw new Error('it is not a folder');
   const { names, future } = list(folder);
   const name = names.at(-1);
   if (name !== undefined) return join(folder, name);
-  const others = future.length === 0 ? '' : ` other than ${describeFuture(folder, future)}`;
-  throw new Error(`it contains no checkpoint${others}`);
+  if (future.length === 0) return null;
+  throw new Error(`it contains no checkpoint other than ${describeFuture(folder, future)}`);
 }
 
 /** Returns which checkpoints in a folder are ignored, and why; null if there are none. */

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import fs, { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import { writeFileSync } from 'node:fs';
+import { get } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import { basename, dirname, join } from 'node:path';
@@ -13,13 +15,16 @@ import {
   lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
   WRONG_ACCESS,
 } from './helpers.ts';
+import type { ControlCommand } from '../../control.ts';
 import type { Snapshot } from '../demo/cartpole.ts';
 import type { Ended, Running } from './helpers.ts';
+import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
 const DEGREE = Math.PI / 180;
 const lacksLinks = process.platform === 'win32' && 'Windows restricts symbolic links';
+const lacksSignals = process.platform === 'win32' && 'Windows has no signals';
 const NAME = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.json$/;
 
 // ───── The cart and the pole ─────────────────────────────────────────────────────────────────────────────────────
@@ -224,7 +229,7 @@ describe('Checkpoints', () => {
     paths.push(checkpoints.save({ number: 20 }));
     assert.deepEqual(readdirSync(folder).map((name) => join(folder, name)).sort(), paths);
     assert.equal(new Set(paths).size, 21);
-    assert.deepEqual(readCheckpoint(latestIn(folder)), { number: 20 });
+    assert.deepEqual(readCheckpoint(latestIn(folder) as string), { number: 20 });
   });
 
   it('finds the newest checkpoint also after the clock was set back by years', (t) => {
@@ -240,6 +245,14 @@ describe('Checkpoints', () => {
     });
     const left = [...late.slice(-2), ...early].map((path) => basename(path));
     assert.deepEqual(readdirSync(folder).sort(), left);
+  });
+
+  it('has no latest one if the folder does not exist or contains none', (t) => {
+    const folder = makeFolder(t);
+    assert.equal(latestIn(folder), null);
+    assert.equal(latestIn(join(folder, 'missing')), null);
+    writeFileSync(join(folder, 'file'), '');
+    assert.throws(() => latestIn(join(folder, 'file')), { message: 'it is not a folder' });
   });
 
   it('ignores names more than a day later than now', (t) => {
@@ -489,7 +502,7 @@ describe('control-demo', { timeout: 60_000 }, () => {
     assert.equal(rest, '');
   });
 
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     it(`does the same on ${signal}, also while paused`, async (t) => {
       for (const pause of [false, true]) {
         const demo = await startDemo(t);
@@ -503,6 +516,42 @@ describe('control-demo', { timeout: 60_000 }, () => {
       }
     });
   }
+
+  it('saves on SIGUSR2 and continues', { skip: lacksSignals }, async (t) => {
+    const demo = await startDemo(t);
+    demo.child.kill('SIGUSR2');
+    await demo.shows(/^saved /m);
+    const { steps } = readCheckpoint(savedIn(demo)[0] as string) as Snapshot;
+    assert.ok((await shutDown(demo)).steps > steps);
+  });
+
+  it('tells a client that waits the path of the checkpoint', async (t) => {
+    const demo = await startDemo(t);
+    for (const saves of [1, 2]) {
+      const [statusCode, { state, value }] = await post(demo, 'save-state');
+      assert.equal(savedIn(demo).length, saves);
+      assert.deepEqual([statusCode, state, value], [200, 'done', savedIn(demo).at(-1)]);
+    }
+    const [statusCode, { value }] = await post(demo, 'shutdown');
+    assert.deepEqual([statusCode, value], [200, latestIn(demo.folder)]);
+    assert.equal((await demo.ended).code, 0);
+  });
+
+  it('describes in /api/info what it is doing', async (t) => {
+    const demo = await startDemo(t, '--seed', '5');
+    await demo.client.pause();
+    await demo.client.waitFor(SystemStatus.PAUSED);
+    const response = await fetch(`http://localhost:${demo.port}/api/info`);
+    const { name, detail } = await response.json() as { name: string; detail: Record<string, number> };
+    const { steps, episodes } = await save(demo);
+    const mean = Learner.restore(snapshotOf(5, steps)).meanReturn;
+    const speed = detail['steps per second'] as number;
+    assert.equal(name, 'demo');
+    assert.deepEqual(Object.entries(detail), [
+      ['episode', episodes], ['mean return', Number(mean.toFixed(1))], ['step', steps], ['steps per second', speed],
+    ]);
+    assert.ok(speed > 1000 && speed === Number(speed.toPrecision(3)), `${speed}`);
+  });
 
   it('has the same result with and without an interruption', async (t) => {
     const whole = await startDemo(t, '--seed', '7');
@@ -520,7 +569,7 @@ describe('control-demo', { timeout: 60_000 }, () => {
     await sleep(200);
     await second.client.shutdown();
     await second.ended;
-    const last = readCheckpoint(latestIn(first.folder)) as Snapshot;
+    const last = readCheckpoint(latestIn(first.folder) as string) as Snapshot;
     assert.ok(last.steps > steps);
     assert.deepEqual(last, snapshotOf(7, last.steps));
   });
@@ -540,6 +589,64 @@ describe('control-demo', { timeout: 60_000 }, () => {
     assert.equal(latestIn(folder), savedIn(demo).at(-1));
   });
 
+  it('--load latest begins anew if there is no checkpoint, and says so', async (t) => {
+    const parent = makeFolder(t);
+    const empty = join(parent, 'empty');
+    mkdirSync(empty);
+    writeFileSync(join(empty, '2026-01-01T00-00-00.000Z.json.tmp'), '{"form');
+    for (const folder of [empty, join(parent, 'missing')]) {
+      const demo = await startDemo(t, '--load', 'latest', '--states-dir', folder);
+      assert.match(demo.output(), /, seed \d+ · web API/);
+      await demo.client.shutdown();
+      const { code, stderr } = await demo.ended;
+      assert.deepEqual([code, stderr], [0, `control-demo: '${folder}' contains no checkpoint: beginning anew\n`]);
+      assert.equal(readdirSync(folder).length, 1);
+    }
+  });
+
+  it('--until ends as soon as the mean return of 100 episodes is reached, and not before there are 100', async (t) => {
+    for (const goal of [1, 60.5]) {
+      const learner = new Learner(6);
+      while (learner.episodes < 100 || learner.meanReturn < goal) learner.step();
+      const folder = makeFolder(t);
+      const options = ['--seed', '6', '--until', `${goal}`, '--states-dir', folder];
+      for (const where of [['--port', '0'], ['--no-web-api']]) {
+        const { code, stdout, stderr } = await runProgram(t, 'demo', [...options, ...where]);
+        assert.deepEqual([code, stderr], [0, '']);
+        const path = latestIn(folder) as string;
+        assert.deepEqual(readCheckpoint(path), plain(learner));
+        const what = `step ${learner.steps.toLocaleString('en-US')}, with a mean return of ${learner.meanReturn}`;
+        assert.equal(stdout.split('\n').at(-2), `stopped at ${what}; continue with --load ${path}`);
+      }
+    }
+  });
+
+  it('--until ends at once if a loaded checkpoint has reached it', async (t) => {
+    const learner = new Learner(6);
+    while (learner.episodes < 100) learner.step();
+    const path = join(makeFolder(t), 'mine');
+    writeFileSync(path, JSON.stringify(learner.snapshot()));
+    const folder = makeFolder(t);
+    const options = ['--port', '0', '--load', path, '--until', '2', '--states-dir', folder];
+    assert.equal((await runProgram(t, 'demo', options)).code, 0);
+    assert.equal((readCheckpoint(latestIn(folder) as string) as Snapshot).steps, learner.steps + 1);
+  });
+
+  it('--until changes nothing if a command comes before', async (t) => {
+    const demo = await startDemo(t, '--until', '500');
+    await demo.client.shutdown();
+    assert.match((await demo.ended).stdout, /\nstopped at step [\d,]+; continue with [^\n]+\n$/);
+  });
+
+  it('--allow-host permits further names of the host', async (t) => {
+    const names = ['localhost', 'box.lan', 'trainer', 'a.trainer', 'x.svc', 'other'];
+    const demos = [await startDemo(t), await startDemo(t, '--allow-host', 'box.lan', '--allow-host=.svc')];
+    const expected = [[200, 403, 403, 403, 403, 403], [200, 200, 403, 403, 200, 403]];
+    for (const [index, { port }] of demos.entries()) {
+      assert.deepEqual(await Promise.all(names.map((name) => requestAs(name, port))), expected[index]);
+    }
+  });
+
   it('--load accepts any checkpoint', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'mine');
@@ -555,21 +662,67 @@ describe('control-demo', { timeout: 60_000 }, () => {
     const last = await shutDown(demo);
     const names = readdirSync(demo.folder);
     assert.deepEqual(names.map((name) => join(demo.folder, name)), savedIn(demo).slice(-2));
-    assert.deepEqual(readCheckpoint(latestIn(demo.folder)), last);
+    assert.deepEqual(readCheckpoint(latestIn(demo.folder) as string), last);
   });
 
-  it('continues when a save fails, and exits with 1 if the last save fails', async (t) => {
+  it('continues when a save fails, and tells a client that waits why', async (t) => {
     const demo = await startDemo(t);
-    rmSync(demo.folder, { recursive: true });
-    writeFileSync(demo.folder, '');
-    await demo.client.saveState();
-    await demo.shows(/cannot save/);
+    blockSaves(demo);
+    const [statusCode, { error }] = await post(demo, 'save-state');
+    assert.equal(statusCode, 500);
+    assert.match(error as string, /^save-state failed: EEXIST: .*mkdir/);
     await demo.client.waitFor(SystemStatus.ACTIVE);
+    rmSync(demo.folder);
+    await shutDown(demo);
+    assert.match((await demo.ended).stderr, failedSaves(1));
+  });
+
+  it('pauses if the last save fails after a command, and exits with 1 if the next last save fails, too', async (t) => {
+    const demo = await startDemo(t);
+    blockSaves(demo);
+    const [statusCode, { error }] = await post(demo, 'shutdown');
+    assert.equal(statusCode, 500);
+    assert.match(error as string, /^shutdown failed: .*EEXIST: /);
+    await demo.client.waitFor(SystemStatus.PAUSED);
+    assert.doesNotMatch(demo.output(), /stopped at/);
     await demo.client.shutdown();
     const { code, stdout, stderr } = await demo.ended;
     assert.equal(code, 1);
-    assert.match(stderr, /^(control-demo: cannot save a checkpoint: EEXIST: .*\n){2}$/);
+    assert.match(stderr, failedSaves(2));
     assert.match(stdout, /\nstopped at step [\d,]+\n$/);
+  });
+
+  it('exits with 0 if the last save succeeds at the second attempt', async (t) => {
+    const demo = await startDemo(t);
+    blockSaves(demo);
+    assert.equal((await post(demo, 'shutdown'))[0], 500);
+    rmSync(demo.folder);
+    const [statusCode, { value }] = await post(demo, 'shutdown');
+    const { code, stdout, stderr } = await demo.ended;
+    assert.deepEqual([statusCode, code], [200, 0]);
+    assert.match(stderr, failedSaves(1));
+    assert.ok(stdout.endsWith(`; continue with --load ${value}\n`), stdout);
+  });
+
+  it('exits with 1 and one line if the last save fails after a signal', { skip: lacksSignals }, async (t) => {
+    const demo = await startDemo(t);
+    blockSaves(demo);
+    demo.child.kill('SIGTERM');
+    const { code, stdout, stderr } = await demo.ended;
+    assert.equal(code, 1);
+    assert.match(stderr, failedSaves(1));
+    assert.match(stdout, /\nstopped at step [\d,]+\n$/);
+  });
+
+  it('exits with 1 and one line if the last save fails after --until, without a web API', async (t) => {
+    const folder = makeFolder(t);
+    const demo = startProgram(t, 'demo', ['--no-web-api', '--until', '475', '--seed', '1', '--states-dir', folder]);
+    await demo.shows(/active\n/);
+    blockSaves({ folder });
+    const { code, stdout, stderr } = await demo.ended;
+    assert.equal(code, 1);
+    assert.match(stderr, failedSaves(1));
+    assert.match(stdout, /\nstopped at step [\d,]+, with a mean return of 4[\d.]+\n$/);
   });
 
   it('runs without a web API', async (t) => {
@@ -592,8 +745,12 @@ describe('control-demo', { timeout: 60_000 }, () => {
   it('--help prints all options, --version the version', async (t) => {
     const help = await runProgram(t, 'demo', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
-    const options = ['host', 'port', 'no-web-api', 'seed', 'load', 'states-dir', 'keep', 'help', 'version'];
+    const options = [
+      'host', 'port', 'allow-host', 'no-web-api', 'until', 'seed', 'load', 'states-dir', 'keep', 'help', 'version',
+    ];
     for (const option of options) assert.match(help.stdout, new RegExp(`^ .*--${option}\\b`, 'm'));
+    for (const signal of ['Ctrl-C', 'SIGTERM', 'SIGHUP', 'SIGUSR2']) assert.ok(help.stdout.includes(signal), signal);
+    assert.ok(help.stdout.split('\n').every((line) => line.length <= 120));
     assert.deepEqual(await runProgram(t, 'demo', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
   });
 
@@ -638,18 +795,11 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
     if (existsSync('/dev/zero')) await rejects(t, folder, '/dev/zero', `'/dev/zero'`, /it is not a regular file/);
   });
 
-  it('rejects latest if the folder contains none or does not exist', async (t) => {
+  it('rejects latest if the folder contains only checkpoints from the future, or is none', async (t) => {
     const folder = makeFolder(t);
-    const empty = join(folder, 'empty');
-    mkdirSync(empty);
-    writeFileSync(join(empty, '2026-01-01T00-00-00.000Z.json.tmp'), TEXT);
-    await rejects(t, empty, 'latest', `the latest checkpoint in '${empty}'`, /it contains no checkpoint/);
-    const future = join(empty, '9999-01-01T00-00-00.000Z.json');
-    writeFileSync(future, TEXT);
-    await rejects(t, empty, 'latest', `the latest checkpoint in '${empty}'`, /it contains no checkpoint other than '/);
-    const missing = join(folder, 'missing');
-    await rejects(t, missing, 'latest', `the latest checkpoint in '${missing}'`, /no such folder/);
-    assert.deepEqual(readdirSync(folder), ['empty']);
+    writeFileSync(join(folder, '9999-01-01T00-00-00.000Z.json'), TEXT);
+    const future = /it contains no checkpoint other than '/;
+    await rejects(t, folder, 'latest', `the latest checkpoint in '${folder}'`, future);
     const file = join(folder, 'file');
     writeFileSync(file, '');
     await rejects(t, file, 'latest', `the latest checkpoint in '${file}'`, /it is not a folder/);
@@ -660,7 +810,13 @@ describe('control-demo with invalid options', { concurrency: 4, timeout: 60_000 
   const SEED = /--seed must be an integer from 0 to 4294967295, got '.*'/;
   const KEEP = /--keep must be an integer from 1 to 1000000, got '.*'/;
   const PORT = /--port must be an integer from 0 to 65535, got '.*'/;
+  const UNTIL = /--until must be a number from 1 to 500, got '.*'/;
+  const NAME_FORM = /--allow-host must be like 'box\.lan', '\.lan' or '\*', got '.*'/;
   const CASES: readonly (readonly [options: readonly string[], message: RegExp])[] = [
+    ...['0', '0.99', '500.1', '-5', '1e2', 'x', '', 'NaN'].map((one) => [[`--until=${one}`], UNTIL] as const),
+    ...['', 'a b', 'http://box', 'box:80', '[::1]', '*.lan', 'a\nb'].map((one) => {
+      return [['--allow-host', 'box.lan', `--allow-host=${one}`], NAME_FORM] as const;
+    }),
     ...['-1', '4294967296', '1.5', '1e3', 'x', '', ' 1', 'NaN'].map((one) => [[`--seed=${one}`], SEED] as const),
     ...['0', '-1', '2.5', '1000001', 'all', ''].map((one) => [[`--keep=${one}`], KEEP] as const),
     ...['-1', '65536', '80.5', 'http', ''].map((one) => [[`--port=${one}`], PORT] as const),
@@ -738,7 +894,8 @@ describe('control-demo with a Unix socket or a token', {
     const folder = makeFolder(t);
     const running = startProgram(t, 'demo', ['--port', '0', '--states-dir', folder], { CONTROL_TOKEN: TOKEN });
     const { port, client } = await connect(folder, running);
-    assert.deepEqual(await client.request('shutdown'), { ok: false, error: NO_TOKEN, answered: true });
+    const reply = await client.request('shutdown');
+    assert.deepEqual([reply.ok, !reply.ok && reply.error], [false, NO_TOKEN]);
     const args = ['--port', `${port}`, 'shutdown'];
     assert.equal((await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN })).stdout, 'ok\n');
     assert.equal((await running.ended).code, 0);
@@ -876,6 +1033,32 @@ async function save(demo: DemoRun): Promise<Snapshot> {
   await demo.client.saveState();
   await demo.shows(new RegExp(`(saved [^]*){${length + 1}}\\n`));
   return readCheckpoint(savedIn(demo)[length] as string) as Snapshot;
+}
+
+/** Sends a command and waits until it is done. */
+async function post({ port }: DemoRun, command: ControlCommand): Promise<[number, Record<string, unknown>]> {
+  const options = { method: 'POST', headers: { Prefer: 'wait=20' } };
+  const response = await fetch(`http://localhost:${port}/api/${command}`, options);
+  return [response.status, await response.json() as Record<string, unknown>];
+}
+
+/** The status code of a request for another name of the host. */
+async function requestAs(host: string, port: number): Promise<number | undefined> {
+  const options = { host: 'localhost', port, path: '/api/status', agent: false, headers: { host } };
+  const [response] = await once(get(options), 'response') as [IncomingMessage];
+  response.resume();
+  return response.statusCode;
+}
+
+/** Makes every save fail, until the file is removed. */
+function blockSaves({ folder }: { folder: string }): void {
+  rmSync(folder, { recursive: true });
+  writeFileSync(folder, '');
+}
+
+/** All of stderr after that many failed saves. */
+function failedSaves(count: number): RegExp {
+  return new RegExp(`^(control-demo: cannot save a checkpoint: EEXIST: .*\\n){${count}}$`);
 }
 
 /** Shuts down and returns the last checkpoint. */
