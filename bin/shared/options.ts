@@ -17,6 +17,7 @@ export class UsageError extends Error {}
 export async function run(program: string, main: () => Promise<number>): Promise<void> {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') return; // `… | head -1` must not fail
+    if (error.code === 'EIO' && process.stdout.isTTY) return; // nor a program whose terminal was closed
     console.error(`${program}: cannot write to standard output: ${error.message}`);
     process.exit(EXIT.REFUSED);
   });

@@ -13,7 +13,7 @@ import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords }
 import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from '../demo/checkpoints.ts';
 import {
   lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
-  WRONG_ACCESS,
+  until, WRONG_ACCESS,
 } from './helpers.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { Snapshot } from '../demo/cartpole.ts';
@@ -989,6 +989,25 @@ describe('control-demo on a terminal', { skip: lacksScript(), timeout: 60_000 },
     assert.equal(code, 0);
     const stopped = /\r[^\r\n]* · shutting down\x1b\[K\r\nstopped at step [^\r\n]*; continue with --load [^\r\n]*\r\n$/;
     assert.match(stdout, stopped);
+  });
+
+  it('continues when the terminal is gone, and saves', async (t) => {
+    const folder = makeFolder(t);
+    const command = `setsid -w '${process.execPath}' dist/bin/demo.js --port 0 --states-dir '${folder}'`; // no SIGHUP
+    const demo = await connect(folder, start(t, 'script', ['-qec', command, '/dev/null']));
+    t.after(() => demo.client.shutdown());
+    demo.child.kill('SIGKILL');
+    await demo.ended;
+    const countSaves = (): number => readdirSync(folder).filter((name) => NAME.test(name)).length;
+    for (const saves of [1, 2]) {
+      await demo.client.saveState();
+      await until(() => countSaves() === saves);
+    }
+    blockSaves({ folder });
+    assert.equal((await post(demo, 'save-state'))[0], 500);
+    rmSync(folder);
+    await demo.client.saveState();
+    await until(() => existsSync(folder) && countSaves() === 1);
   });
 
   it('truncates the line to the width of the terminal', async (t) => {
