@@ -169,20 +169,20 @@ const CELL = {
   // Written by the host, from byte 64:
   TAIL: 16,
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails; plus 8 × the number of its command
-  STATUS_AT: 18, // when it changed: the low 32 bits of the milliseconds
-  SAMPLED: 19, // CLOCK at the latest sample
-  ACKNOWLEDGED: 20,
-  SLEEPERS: 21, // how many calls of nextCommand() are asleep
-  DONE: 22,
-  DONE_AT: 23, // likewise
-  TOLD: 24, // messages to the present thread
-  CHANGES: 25, // counts what gives /api/info a new tag, besides NUMBER
-  NEWS: 26,
+  SAMPLED: 18, // CLOCK at the latest sample
+  ACKNOWLEDGED: 19,
+  SLEEPERS: 20, // how many calls of nextCommand() are asleep
+  DONE: 21,
+  TOLD: 22, // messages to the present thread
+  CHANGES: 23, // counts what gives /api/info a new tag, besides NUMBER
+  NEWS: 24,
+  STATUS_AT: 28, // a double: when the status changed, in milliseconds
+  DONE_AT: 30, // a double: when DONE did
   // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
   RING: 32,
-
-  MAX_NUMBER: 2 ** 29 - 1, // STATUS has 29 bits for the number of a command; further ones begin with 0 again
 } as const;
+
+const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a command; then it begins with 0 again
 
 // The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
 // sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a second
@@ -197,8 +197,15 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
+/** A command in the list of `/api/info`. */
+interface ListedCommand extends Omit<CommandInfo, 'id' | 'at'> {
+  number: number;
+  index: number; // in the queue
+  at: number; // milliseconds
+}
+
 /** What the host tells the thread besides `close`: a detail, or news of a command. */
-type HostMessage = { detail: string } | { number: number; news: Partial<CommandInfo> };
+type HostMessage = { detail: string } | { number: number; news: Partial<ListedCommand> };
 
 /** Ends when it is ready or at its deadline. */
 interface Waiter {
@@ -216,7 +223,7 @@ function tidy(text: string, maxLength: number): string {
 /** The server thread's access to shared memory, and what it knows of the host. */
 /* istanbul ignore next @preserve */
 function linkToHost(
-  { memory, cells, commands, statusNames, maxQueueSize, maxReasonLength, idPrefix, about }: ThreadData,
+  { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix, about }: ThreadData,
   wakeHost: () => void,
   tidyText: typeof tidy,
 ) {
@@ -240,26 +247,26 @@ function linkToHost(
   let detail: unknown = null;
   let detailRequestedAt = -Infinity;
   let status = Atomics.load(memory, cells.STATUS);
-  let cause: Partial<CommandInfo> = {}; // of the status
-  const list: Map<number, CommandInfo> = new Map(); // by number: the latest commands, and all that are not over
-  const queue: { index: number; command: CommandInfo }[] = []; // those on the queue, and the one that was taken last
+  let cause: Partial<ListedCommand> = {}; // of the status
+  const list: Map<number, ListedCommand> = new Map(); // by number: the latest commands, and all that are not over
+  const queue: ListedCommand[] = []; // those on the queue, and the one that was taken last
 
   const link = {
     /** Puts a command on the queue. release() follows. Returns null if the queue is full. */
-    enqueue(command: ControlCommand, query: string): CommandInfo | null {
+    enqueue(command: ControlCommand, query: string): ListedCommand | null {
       const head = Atomics.load(memory, cells.HEAD);
       if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return null;
-      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & cells.MAX_NUMBER;
+      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & maxNumber;
       memory[cells.RING + (head & (slots - 1))] = (number << 2) | commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       link.advanceSequence();
-      const info = link.list(number, command);
-      queue.push({ index: head, command: info });
-      if (query === '') return info;
+      const listed = link.list(number, command, head);
+      queue.push(listed);
+      if (query === '') return listed;
       const parameters = new URLSearchParams(query);
-      info.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
-      info.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
-      return info;
+      listed.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
+      listed.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
+      return listed;
     },
 
     /** Lets the host take a shutdown, and wakes it if it sleeps. */
@@ -369,7 +376,7 @@ function linkToHost(
         detail = JSON.parse(message.detail);
       } else {
         const { number, news } = message;
-        if (news.command !== undefined) link.list(number, news.command); // one of the host itself
+        if (news.command !== undefined) link.list(number, news.command, -1); // one of the host itself
         Object.assign(list.get(number) ?? {}, news);
       }
       link.settle();
@@ -389,33 +396,28 @@ function linkToHost(
       if (newStatus !== status) cause = newStatus < 8 ? { by: 'itself' } : list.get(newStatus >>> 3) ?? {};
       status = newStatus;
       for (let first = queue[0]; first !== undefined && ((taken - first.index) | 0) > 0; first = queue[0]) {
-        const { index, command } = first;
-        command.state = 'running';
-        if (((done - index) | 0) <= 0) return;
-        command.state = command.error === undefined ? 'done' : 'failed';
-        command.seconds = Math.max(0, link.timeIn(cells.DONE_AT) - Date.parse(command.at)) / 1000;
+        first.state = 'running';
+        if (((done - first.index) | 0) <= 0) return;
+        first.state = first.error === undefined ? 'done' : 'failed';
+        first.seconds = Math.max(0, (times[cells.DONE_AT / 2] as number) - first.at) / 1000;
         queue.shift();
       }
     },
 
-    /** Adds a command to the list, and removes the oldest ones that are over. */
-    list(number: number, command: ControlCommand): CommandInfo {
-      const info: CommandInfo = { // in the order of the JSON
-        id: `${idPrefix}-${number}`, command, at: new Date().toISOString(), state: 'waiting',
-        value: undefined, error: undefined, seconds: undefined, by: undefined, reason: undefined,
-      };
-      list.set(number, info);
-      for (const [oldest, { state }] of list) {
+    /** Adds a command to the list, and now and then removes old ones. */
+    list(number: number, command: ControlCommand, index: number): ListedCommand {
+      const listed: ListedCommand = { number, index, command, at: Date.now(), state: 'waiting' };
+      list.set(number, listed);
+      for (const [oldest, { state }] of list.size > 4 * maxListed ? list : []) {
         if (list.size <= maxListed || state === 'waiting' || state === 'running') break;
         list.delete(oldest);
       }
-      return info;
+      return listed;
     },
 
-    /** Completes the low 32 bits of a time that is less than 24 days ago. */
-    timeIn(cell: number): number {
-      const now = Date.now();
-      return now - ((now - Atomics.load(memory, cell)) | 0);
+    describe({ number, command, at, state, value, error, seconds, by, reason }: ListedCommand): CommandInfo {
+      const id = `${idPrefix}-${number}`;
+      return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
     },
 
     statusIndex(): number {
@@ -436,12 +438,12 @@ function linkToHost(
       link.update();
       return Object.assign({}, about, {
         status: statusNames[status & 7] ?? null,
-        since: new Date(link.timeIn(cells.STATUS_AT)).toISOString(),
+        since: new Date(times[cells.STATUS_AT / 2] as number).toISOString(),
         by: cause.by,
         reason: cause.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail,
-        commands: [...list.values()].slice(-maxListed),
+        commands: [...list.values()].slice(-maxListed).map(link.describe),
       });
     },
   };
@@ -568,7 +570,8 @@ function createPolicy(
     /** Returns the seconds of `Prefer: wait=N` (RFC 7240 §4.3), or 0. Of several, the first counts (§2). */
     secondsToWait({ fields: { prefer } }: RequestHead): number {
       if (prefer === undefined) return 0;
-      const unquoted = prefer.replace(/"([^"]*)"/g, (_quoted, text: string) => (/^\d+$/.test(text) ? text : ''));
+      const quoted = /"((?:[^"\\]|\\.?)*)("|$)/g;
+      const unquoted = prefer.replace(quoted, (_all, text: string) => (/^\d+$/.test(text) ? text : ''));
       const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=([^,;]*)/i.exec(unquoted) ?? [];
       return /^\s*\d+\s*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
     },
@@ -863,14 +866,14 @@ function serve(
 
     enqueue(response: ServerResponse, head: RequestHead, command: ControlCommand): void {
       if (response.req.method !== 'POST') return server.send(response, postOnly);
-      const info = link.enqueue(command, head.query);
-      if (info === null) return server.send(response, queueFull);
+      const listed = link.enqueue(command, head.query);
+      if (listed === null) return server.send(response, queueFull);
       const isWaiting = server.wait(response, head, {
         isReady() {
-          return info.state === 'done' || info.state === 'failed';
+          return listed.state === 'done' || listed.state === 'failed';
         },
         onEnd() {
-          server.sendOutcome(response, info);
+          server.sendOutcome(response, link.describe(listed));
         },
       });
       if (!isWaiting) server.send(response, ok);
@@ -927,18 +930,21 @@ function serve(
       const connection = connections.get(response.req.socket);
       if (seconds === 0 || connection === undefined || isClosing) return false;
       if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return false;
-      const hasNext = connection.pending > connection.routed;
       response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
+      const isLatest = response === connection.latest && connection.pending === connection.routed;
+      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) {
+        onEnd();
+        return true;
+      }
       connection.wait = {
         isReady,
         onEnd() {
           connection.wait = undefined;
           onEnd();
         },
-        deadline: hasNext ? 0 : performance.now() + seconds * 1000,
+        deadline: performance.now() + seconds * 1000,
       };
       link.wait(connection.wait);
-      if (hasNext) link.settle();
       return true;
     },
 
@@ -1117,13 +1123,16 @@ interface OwnCommand {
   command: ControlCommand;
   number: number;
   postedAt?: number; // milliseconds, if it is one of the host itself
+  reason?: string | undefined;
 }
 
 /** What `launch()` uses of a server besides its public methods. */
 interface Internals {
   memory: Int32Array;
+  reportItself(): void;
   currentNumber(): number;
   publish(): void;
+  sleep(): Promise<void>;
 }
 
 const INTERNALS: WeakMap<WebApiServer, Internals> = new WeakMap();
@@ -1147,9 +1156,12 @@ function prepareThreadData(options: WebApiServerOptions) {
   checkEntries('allowedHosts', allowedHosts, /^(\*|\.?[\w-]+(\.[\w-]+)*)$/, "'box.lan', '.lan' or '*'");
   checkEntries('allowedOrigins', allowedOrigins, /^[a-z\d+.-]+:\/\/[a-z\d_.:[\]-]+$/, "'http://localhost:3000'");
   const slots = 1 << (32 - Math.clz32(maxQueueSize - 1)); // the smallest power of two that is large enough
+  const buffer = new SharedArrayBuffer((CELL.RING + slots) * Int32Array.BYTES_PER_ELEMENT);
   return {
-    memory: new Int32Array(new SharedArrayBuffer((CELL.RING + slots) * Int32Array.BYTES_PER_ELEMENT)),
+    memory: new Int32Array(buffer),
+    times: new Float64Array(buffer, 0, CELL.RING / 2),
     cells: CELL,
+    maxNumber: MAX_NUMBER,
     statusNames: STATUS_NAMES,
     commands: COMMANDS,
     maxReasonLength: MAX_REASON_LENGTH,
@@ -1191,6 +1203,7 @@ export class WebApiServer {
   #published = -1; // index of the status that STATUS holds
   #seen = 0; // SEQUENCE when the queue was last found empty
   #current: OwnCommand | null = null; // the command taken last, until it is over
+  #reportsItself = false; // launch() does: hooks may call hasCommands()
   readonly #posted: OwnCommand[] = []; // on the queue ahead of those of clients
   #interrupt: AbortController | null = null; // of `signal`
   readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
@@ -1203,8 +1216,10 @@ export class WebApiServer {
     this.#describe = options.describe ?? (() => null);
     INTERNALS.set(this, {
       memory: this.#memory,
+      reportItself: () => (this.#reportsItself = true),
       currentNumber: () => this.#current?.number ?? 0,
       publish: () => this.#publish(),
+      sleep: () => this.#sleep(undefined),
     });
   }
 
@@ -1245,7 +1260,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    this.report({});
+    if (!this.#reportsItself) this.report({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
@@ -1303,13 +1318,14 @@ export class WebApiServer {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
       const clock = Atomics.load(this.#memory, CELL.CLOCK);
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
+      if (this.#state === 'closed') throw new EmptyError('The server is closed');
       this.#checkOpen();
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
       const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, Math.min(remaining, BLOCK_MS));
-      const stands = end === 'timed-out' && clock === Atomics.load(this.#memory, CELL.CLOCK);
+      const stands = end === 'timed-out' && clock !== 0 && clock === Atomics.load(this.#memory, CELL.CLOCK);
       standstills = stands ? standstills + 1 : 0; // counted, because the whole process may have been stopped
-      if (standstills * BLOCK_MS < DEAD_MS || this.#state !== 'running') continue;
+      if (standstills * BLOCK_MS < DEAD_MS) continue;
       standstills = 0;
       void this.#worker?.terminate();
       this.#warnOnce(`The web API at ${this.#where()} was restarted: its thread did not respond`, Infinity);
@@ -1341,7 +1357,7 @@ export class WebApiServer {
     this.#current = null;
     const { number, postedAt } = current;
     const { value } = outcome;
-    const news: Partial<CommandInfo> = {};
+    const news: Partial<ListedCommand> = {};
     if (Number.isFinite(value)) news.value = value;
     if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
     if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
@@ -1351,7 +1367,7 @@ export class WebApiServer {
     }
     if (Object.keys(news).length > 0) this.#tell({ number, news });
     if (postedAt === undefined) {
-      this.#memory[CELL.DONE_AT] = Date.now(); // its low 32 bits
+      this.#data.times[CELL.DONE_AT / 2] = Date.now();
       Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
     }
     this.#notify(1);
@@ -1370,10 +1386,11 @@ export class WebApiServer {
       throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     }
     if (this.#posted.length >= this.#data.maxQueueSize) return false;
-    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & CELL.MAX_NUMBER;
+    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & MAX_NUMBER;
     const reason = options.reason && tidy(options.reason, MAX_REASON_LENGTH);
-    this.#posted.push({ command, number, postedAt: Date.now() });
-    this.#tell({ number, news: { command, by: 'itself', reason } });
+    const posted = { command, number, postedAt: Date.now(), reason };
+    this.#posted.push(posted);
+    this.#tellOf(posted);
     this.#notify(1);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeUp();
@@ -1410,7 +1427,7 @@ export class WebApiServer {
     const status = this.#sampleStatus();
     if (status !== this.#published) {
       this.#published = status;
-      this.#memory[CELL.STATUS_AT] = Date.now(); // its low 32 bits
+      this.#data.times[CELL.STATUS_AT / 2] = Date.now();
       Atomics.store(this.#memory, CELL.STATUS, ((this.#current?.number ?? 0) << 3) | status);
       this.#notify(1);
     }
@@ -1461,6 +1478,10 @@ export class WebApiServer {
     Atomics.add(this.#memory, CELL.CHANGES, changes);
     Atomics.add(this.#memory, CELL.NEWS, 1);
     Atomics.notify(this.#memory, CELL.NEWS);
+  }
+
+  #tellOf({ command, number, postedAt: at = 0, reason }: OwnCommand): void {
+    this.#tell({ number, news: { command, at, by: 'itself', reason } });
   }
 
   #tell(message: HostMessage): void {
@@ -1522,6 +1543,7 @@ export class WebApiServer {
     Atomics.store(this.#memory, CELL.TOLD, 0);
     const worker = this.#createThread();
     this.#worker = worker;
+    for (const posted of this.#posted) this.#tellOf(posted);
     await new Promise<void>((resolve, reject) => {
       let listeningSince = Infinity;
       let failure: Failure = { message: 'its thread exited' };
@@ -1822,7 +1844,7 @@ export class WebApiClient {
     let last: SystemStatus | null = null;
     let tag: string | undefined; // of the last status
     for (;;) {
-      const reply = await this.request('status', { signal: end, tag, wait: tag === undefined ? tag : WAIT_S });
+      const reply = await this.request('status', { signal: end, tag, wait: tag === undefined ? undefined : WAIT_S });
       const current = statusOf(reply);
       signal?.throwIfAborted();
       if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
@@ -1978,6 +2000,7 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
 class Launch {
   readonly #system: System;
   readonly #server: WebApiServer;
+  readonly #internals: Internals;
   readonly #control: Control;
   readonly #hasWebApi: boolean;
   #status: SystemStatus = ACTIVE;
@@ -2019,6 +2042,8 @@ class Launch {
       maxQueueSize: webApiCommandQueueSize,
     });
     this.#server = server;
+    this.#internals = INTERNALS.get(server) as Internals;
+    this.#internals.reportItself();
     this.#control = {
       pause: (reason) => server.post('pause', { reason }),
       save: (reason) => server.post('save-state', { reason }),
@@ -2059,7 +2084,7 @@ class Launch {
     while (!this.#isOver) {
       if (server.hasCommands()) await this.#execute(server.receiveCommand());
       else if (this.#signal !== null) server.report(await this.#shutDown()); // the queue was too full for a command
-      else if (this.#status === PAUSED) await this.#sleep();
+      else if (this.#status === PAUSED) await this.#internals.sleep();
       else await this.#advance();
       if (performance.now() >= this.#turnEndsAt) await this.#yield(); // a stream of commands must not prevent it
     }
@@ -2071,16 +2096,9 @@ class Launch {
     this.#turnEndsAt = performance.now() + TURN_MS;
   }
 
-  async #sleep(): Promise<void> {
-    const keepAlive = setInterval(() => {}, 2 ** 30);
-    const { signal } = this.#server;
-    if (!signal.aborted) await once(signal, 'abort');
-    clearInterval(keepAlive);
-  }
-
   /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends batches that take much longer. */
   async #advance(): Promise<void> {
-    const { memory } = INTERNALS.get(this.#server) as Internals;
+    const { memory } = this.#internals;
     const clock = memory[CELL.CLOCK]; // stands still without a web API
     const start = performance.now();
     let steps = 0;
@@ -2134,7 +2152,7 @@ class Launch {
 
   /** Saves for the last time and ends the launch, unless the save fails and somebody can see to it. */
   async #shutDown(): Promise<CommandOutcome> {
-    const { memory, currentNumber } = INTERNALS.get(this.#server) as Internals;
+    const { memory, currentNumber } = this.#internals;
     const calledOff = this.#calledOff;
     if (calledOff !== null && this.#signal === null && currentNumber() <= calledOff.at) return calledOff.outcome;
     const wasPaused = this.#status === PAUSED;
@@ -2156,7 +2174,7 @@ class Launch {
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    INTERNALS.get(this.#server)?.publish(); // because the next hook may block this thread
+    this.#internals.publish(); // because the next hook may block this thread
   }
 
   async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<CommandOutcome> {

@@ -250,16 +250,16 @@ describe('A thread that dies', { ...LIMIT, concurrency: 2 }, () => {
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Takes commands in every way, and reports a value, a failure or nothing for each, until it is told to end; meanwhile it
- * may kill its thread or close its server.
+ * Takes commands in every way, and reports a value or a failure for each, until it is told to end; meanwhile it may kill
+ * its thread or close its server.
  */
 const RANDOM_HOST = `
   ${MORTAL}
   const taken = [];
   const take = (command) => {
     const index = taken.push(command) - 1;
-    if (index % 3 === 0) server.report({ value: index });
-    if (index % 3 === 1) server.report({ error: new Error(String(index)) });
+    if (index % 20 === 0) block(1);
+    server.report(index % 3 === 0 ? { error: { message: String(index) } } : { value: index });
   };
   const pause = (milliseconds) => new Promise((done) => realSetTimeout(done, milliseconds));
   let isOver = false;
@@ -469,11 +469,11 @@ function checkReports(taken: readonly ControlCommand[], posts: readonly (readonl
   const told = new Set<number>();
   for (const own of posts) {
     let latest = -1;
-    for (const { command, report: { value, error } = {} } of own) {
-      const index = value ?? Number(/ failed: (\d+)$/.exec(error ?? '')?.[1] ?? NaN);
-      if (Number.isNaN(index)) continue; // the host reported nothing
-      assert.deepEqual([taken[index], index % 3], [command, error === undefined ? 0 : 1], `command ${index}`);
-      assert.ok(error === undefined || error.startsWith(`${command} failed: `), error);
+    for (const { command, report } of own) {
+      if (report === undefined) continue; // it did not wait, or was not told
+      const index = report.value ?? Number(/\d+/.exec(report.error ?? '')?.[0]);
+      const expected = index % 3 === 0 ? { error: `${command} failed: ${index}` } : { value: index };
+      assert.deepEqual([taken[index], { ...report, ...expected }], [command, report], inspect(report));
       assert.ok(index > latest && !told.has(index), `command ${index} after ${latest}`);
       told.add(latest = index);
     }

@@ -12,35 +12,13 @@ import {
 } from './control.helpers.ts';
 import { TOKEN, startServer, until } from './helpers.ts';
 import { SystemStatus, VERSION } from '../../control.ts';
-import type { WebApiServer, WebApiServerOptions } from '../../control.ts';
+import type { SystemInfo, WebApiServer, WebApiServerOptions } from '../../control.ts';
 import type { StartedServer, Where } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
 
-interface Info {
-  tag: string;
-  startedAt: string;
-  status: string | null;
-  since: string;
-  by?: string;
-  reason?: string;
-  heardAt: string;
-  detail: unknown;
-  commands: InfoCommand[];
-}
-
-interface InfoCommand {
-  id: string;
-  command: string;
-  at: string;
-  state: string;
-  value?: unknown;
-  error?: string;
-  seconds?: number;
-  by?: string;
-  reason?: string;
-}
+type Info = SystemInfo & { tag: string };
 
 async function getInfo(where: Where): Promise<Info> {
   const { statusCode, headers, body } = await send(where, INFO);
@@ -147,9 +125,9 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
       const { now } = Date;
       Date.now = () => now() - 60 * 86_400_000;
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
-      const { port } = await server.runInBackground();
+      const address = await server.runInBackground();
       Date.now = now;
-      say(port);
+      say(address.port);
       await server.nextCommand();
     `);
     const ageMs = Date.now() - Date.parse((await getInfo(await host.hear<number>())).since);
@@ -304,17 +282,18 @@ describe('The tag of /api/info', { ...LIMIT, concurrency: true }, () => {
     assert.match(tag, new RegExp(`^"${prefix}-\\d+"$`));
     assert.deepEqual(commands, []);
 
-    const changes: [name: string, change: () => unknown, status: string][] = [
-      ['a command', () => send(port, 'POST /api/save-state'), 'active'],
-      ['an outcome', () => {
+    const changes: [name: string, prepare: () => unknown, change: () => unknown, status: string][] = [
+      ['a command', () => {}, () => send(port, 'POST /api/save-state'), 'active'],
+      ['an outcome', () => [server.receiveCommand(), server.receiveCommand()], () => server.hasCommands(), 'active'],
+      ['a value', async () => {
+        await send(port, POST);
         server.receiveCommand();
-        server.receiveCommand();
-      }, 'active'],
-      ['a value', () => server.report({ value: 1 }), 'active'],
-      ['a status', () => setStatus(PAUSED), 'paused'],
+      }, () => server.report({ value: 1 }), 'active'],
+      ['a status', () => {}, () => setStatus(PAUSED), 'paused'],
     ];
     const tags = [tag];
-    for (const [name, change, status] of changes) {
+    for (const [name, prepare, change, status] of changes) {
+      await prepare();
       const known = await getInfo(port);
       const field = `If-None-Match: ${known.tag}`;
       assert.ok(!tags.includes(known.tag), known.tag);
@@ -367,8 +346,8 @@ describe('The detail', { ...LIMIT, concurrency: true }, () => {
     assert.equal(calls, 0);
 
     const began = performance.now();
-    const seen: number[] = [];
-    while (performance.now() - began < 450) seen.push(((await getInfo(port)).detail as { episode: number }).episode);
+    const seen: unknown[] = [];
+    while (performance.now() - began < 450) seen.push(Object((await getInfo(port)).detail).episode);
     const most = Math.ceil((performance.now() - began) / 100) + 1;
     assert.ok(calls >= 3 && calls <= most, `${calls} calls, at most ${most}`);
     assert.ok(seen.length > calls && new Set(seen).size >= calls - 1, inspect(seen));
@@ -389,8 +368,8 @@ describe('The detail', { ...LIMIT, concurrency: true }, () => {
     const circular: unknown[] = [];
     circular.push(circular);
     const rows: [name: string, value: unknown, isGood: boolean][] = [
-      ['4 KiB', 'x'.repeat(4094), true], ['a byte more', 'x'.repeat(4095), false],
-      ['2000 bytes more', 'ä'.repeat(3047), false], ['1000 characters of 4 bytes', '😀'.repeat(1000), true],
+      ['4 KiB', 'x'.repeat(4094), true], ['a byte more', `x${'ä'.repeat(2047)}`, false],
+      ['1000 characters of 4 bytes', '😀'.repeat(1000), true],
       ['a bigint', 1n, false], ['a circular array', circular, false], ['an error', new Error('GPU busy'), false],
       ['null', null, true], ['false', false, true], ['a list', [1, { a: 'b' }, null], true],
       ['a failing toJSON()', { toJSON: () => assert.fail('lost') }, false],
