@@ -408,9 +408,12 @@ function linkToHost(
     list(number: number, command: ControlCommand, index: number): ListedCommand {
       const listed: ListedCommand = { number, index, command, at: Date.now(), state: 'waiting' };
       list.set(number, listed);
-      for (const [oldest, { state }] of list.size > 4 * maxListed ? list : []) {
-        if (list.size <= maxListed || state === 'waiting' || state === 'running') break;
-        list.delete(oldest);
+      if (list.size > 4 * maxListed) {
+        link.update();
+        for (const [oldest, { state }] of list) {
+          if (list.size <= maxListed || state === 'waiting' || state === 'running') break;
+          list.delete(oldest);
+        }
       }
       return listed;
     },
@@ -571,7 +574,7 @@ function createPolicy(
     secondsToWait({ fields: { prefer } }: RequestHead): number {
       if (prefer === undefined) return 0;
       const quoted = /"((?:[^"\\]|\\.?)*)("|$)/g;
-      const unquoted = prefer.replace(quoted, (_all, text: string) => (/^\d+$/.test(text) ? text : ''));
+      const unquoted = prefer.replace(quoted, (_all, text: string, end: string) => (end && /^\d+$/.test(text) ? text : ''));
       const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=([^,;]*)/i.exec(unquoted) ?? [];
       return /^\s*\d+\s*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
     },
@@ -1071,33 +1074,43 @@ export interface WebApiServerOptions {
 // The options that launch() passes on.
 const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
 
-/** A command, as `GET /api/info` lists it. */
+/**
+ * A command, as `GET /api/info` lists it. `id` is three random letters or digits of the process and the number of the
+ * command: `k3f-7`. `at` is when it was accepted, `seconds` the time from then until it was over. `value` is what the
+ * program says of it, such as the path of a checkpoint, and `error` why it failed. `by` is who sent it, as the client
+ * claims, or `itself` for the program.
+ */
 export interface CommandInfo {
-  id: string; // three random letters or digits of the process, and the number of the command: 'k3f-7'
+  id: string;
   command: ControlCommand;
-  at: string; // when it was accepted (ISO 8601)
+  at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
-  value?: string | number | undefined; // what the program says of it, such as the path of a checkpoint
-  error?: string | undefined; // why it failed
-  seconds?: number | undefined; // from accepted to over
-  by?: string | undefined; // who sent it, as the client claims; 'itself': the program
+  value?: string | number | undefined;
+  error?: string | undefined;
+  seconds?: number | undefined;
+  by?: string | undefined;
   reason?: string | undefined;
 }
 
-/** The response to `GET /api/info`. */
+/**
+ * The response to `GET /api/info`. All times are in ISO 8601. `version` is that of control.ts. `status` is null while
+ * `systemStatus()` fails; `since` is when it changed, `by` and `reason` are those of the command that led to it, if they
+ * are known. `heardAt` is when the program last looked for commands or had a turn of its event loop, to a quarter of a
+ * second. `detail` is what `describe()` returned. `commands` are the latest 16, oldest first.
+ */
 export interface SystemInfo {
   name: string;
   pid: number;
   host: string;
-  startedAt: string; // ISO 8601, as all times
-  version: string; // of control.ts
-  status: string | null; // null while systemStatus() fails
-  since: string; // when the status changed
-  by?: string | undefined; // of the command that led to the status, if it is known
+  startedAt: string;
+  version: string;
+  status: string | null;
+  since: string;
+  by?: string | undefined;
   reason?: string | undefined;
-  heardAt: string; // when the program last looked for commands or had a turn of its event loop, to a quarter of a second
-  detail: unknown; // what describe() returned
-  commands: CommandInfo[]; // the latest 16, oldest first
+  heardAt: string;
+  detail: unknown;
+  commands: CommandInfo[];
 }
 
 /** Where a server listens. */
@@ -1275,11 +1288,11 @@ export class WebApiServer {
    */
   receiveCommand(): ControlCommand {
     this.report({});
-    this.#current = this.#posted.shift() ?? this.#take();
-    const { command, number, postedAt } = this.#current;
-    if (postedAt !== undefined) this.#tell({ number, news: { state: 'running' } });
-    this.#notify(1);
-    return command;
+    const current = this.#posted.shift() ?? this.#take();
+    this.#current = current;
+    if (current.postedAt !== undefined) this.#tell({ number: current.number, news: { state: 'running' } });
+    Atomics.add(this.#memory, CELL.CHANGES, 1);
+    return current.command;
   }
 
   /**
@@ -1365,7 +1378,7 @@ export class WebApiServer {
       news.seconds = Math.max(0, Date.now() - postedAt) / 1000;
       news.state = 'error' in news ? 'failed' : 'done';
     }
-    if (Object.keys(news).length > 0) this.#tell({ number, news });
+    if ('state' in news || 'value' in news || 'error' in news) this.#tell({ number, news });
     if (postedAt === undefined) {
       this.#data.times[CELL.DONE_AT / 2] = Date.now();
       Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
