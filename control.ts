@@ -61,9 +61,9 @@ const HEALTHY_MS = 10_000; // a thread that has listened this long counts as hea
 const MAX_RESTART_DELAY_MS = 5000;
 const WARNING = 'ControlWarning'; // the type of all warnings
 const MAX_WARNINGS = 20; // about systemStatus() and describe()
-const MAX_REASON_LENGTH = 200; // characters, also of `by`
-const MAX_VALUE_LENGTH = 1000; // characters of the value or the failure of a command
-const MAX_DETAIL_BYTES = 4096; // of the JSON that describe() leads to
+const MAX_REASON_LENGTH = 200; // characters, also of `by` and `name`
+const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
+const MAX_DETAIL_BYTES = 4096; // as JSON
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
 const WAIT_S = 1; // after which waitFor() asks again: a program that neither polls nor yields reports no change by itself
@@ -112,9 +112,9 @@ const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SH
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-/** What came of a command: what the program says of it, or its failure. */
+/** What came of a command. */
 export interface CommandOutcome {
-  /** For the client, such as the path of a checkpoint: a finite number, or a string that is cut at 1000 characters. */
+  /** For the client, such as the path of a checkpoint: a finite number, or a string, of which 1000 characters are sent. */
   value?: string | number | undefined;
   /** If the command failed: what was thrown. */
   error?: unknown;
@@ -1155,8 +1155,9 @@ function prepareThreadData(options: WebApiServerOptions) {
   const names = ['systemStatus', 'name', 'describe', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS];
   checkOptions('WebApiServer', options, names);
   const {
-    systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST, port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token,
-    allowedHosts = [], allowedOrigins = [], maxConnections = DEFAULT_MAX_CONNECTIONS,
+    systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
+    port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token, allowedHosts = [], allowedOrigins = [],
+    maxConnections = DEFAULT_MAX_CONNECTIONS,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
   check('name', name, 'string', 'a string');
@@ -1261,10 +1262,7 @@ export class WebApiServer {
     return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
   }
 
-  /**
-   * Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. The command taken
-   * last is done.
-   */
+  /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
@@ -1281,8 +1279,9 @@ export class WebApiServer {
   }
 
   /**
-   * Takes the next command from the queue; the one before is done. Never waits, except for the response to a `shutdown`
-   * to be written, because the program may exit now: usually less than a millisecond, at most 20 ms.
+   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written, because
+   * the program may exit now: usually less than a millisecond, at most 20 ms. The command counts as done when the host
+   * looks for the next one, unless it calls `report()` before.
    *
    * @throws {EmptyError} If the queue is empty.
    */
@@ -1314,14 +1313,13 @@ export class WebApiServer {
   }
 
   /**
-   * The same for a host that never yields: blocks its thread. Meanwhile clients get the status and the detail, but no
-   * timer runs, and no signal handler. A server thread that has died is replaced after three seconds.
+   * The same for a host that never yields: blocks its thread. Clients still get the status and the detail, but no timer
+   * and no signal handler runs. A server thread that has died is replaced after three seconds.
    *
    * @param options.timeout How long to wait, in milliseconds. Default: without limit.
-   * @returns The command, or null if none came in time.
-   * @throws {EmptyError} If the queue is empty and the server is closed or was never started.
-   * @throws {TypeError} If the timeout is not a number.
-   * @throws {RangeError} If the timeout is negative.
+   * @returns Null if no command came in time.
+   * @throws {EmptyError} As `nextCommand()`.
+   * @throws {TypeError} If the timeout is not a number; a RangeError if it is negative.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | null {
     const { timeout = Infinity } = options;
@@ -1360,10 +1358,7 @@ export class WebApiServer {
     return this.#interrupt.signal;
   }
 
-  /**
-   * Completes the command taken last, and tells what came of it: `{ value }` or `{ error }`. Without this call, the
-   * command is done when the host asks for the next one or closes the server. A no-op if it is completed.
-   */
+  /** Completes the command taken last, and tells what came of it. A no-op if it is completed. */
   report(outcome: CommandOutcome): void {
     const current = this.#current;
     if (current === null) return;
@@ -1411,9 +1406,9 @@ export class WebApiServer {
   }
 
   /**
-   * Stops the server. The command taken last is done. The server accepts no more connections, responds to pending
-   * requests, and cuts the remaining connections after one second. Commands on the queue can still be received. Further
-   * calls are no-ops.
+   * Stops the server. It completes the command taken last, accepts no more connections, responds to pending requests,
+   * and cuts the remaining connections after one second. Commands on the queue can still be received. Further calls are
+   * no-ops.
    *
    * @returns A promise that resolves when the port is free and the thread has ended.
    */
@@ -1686,19 +1681,8 @@ export class WebApiServer {
  * that was sent but not answered may still take effect.
  */
 export type WebApiReply =
-  | {
-    readonly ok: true;
-    readonly value: string;
-    readonly body: Readonly<Record<string, unknown>>;
-    readonly tag: string | undefined;
-  }
-  | {
-    readonly ok: false;
-    readonly error: string;
-    readonly answered: boolean;
-    readonly sent: boolean;
-    readonly statusCode: number | undefined;
-  };
+  | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
+  | Readonly<{ ok: false; error: string; answered: boolean; sent: boolean; statusCode: number | undefined }>;
 
 /** Options of `request()`. */
 export interface RequestOptions {
@@ -1966,15 +1950,14 @@ export interface System {
   describe?(): unknown;
 }
 
-/** The argument of `step()`. The first three post a command, which takes effect after the step. */
-export interface Control {
+/**
+ * The argument of `step()`. `pause()`, `save()` and `shutdown()` post a command, which takes effect after the step. A long
+ * step may end early if `hasCommands()`, or when `signal` aborts: see those of `WebApiServer`.
+ */
+export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
   pause(reason?: string): boolean;
   save(reason?: string): boolean;
   shutdown(reason?: string): boolean;
-  /** Whether a command waits, so that a long step should end early. */
-  hasCommands(): boolean;
-  /** Aborts when a command waits or a signal has come, for a long asynchronous step. */
-  readonly signal: AbortSignal;
 }
 
 /** Configuration of `launch()`. */
@@ -1992,15 +1975,15 @@ export interface LaunchConfig {
 type LaunchOption = 'systemStatus' | 'name' | 'describe' | 'host' | 'port' | 'maxQueueSize';
 
 /**
- * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP, which it gets when its terminal is closed
- * (nohup does not help: Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
+ * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
+ * prevent that, because Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
  * paused system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every
- * 10 ms or after a step that takes longer; when short steps become long, 250 ms later, once.
+ * 10 ms or after a step that takes longer, and up to 250 ms later when steps have just become longer.
  *
- * If `onPaused`, `onResumed`, `saveState` or `onShutdown` fails, `process.emitWarning()` reports it and the system
- * continues. If the last save fails, a shutdown by command is called off, and the system is paused; it rejects with the
- * error of the save after a signal, without a web API, or if this happens again. If a step fails, the promise rejects
- * with its error and no state is saved.
+ * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
+ * command is called off and the system pauses, so that it can be shut down again. The promise rejects with the error of
+ * the save the second time, after a signal, or without a web API. It rejects with the error of a step that fails; then no
+ * state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -2095,7 +2078,7 @@ class Launch {
   async #work(): Promise<void> {
     const server = this.#server;
     while (!this.#isOver) {
-      if (server.hasCommands()) await this.#execute(server.receiveCommand());
+      if (server.hasCommands()) server.report(await this.#execute(server.receiveCommand()));
       else if (this.#signal !== null) server.report(await this.#shutDown()); // the queue was too full for a command
       else if (this.#status === PAUSED) await this.#internals.sleep();
       else await this.#advance();
@@ -2124,12 +2107,7 @@ class Launch {
     this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
   }
 
-  async #execute(command: ControlCommand): Promise<void> {
-    const outcome = await this.#outcomeOf(command);
-    this.#server.report(outcome);
-  }
-
-  #outcomeOf(command: ControlCommand): Promise<CommandOutcome> {
+  #execute(command: ControlCommand): Promise<CommandOutcome> {
     switch (command) {
       case 'pause': return this.#pause();
       case 'resume': return this.#resume();
