@@ -66,7 +66,7 @@ const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
 const MAX_DETAIL_BYTES = 4096; // as JSON
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
-const WAIT_S = 1; // after which waitFor() asks again: a program that neither polls nor yields reports no change by itself
+const WAIT_S = 1; // waitFor() asks again after this: a program that does not poll may have changed
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
 const KILL_MS = 1000; // a second SIGINT this long after the first kills the program
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
@@ -114,7 +114,7 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'sav
 
 /** What came of a command. */
 export interface CommandOutcome {
-  /** For the client, such as the path of a checkpoint: a finite number, or a string, of which 1000 characters are sent. */
+  /** For the client, such as the path of a checkpoint: a finite number, or a string, cut at 1000 characters. */
   value?: string | number | undefined;
   /** If the command failed: what was thrown. */
   error?: unknown;
@@ -185,8 +185,8 @@ const CELL = {
 const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a command; then it begins with 0 again
 
 // The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
-// sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a second
-// time. Hence three rules for these functions:
+// sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a
+// second time. Hence three rules for these functions:
 //
 // - They use nothing but their arguments and globals.
 // - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks. Methods of object
@@ -223,10 +223,11 @@ function tidy(text: string, maxLength: number): string {
 /** The server thread's access to shared memory, and what it knows of the host. */
 /* istanbul ignore next @preserve */
 function linkToHost(
-  { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix, about }: ThreadData,
+  data: ThreadData,
   wakeHost: () => void,
   tidyText: typeof tidy,
 ) {
+  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix, about } = data;
   const slots = memory.length - cells.RING;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
@@ -574,7 +575,9 @@ function createPolicy(
     secondsToWait({ fields: { prefer } }: RequestHead): number {
       if (prefer === undefined) return 0;
       const quoted = /"((?:[^"\\]|\\.?)*)("|$)/g;
-      const unquoted = prefer.replace(quoted, (_all, text: string, end: string) => (end && /^\d+$/.test(text) ? text : ''));
+      const unquoted = prefer.replace(quoted, (_all, text: string, end: string) => {
+        return end !== '' && /^\d+$/.test(text) ? text : '';
+      });
       const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=([^,;]*)/i.exec(unquoted) ?? [];
       return /^\s*\d+\s*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
     },
@@ -907,7 +910,12 @@ function serve(
     },
 
     /** Responds to a GET or HEAD once the status is sampled: with 304 if the client knows the current tag. */
-    sendUnlessKnown(response: ServerResponse, head: RequestHead, getTag: () => string | undefined, send: () => void): void {
+    sendUnlessKnown(
+      response: ServerResponse,
+      head: RequestHead,
+      getTag: () => string | undefined,
+      send: () => void,
+    ): void {
       const { method } = response.req;
       if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
       const waiter = {
@@ -1774,7 +1782,7 @@ export class WebApiClient {
   /** Sends `shutdown`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
   shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
-  /** Requests what is going on. Resolves with null if the request fails, or if the server is of version 0.2 or older. */
+  /** Requests what is going on. Resolves with null if the request fails. Not in version 0.2. */
   async info(signal?: AbortSignal): Promise<SystemInfo | null> {
     const reply = await this.request('info', { signal });
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
@@ -1820,8 +1828,9 @@ export class WebApiClient {
   }
 
   /**
-   * Waits until the system reports the status. Polls every 50 ms if the server cannot tell a change by itself. A command takes effect when the host takes it from
-   * the queue, so the first status may predate a command sent just before. Error responses do not end the wait.
+   * Waits until the system reports the status; polls every 50 ms if the server does not support waiting. A command takes
+   * effect when the host takes it from the queue, so the first status may predate a command sent just before. Error
+   * responses do not end the wait.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
    * @throws The reason of an aborted signal.
@@ -2002,7 +2011,7 @@ class Launch {
   #status: SystemStatus = ACTIVE;
   #isOver = false;
   #signal: string | null = null; // the first that asked for a shutdown
-  #calledOff: { at: number; outcome: CommandOutcome } | null = null; // a shutdown; at: number of the latest command then
+  #calledOff: { number: number; outcome: CommandOutcome } | null = null; // a shutdown; number of the latest command then
   #turnEndsAt = 0; // when to yield to the event loop
   #batch = 1; // steps that take about a millisecond
 
@@ -2092,18 +2101,20 @@ class Launch {
     this.#turnEndsAt = performance.now() + TURN_MS;
   }
 
-  /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends batches that take much longer. */
+  /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends a batch that takes much longer. */
   async #advance(): Promise<void> {
     const { memory } = this.#internals;
-    const clock = memory[CELL.CLOCK]; // stands still without a web API
+    const clock = memory[CELL.CLOCK];
     const start = performance.now();
     let steps = 0;
-    do {
+    for (let isOver = false; !isOver;) {
       const result = this.#system.step(this.#control);
       if (isPromise(result)) await result;
       steps += 1;
+      if (this.#hasWebApi) isOver = steps >= this.#batch || memory[CELL.CLOCK] !== clock;
+      else isOver = performance.now() >= this.#turnEndsAt; // without a thread, CLOCK stands still
       if (this.#server.hasCommands()) break;
-    } while (this.#hasWebApi ? steps < this.#batch && memory[CELL.CLOCK] === clock : performance.now() < this.#turnEndsAt);
+    }
     this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
   }
 
@@ -2145,13 +2156,13 @@ class Launch {
   async #shutDown(): Promise<CommandOutcome> {
     const { memory, currentNumber } = this.#internals;
     const calledOff = this.#calledOff;
-    if (calledOff !== null && this.#signal === null && currentNumber() <= calledOff.at) return calledOff.outcome;
+    if (calledOff !== null && this.#signal === null && currentNumber() <= calledOff.number) return calledOff.outcome;
     const wasPaused = this.#status === PAUSED;
     this.#setStatus(SHUTTING_DOWN);
     const saved = await this.#call('saveState');
     const isSaved = !('error' in saved);
     if (!isSaved && this.#signal === null && this.#hasWebApi && calledOff === null) {
-      this.#calledOff = { at: Atomics.load(memory, CELL.NUMBER), outcome: saved };
+      this.#calledOff = { number: Atomics.load(memory, CELL.NUMBER), outcome: saved };
       if (wasPaused) this.#setStatus(PAUSED);
       else await this.#pause();
       return saved;
