@@ -127,8 +127,8 @@ export interface CommandOutcome {
 //                      │     └───────── [ status ] ◀──────────┤ systemStatus()
 //                      └─────────────── messages ◀────────────┘ describe(), report(), post()
 //
-// The two threads share one Int32Array. While both run, each cell has one writer, except where noted. The two writers do
-// not share a cache line of 64 bytes.
+// The two threads share one Int32Array. While both run, each cell has one writer, except where noted. The two writers
+// do not share a cache line of 64 bytes.
 //
 // The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
 // number of slots.
@@ -142,9 +142,9 @@ export interface CommandOutcome {
 // The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
-// RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a program
-// that exits at once would cut off the response. After 20 ms it takes the command all the same, because a thread that has
-// died in between may have written the response.
+// RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a
+// program that exits at once would cut off the response. After 20 ms it takes the command all the same, because a thread
+// that has died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
@@ -227,7 +227,7 @@ function linkToHost(
   wakeHost: () => void,
   tidyText: typeof tidy,
 ) {
-  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix, about } = data;
+  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix } = data;
   const slots = memory.length - cells.RING;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
@@ -279,8 +279,8 @@ function linkToHost(
 
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
-     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, unless
-     * the latest is young or still pending.
+     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if the
+     * latest is old enough.
      */
     whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
@@ -440,7 +440,7 @@ function linkToHost(
 
     info(): object {
       link.update();
-      return Object.assign({}, about, {
+      return Object.assign({}, data.about, {
         status: statusNames[status & 7] ?? null,
         since: new Date(times[cells.STATUS_AT / 2] as number).toISOString(),
         by: cause.by,
@@ -1048,7 +1048,7 @@ export interface WebApiServerOptions {
   name?: string | undefined;
   /**
    * Returns what the program is doing, for `/api/info`: anything that leads to at most 4 KiB of JSON. It is called like
-   * `systemStatus`, but only when a client wants to know, and at most ten times a second. If it fails, clients get null.
+   * `systemStatus`, but only when a client asks, and at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
@@ -1102,8 +1102,8 @@ export interface CommandInfo {
 
 /**
  * The response to `GET /api/info`. All times are in ISO 8601. `version` is that of control.ts. `status` is null while
- * `systemStatus()` fails; `since` is when it changed, `by` and `reason` are those of the command that led to it, if they
- * are known. `heardAt` is when the program last looked for commands or had a turn of its event loop, to a quarter of a
+ * `systemStatus()` fails; `since` is when it changed; `by` and `reason` are those of the command that led to it, if
+ * known. `heardAt` is when the program last looked for commands or had a turn of its event loop, to a quarter of a
  * second. `detail` is what `describe()` returned. `commands` are the latest 16, oldest first.
  */
 export interface SystemInfo {
@@ -1683,10 +1683,10 @@ export class WebApiServer {
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, and empty
- * if nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is the
- * reason, `answered` whether a control server responded, and `sent` whether the request may have reached one: a command
- * that was sent but not answered may still take effect.
+ * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, or empty if
+ * nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is the
+ * reason; `answered` tells whether a control server responded, and `sent` whether the request may have reached one: a
+ * command that was sent but not answered may still take effect.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
@@ -1828,7 +1828,7 @@ export class WebApiClient {
   }
 
   /**
-   * Waits until the system reports the status; polls every 50 ms if the server does not support waiting. A command takes
+   * Waits until the system reports the status; polls every 50 ms if the server does not support that. A command takes
    * effect when the host takes it from the queue, so the first status may predate a command sent just before. Error
    * responses do not end the wait.
    *
@@ -1914,7 +1914,7 @@ function nameOf(status: unknown): unknown {
   return typeof status === 'number' ? STATUS_NAMES[status - 1] : status;
 }
 
-/** Returns null if the system responds without a known status, and also if the status is the one of the client's tag. */
+/** Returns null if the system responds without a known status, or if the status is the one of the client's tag. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
   return reply.answered ? null : OFFLINE;
@@ -1960,8 +1960,8 @@ export interface System {
 }
 
 /**
- * The argument of `step()`. `pause()`, `save()` and `shutdown()` post a command, which takes effect after the step. A long
- * step may end early if `hasCommands()`, or when `signal` aborts: see those of `WebApiServer`.
+ * The argument of `step()`. `pause()`, `save()` and `shutdown()` post a command, which takes effect after the step. A
+ * long step may end early if `hasCommands()`, or when `signal` aborts: see those of `WebApiServer`.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
   pause(reason?: string): boolean;
@@ -1991,7 +1991,7 @@ type LaunchOption = 'systemStatus' | 'name' | 'describe' | 'host' | 'port' | 'ma
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is called off and the system pauses, so that it can be shut down again. The promise rejects with the error of
- * the save the second time, after a signal, or without a web API. It rejects with the error of a step that fails; then no
+ * the save the second time, after a signal, or without a web API. If a step fails, it rejects with that error, and no
  * state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
@@ -2011,7 +2011,7 @@ class Launch {
   #status: SystemStatus = ACTIVE;
   #isOver = false;
   #signal: string | null = null; // the first that asked for a shutdown
-  #calledOff: { number: number; outcome: CommandOutcome } | null = null; // a shutdown; number of the latest command then
+  #calledOff: { number: number; outcome: CommandOutcome } | null = null; // with the number of the latest command then
   #turnEndsAt = 0; // when to yield to the event loop
   #batch = 1; // steps that take about a millisecond
 
