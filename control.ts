@@ -1,4 +1,4 @@
-/*! control.ts 0.2.1 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.3.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -20,8 +20,9 @@
 // Or let launch({ step: work, saveState: save }) provide the loop, the statuses and the signal handlers.
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
+//   GET  /api/info         who did what and why, what came of it, and what the program is doing
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
-//        /api/resume, /api/shutdown, /api/save-state: likewise
+//        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, what came of the command
 //
 // Sections, in order: statuses and commands, shared memory, policy, server thread, WebApiServer (the host's side),
 // WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
@@ -38,7 +39,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.2.1';
+export const VERSION: string = '0.3.0';
 
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
