@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { LIMIT, collectWarnings, runHost, spawnHost } from './control.helpers.ts';
-import { defer, getInfo, lacksSockets, launchSystem, makeFolder, perform, until } from './helpers.ts';
+import { defer, getDetail, getInfo, lacksSockets, launchSystem, makeFolder, perform, until } from './helpers.ts';
 import { SystemStatus, launch } from '../../control.ts';
 import type { Control } from '../../control.ts';
 
@@ -223,8 +223,8 @@ describe('The description and the name of a system', LIMIT, () => {
     const system = Object.assign(new Learner(), { onListening });
     const finished = launch(system, { webApiAddress: ['127.0.0.1', 0], name: 'pole' });
     const port = await listening.promise;
-    const { name, detail } = await getInfo(port);
-    assert.deepEqual([name, detail], ['pole', { text: 'épisode 😀' }]);
+    assert.deepEqual(await getDetail(port), { text: 'épisode 😀' });
+    assert.equal((await getInfo(port)).name, 'pole');
     assert.deepEqual(await perform(port, 'shutdown'), [200, undefined]);
     await finished;
   });

@@ -167,6 +167,13 @@ export async function getInfo(port: number): Promise<Info> {
   return await response.json() as Info;
 }
 
+/** Waits for a detail: a host that does not get the CPU for 10 ms is reported with its previous one. */
+export async function getDetail(port: number): Promise<unknown> {
+  let detail: unknown = null;
+  await until(async () => (detail = (await getInfo(port)).detail) !== null);
+  return detail;
+}
+
 /** A client that is closed at the end of the test. */
 export function clientAt(t: TestContext, address: WebApiAddress, token?: string): WebApiClient {
   const { host, port, socketPath } = address;
