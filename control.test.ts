@@ -1034,7 +1034,7 @@ describe('The response to a shutdown', LIMIT, () => {
 
   it('delays the host much less than 20 ms', async (t) => {
     const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0, maxQueueSize: 64 });
       say((await server.runInBackground()).port);
       const durationsMs = [];
       while (durationsMs.length < 60) {

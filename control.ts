@@ -1328,9 +1328,10 @@ export class WebApiServer {
    * @param options.timeout How long to wait, in milliseconds. Default: without limit.
    * @returns Null if no command came in time.
    * @throws {EmptyError} As `nextCommand()`.
-   * @throws {TypeError} If the timeout is not a number; a RangeError if it is negative.
+   * @throws {TypeError} If the timeout is not a number, or an option is unknown; a RangeError if it is negative.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | null {
+    checkOptions('nextCommandSync', options, ['timeout']);
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
     const deadline = performance.now() + timeout;
@@ -1369,6 +1370,7 @@ export class WebApiServer {
 
   /** Completes the command taken last, and tells what came of it. A no-op if it is completed. */
   report(outcome: CommandOutcome): void {
+    checkOptions('report', outcome, ['value', 'error']);
     const current = this.#current;
     if (current === null) return;
     this.#current = null;
@@ -1396,16 +1398,18 @@ export class WebApiServer {
    *
    * @param options.reason For `/api/info`, cut at 200 characters.
    * @returns False if `maxQueueSize` such commands are waiting.
-   * @throws {TypeError} If there is no such command.
+   * @throws {TypeError} If there is no such command or option, or the reason is not a string.
    */
   post(command: ControlCommand, options: { reason?: string | undefined } = {}): boolean {
     if (!COMMANDS.includes(command)) {
       throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     }
+    checkOptions('post', options, ['reason']);
+    const { reason = '' } = options;
+    check('reason', reason, 'string', 'a string');
     if (this.#posted.length >= this.#data.maxQueueSize) return false;
     const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & MAX_NUMBER;
-    const reason = options.reason && tidy(options.reason, MAX_REASON_LENGTH);
-    const posted = { command, number, postedAt: Date.now(), reason };
+    const posted = { command, number, postedAt: Date.now(), reason: tidy(reason, MAX_REASON_LENGTH) || undefined };
     this.#posted.push(posted);
     this.#tellOf(posted);
     this.#notify(1);
