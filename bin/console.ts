@@ -3,10 +3,14 @@
 
 import { createInterface } from 'node:readline';
 import { SystemStatus } from '../control.ts';
-import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run, UNKNOWN } from './shared/options.ts';
-import { printable } from './shared/text.ts';
-import type { ControlCommand, WebApiClient } from '../control.ts';
+import { describeInfo, describeStatus } from './shared/describe.ts';
+import { follow } from './shared/follow.ts';
+import {
+  ADDRESS_OPTIONS, BY, createClient, describeUnknown, EXIT, parseOptions, run, UNKNOWN,
+} from './shared/options.ts';
+import { excerptOf, printable } from './shared/text.ts';
+import type { ControlCommand } from '../control.ts';
+import type { PrintableClient } from './shared/options.ts';
 import type { Interface } from 'node:readline';
 
 const HELP = `
@@ -20,7 +24,8 @@ Controls a running system interactively. Also reads commands from a pipe, one pe
   -h, --help         print this help
   --version          print the version
 
-If the system requires a token, set the environment variable CONTROL_TOKEN.
+If the system requires a token, set the environment variable CONTROL_TOKEN. The system shows who sends a command:
+CONTROL_BY, or user@machine.
 
 Exit codes: 0 success, 1 a command from a pipe failed, 2 usage error.
 `;
@@ -50,6 +55,8 @@ interface Command {
 
 const COMMANDS: readonly Command[] = [
   { words: ['h', 'help'], help: 'list the commands', run: (session) => session.help() },
+  { words: ['status'], help: 'tell the status, and what is known of it', run: (session) => session.status() },
+  { words: ['info'], help: 'tell all that is known, and the latest commands', run: (session) => session.info() },
   { words: ['p', 'pause'], help: 'pause the system', run: (session) => session.send('pause') },
   { words: ['r', 'resume'], help: 'resume the system', run: (session) => session.send('resume') },
   { words: ['save'], help: 'save a checkpoint', run: (session) => session.send('save-state') },
@@ -60,11 +67,11 @@ const COMMANDS: readonly Command[] = [
 // ───── The session ───────────────────────────────────────────────────────────────────────────────────────────────
 
 class Session {
-  readonly #client: WebApiClient;
+  readonly #client: PrintableClient;
   readonly #lines: LineReader;
   #isOver = false;
 
-  constructor(client: WebApiClient, lines: LineReader) {
+  constructor(client: PrintableClient, lines: LineReader) {
     this.#client = client;
     this.#lines = lines;
   }
@@ -86,6 +93,19 @@ class Session {
     return true;
   }
 
+  async status(): Promise<boolean> {
+    const info = await this.#client.request('info');
+    if (info.ok) return print(describeStatus(info.body));
+    const reply = await this.#client.request('status'); // a server of version 0.2 or older
+    if (!reply.ok) return fail(reply.error);
+    return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
+  }
+
+  async info(): Promise<boolean> {
+    const info = await this.#client.request('info');
+    return info.ok ? print(describeInfo(info.body).join('\n')) : fail(info.error);
+  }
+
   quit(): boolean {
     this.#isOver = true;
     return true;
@@ -103,29 +123,22 @@ class Session {
     return this.#isOver;
   }
 
-  /** Sends a command and prints each status until the command has taken effect. */
+  /** Sends a command, and prints each status until it is done, and what came of it. */
   async send(command: ControlCommand): Promise<boolean> {
     if (!(await this.#isConnected(command))) return false;
-    const reply = await this.#client.request(command);
-    if (!reply.ok) return fail(`${command} failed: ${reply.error}`);
-    const target = TARGETS[command];
-    if (target !== undefined) return this.#follow(target);
-    process.stdout.write(`${command}: ${reply.value}\n`);
-    return true;
+    const keyPress = new AbortController();
+    const releaseKeys = this.#lines.captureKeys(() => keyPress.abort());
+    const { state, error, summary, received } = await follow(this.#client, command, {
+      timeoutMs: FOLLOW_MS, by: BY, signal: keyPress.signal, output: process.stdout,
+    });
+    releaseKeys();
+    if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
+    return state === 'done' || fail(summary === error ? `${command} failed: ${error}` : summary);
   }
 
   async #isConnected(command: ControlCommand): Promise<boolean> {
     const reply = await this.#client.request('status');
     return reply.ok || reply.answered || fail(`${command} not sent: ${reply.error}`);
-  }
-
-  async #follow(target: SystemStatus): Promise<boolean> {
-    const keyPress = new AbortController();
-    const releaseKeys = this.#lines.captureKeys(() => keyPress.abort());
-    const options = { timeoutMs: FOLLOW_MS, signal: keyPress.signal, output: process.stdout };
-    const { reached, summary } = await follow(this.#client, target, options);
-    releaseKeys();
-    return reached || fail(summary);
   }
 
   async #execute(word: string): Promise<boolean> {
@@ -139,6 +152,11 @@ class Session {
     const statusName = reply.ok ? reply.value : reply.answered ? UNKNOWN : SystemStatus.OFFLINE.statusName;
     return `control-console (${statusName}) > `;
   }
+}
+
+function print(text: string): true {
+  process.stdout.write(`${text}\n`);
+  return true;
 }
 
 function fail(message: string): false {

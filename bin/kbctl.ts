@@ -11,11 +11,12 @@ import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, createClient, EXIT, parseOptions, run, TOKEN } from './shared/options.ts';
+import { ADDRESS_OPTIONS, BY, createClient, EXIT, parseOptions, run, TOKEN } from './shared/options.ts';
 import { printable } from './shared/text.ts';
-import type { ControlCommand, SystemStatus, WebApiClient, WebApiReply } from '../control.ts';
+import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
+import type { PrintableClient, PrintableReply } from './shared/options.ts';
 
 const PROGRAM = 'control-kbctl';
 
@@ -53,7 +54,8 @@ const OPTIONS = {
 } as const;
 
 const FOLLOW_MS = 30_000;
-const QUIT_MS = 1000; // time limit for pending requests when quitting
+const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
+const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
@@ -145,7 +147,7 @@ async function listen(
 
 /** Sends one command per key press, in order, and prints one line with the outcome of each. */
 class Sender {
-  readonly #client: WebApiClient;
+  readonly #client: PrintableClient;
   readonly #abandoned = new AbortController(); // aborted when the time limit for quitting expires
   #sent: Promise<unknown> = Promise.resolve(); // resolves when the latest command has its response
   #printed: Promise<void>; // resolves when the latest outcome has been printed
@@ -153,7 +155,7 @@ class Sender {
   #openLine = '';
 
   /** @param introduced Resolves when outcomes may be printed. */
-  constructor(client: WebApiClient, introduced: Promise<void>) {
+  constructor(client: PrintableClient, introduced: Promise<void>) {
     this.#client = client;
     this.#printed = introduced;
   }
@@ -164,7 +166,9 @@ class Sender {
     this.#superseded = new AbortController();
     const { signal: superseded } = this.#superseded;
     const reply = this.#sent.then(() => {
-      return this.#abandoned.signal.aborted ? null : this.#client.request(command, { signal: this.#abandoned.signal });
+      const wait = superseded.aborted ? undefined : WAIT_S;
+      const { signal } = this.#abandoned;
+      return signal.aborted ? null : this.#client.request(command, { wait, by: BY, signal });
     });
     this.#sent = reply;
     this.#printed = this.#printed.then(async () => {
@@ -197,17 +201,20 @@ class Sender {
 
   async #outcome(
     command: ControlCommand,
-    reply: WebApiReply | null,
+    reply: PrintableReply | null,
     pressedAt: number,
     superseded: AbortSignal,
   ): Promise<string> {
     if (reply === null) return 'not sent';
-    if (!reply.ok && reply.answered) return `refused: ${reply.error.charAt(0).toLowerCase()}${reply.error.slice(1)}`;
-    if (!reply.ok && this.#abandoned.signal.aborted) return 'no response before quitting; it may still take effect';
-    if (!reply.ok) return `offline: ${reply.error.replace('http://', '')}`;
-    const target = TARGETS[command] as SystemStatus;
-    const { reached, summary } = await follow(this.#client, target, { timeoutMs: FOLLOW_MS, signal: superseded });
-    if (reached) return `${target.statusName} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    if (!reply.ok && !reply.answered && this.#abandoned.signal.aborted) {
+      return 'no response before quitting; it may still take effect';
+    }
+    const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
+    const { state, error, summary } = await follow(this.#client, command, options);
+    if (state === 'done') return `${TARGETS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    if (state === 'failed') return `failed: ${error}`;
+    if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
+    if (!reply.ok) return `offline: ${error.replace('http://', '')}`;
     return superseded.aborted ? 'accepted, not confirmed' : summary;
   }
 }

@@ -1,7 +1,10 @@
-// Waits until a command has taken effect.
+// Sends a command and waits until it is done.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import type { ControlCommand, WebApiClient } from '../../control.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
+import type { ControlCommand } from '../../control.ts';
+import type { PrintableClient, PrintableReply } from './options.ts';
 
 /** The status to which each command leads; save-state leads to none. */
 export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
@@ -10,48 +13,193 @@ export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
   shutdown: SystemStatus.OFFLINE,
 };
 
+const PARTICIPLES: Record<ControlCommand, string> = {
+  pause: 'paused', resume: 'resumed', shutdown: 'shut down', 'save-state': 'saved',
+};
+
+const MAX_WAIT_S = 300; // of one request
+const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
+const GRACE_MS = 250; // for an outcome that is on its way when the system ends
+const LOOK_UP_MS = 50; // between two requests for the outcome
+
+/** What came of a command. Its texts are safe to print. */
 export interface Followed {
-  reached: boolean;
-  /** The latest status; null if the system never reported one. */
+  /**
+   * - `refused`: it is not on the queue.
+   * - `pending`: it was not done in time, or the wait was ended.
+   * - `unconfirmed`: it was accepted, and the server does not tell more.
+   * - `offline`: nothing responds any more.
+   */
+  state: 'done' | 'failed' | 'refused' | 'pending' | 'unconfirmed' | 'offline';
+  /** What the program told of it; empty if nothing. */
+  value: string;
+  /** The latest status; null if none is known. */
   status: SystemStatus | null;
   /** Duration of the wait. */
   seconds: number;
-  /** Why the target was not reached, in one line. */
+  /** Why it is not done. */
+  error: string;
+  /** The same in a line of its own: `not paused: ` and the error. */
   summary: string;
+  /** What the server told, as received: `result`, `id`, `state`, `value`, `error`. */
+  received: Told;
+}
+
+interface Told {
+  result?: unknown;
+  id?: unknown;
+  state?: unknown;
+  value?: unknown;
+  error?: unknown;
 }
 
 export interface FollowOptions {
   timeoutMs: number;
+  by?: string;
+  reason?: string | undefined;
+  /** The reply, if the caller has sent the command. */
+  reply?: PrintableReply;
   /** Ends the wait. */
   signal?: AbortSignal;
-  /** Receives each status as it is reported: `pausing … paused (0.1 s)`. */
+  /** Receives the statuses that a long wait passes, and the result: `pausing … paused (0.1 s)`. */
   output?: NodeJS.WritableStream | undefined;
 }
 
-/** Waits for a status. Stops early when the system can no longer reach it: when it is shutting down or offline. */
-export async function follow(client: WebApiClient, target: SystemStatus, options: FollowOptions): Promise<Followed> {
-  const { timeoutMs, signal, output } = options;
+/**
+ * Sends a command, unless the caller did, and waits for its outcome, of a shutdown also for its effect. A server that
+ * tells no outcome (version 0.2 and older) is followed by its status. Stops early when the system ends.
+ */
+export async function follow(
+  client: PrintableClient,
+  command: ControlCommand,
+  { timeoutMs, by, reason, reply: ownReply, signal, output }: FollowOptions,
+): Promise<Followed> {
   const start = performance.now();
-  const deadEnd = new AbortController();
+  const target = TARGETS[command];
+  const giveUp = new AbortController();
+  const stop = (): void => giveUp.abort();
+  const timer = setTimeout(stop, timeoutMs);
+  signal?.addEventListener('abort', stop);
+  if (signal?.aborted === true) stop();
+
   let status = null as SystemStatus | null;
+  let endTimer: NodeJS.Timeout | undefined;
+  let hasOutput = false;
   const onStatus = (current: SystemStatus): void => {
     status = current;
-    output?.write(current.statusName + (current === target ? ' ' : ' … '));
-    const isEnd = current === SystemStatus.SHUTTING_DOWN || current === SystemStatus.OFFLINE;
-    if (isEnd && target !== SystemStatus.OFFLINE) deadEnd.abort();
+    if (output !== undefined && target !== undefined && current !== target) {
+      output.write(`${current.statusName} … `);
+      hasOutput = true;
+    }
+    clearTimeout(endTimer);
+    if (isEnd(current) && target !== SystemStatus.OFFLINE) endTimer = setTimeout(stop, GRACE_MS);
   };
-  const end = signal === undefined ? deadEnd.signal : AbortSignal.any([deadEnd.signal, signal]);
-  const reached = await client.waitFor(target, { timeout: timeoutMs, signal: end, onStatus }).then(
-    () => true,
-    (error: Error) => {
-      if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
-      return false;
-    },
-  );
+  const reaches = (goal: SystemStatus, end: AbortSignal): Promise<boolean> => {
+    return client.waitFor(goal, { timeout: timeoutMs, signal: end, onStatus }).then(
+      () => true,
+      (error: Error) => {
+        if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
+        return false;
+      },
+    );
+  };
+  const watching = new AbortController();
+  const watch = (): void => void reaches(target ?? SystemStatus.OFFLINE, watching.signal);
+  const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
+  const stopWatching = (): void => {
+    clearTimeout(watchTimer);
+    watching.abort();
+  };
+
+  const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
+  const reply = ownReply ?? await client.request(command, { wait, by, reason, signal: giveUp.signal });
+  const isBroken = !reply.ok && !reply.answered && reply.sent && reply.statusCode === undefined;
+  let told = toldBy(reply, command);
+  if (told.state === 'waiting' || told.state === 'running') {
+    told = { ...told, ...await lookUp(client, told.id, giveUp.signal) };
+  }
+
+  const conclude = async (): Promise<[state: Followed['state'], error: string]> => {
+    if (told.state === 'failed') return ['failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
+    if (told.state === 'done' && command !== 'shutdown') return ['done', ''];
+    if (!reply.ok && reply.answered) return ['refused', reply.error];
+    if (!reply.ok && !isBroken) return ['offline', reply.error];
+    stopWatching();
+    if (isBroken && command !== 'shutdown' && !giveUp.signal.aborted) {
+      return ['offline', `${(reply as { error: string }).error}; the command may still take effect`];
+    }
+    if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
+    if (status === null && signal?.aborted !== true) status = await requestStatus(client);
+    if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
+    if (!giveUp.signal.aborted) return ['unconfirmed', 'the server does not tell when a command is done'];
+    const pending = isEnd(status) ? '' : '; the command is still pending';
+    return ['pending', `${describeCurrent(status)}${pending}`];
+  };
+  const [state, error] = await conclude();
+  stopWatching();
+  clearTimeout(timer);
+  clearTimeout(endTimer);
+  signal?.removeEventListener('abort', stop);
+
   const seconds = (performance.now() - start) / 1000;
-  output?.write(`(${seconds.toFixed(1)} s)\n`);
-  const current = status === null ? 'does not report its status' : `is ${status.statusName}`;
-  const pending = deadEnd.signal.aborted ? '' : '; the command is still pending';
-  const summary = `not ${target.statusName} after ${seconds.toFixed(1)} s: the system ${current}${pending}`;
-  return { reached, status, seconds, summary };
+  const isDone = state === 'done';
+  const value = isDone ? excerptOf(told.value, MAX_VALUE_LENGTH) : '';
+  const duration = `(${seconds.toFixed(1)} s)`;
+  if (isDone) output?.write(`${describeDone(target, value)} ${duration}\n`);
+  else if (hasOutput) output?.write(`${duration}\n`);
+  const isLate = state === 'pending' || (state === 'offline' && reply.ok);
+  const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
+  const summary = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ${error}` : error;
+  return { state, value, status: isDone ? target ?? status : status, seconds, error, summary, received: told };
+}
+
+/** Unlike `getStatus()`, tells a system that reports no status from one that is offline. */
+async function requestStatus(client: PrintableClient): Promise<SystemStatus | null> {
+  const reply = await client.request('status');
+  if (!reply.ok) return reply.answered ? null : SystemStatus.OFFLINE;
+  return Object.values(SystemStatus).find(({ statusName }) => statusName === reply.value) ?? null;
+}
+
+export function describeCurrent(status: SystemStatus | null): string {
+  return `the system ${status === null ? 'does not report its status' : `is ${status}`}`;
+}
+
+function isEnd(status: SystemStatus | null): boolean {
+  return status === SystemStatus.SHUTTING_DOWN || status === SystemStatus.OFFLINE;
+}
+
+function toldBy(reply: PrintableReply, command: ControlCommand): Told {
+  if (reply.ok) {
+    const { result, id, state, value } = reply.body;
+    return { result, id, state, value };
+  }
+  const prefix = `${command} failed: `;
+  const isFailure = reply.statusCode === 500 && reply.original.startsWith(prefix);
+  if (isFailure) return { state: 'failed', error: reply.original.slice(prefix.length) };
+  return reply.answered ? { error: reply.original } : {};
+}
+
+/** Asks for the outcome of a command until there is one. Returns nothing if the server no longer knows the command. */
+async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal): Promise<Told> {
+  for (let tag: string | undefined; ;) {
+    const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : MAX_WAIT_S, signal });
+    if (!reply.ok) return {};
+    const { commands } = reply.body;
+    if (commands !== undefined) { // otherwise it is a 304
+      const { state, value, error } = entriesOf(commands).find((entry) => entry['id'] === id) ?? {};
+      if (state !== 'waiting' && state !== 'running') return { state, value, error };
+    }
+    tag = reply.tag;
+    await sleep(LOOK_UP_MS, undefined, { signal }).catch(() => {});
+  }
+}
+
+/** The commands that `/api/info` lists, of which nothing can be taken for granted. */
+export function entriesOf(commands: unknown): Record<string, unknown>[] {
+  return Array.isArray(commands) ? commands.map((entry) => Object(entry) as Record<string, unknown>) : [];
+}
+
+function describeDone(target: SystemStatus | undefined, value: string): string {
+  if (target === undefined) return `saved ${value}`.trimEnd();
+  return value === '' ? target.statusName : `${target.statusName}: ${value}`;
 }

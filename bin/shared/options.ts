@@ -1,5 +1,6 @@
 // Shared by all programs: exit codes, error messages, command-line options, the client.
 
+import { hostname, userInfo } from 'node:os';
 import { parseArgs } from 'node:util';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
@@ -96,6 +97,17 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
 export const TOKEN: string | undefined = process.env['CONTROL_TOKEN'] || undefined;
 delete process.env['CONTROL_TOKEN'];
 
+/** Who sends the commands, for the server's list: `ana@laptop`. An empty text tells nothing. */
+export const BY: string = process.env['CONTROL_BY'] ?? `${userName()}@${hostname()}`;
+
+function userName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return String(process.geteuid?.()); // in a container, the user may have a number only
+  }
+}
+
 /** The address of the web API, and its token. */
 export interface Access {
   host: string;
@@ -145,13 +157,22 @@ export const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
   .filter((status) => status !== SystemStatus.OFFLINE)
   .map(({ statusName }) => statusName);
 
-/** `value` and `error` are safe to print; `original` is the same text as received. */
+/** Why `UNKNOWN` is shown. */
+export function describeUnknown(status: string): string {
+  return `the status must be one of ${STATUS_NAMES.join(', ')}, got '${excerpt(status)}'`;
+}
+
+/** `value` and `error` are safe to print; `original` is the same text as received, and `body` all that was received. */
 export type PrintableReply = WebApiReply & { readonly original: string };
 
 /** The client of all programs. Its replies are safe to print, because any program may listen at the address. */
 export class PrintableClient extends WebApiClient {
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const reply = await super.request(...args);
+    if (!reply.ok && args[0] === 'info' && reply.statusCode === 404) {
+      const error = 'the server is of version 0.2 or older, which tells its status only';
+      return { ...reply, answered: true, error, original: error };
+    }
     if (!reply.ok) {
       const error = reply.answered ? excerpt(reply.error) : printable(reply.error);
       return { ...reply, error, original: reply.error };

@@ -4,15 +4,23 @@
 const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, lines, bidi
 const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
 
+/** The value or the failure of a command may be this long, because paths are. */
+export const MAX_VALUE_LENGTH = 1000;
+
 /** Replaces control characters, including tabs and line breaks, by spaces. */
 export function printable(text: string): string {
   return text.replaceAll(CONTROLS, ' ');
 }
 
 /** The same for a text from a server, which may have any length: truncates it. */
-export function excerpt(text: string): string {
+export function excerpt(text: string, maxLength: number = MAX_LENGTH): string {
   const characters = [...printable(text)]; // whole code points
-  return characters.length <= MAX_LENGTH ? characters.join('') : `${characters.slice(0, MAX_LENGTH).join('')}…`;
+  return characters.length <= maxLength ? characters.join('') : `${characters.slice(0, maxLength).join('')}…`;
+}
+
+/** The same for a field that may hold anything: empty if it holds neither a text nor a number. */
+export function excerptOf(field: unknown, maxLength?: number): string {
+  return typeof field === 'string' || typeof field === 'number' ? excerpt(String(field), maxLength) : '';
 }
 
 /** Returns JSON that is safe to print and keeps every text: JSON.stringify() escapes C0 only. */

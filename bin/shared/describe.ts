@@ -1,0 +1,99 @@
+// What /api/info tells, in words for people. Any program may have sent it, so every field may have any type and text.
+
+import { entriesOf } from './follow.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH } from './text.ts';
+
+type Body = Readonly<Record<string, unknown>>;
+
+const MAX_COMMANDS = 16;
+
+/** The status and what is known besides: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
+export function describeStatus(info: Body): string {
+  const status = textOf(info, 'status') || 'unknown';
+  const isActive = status === 'active';
+  const since = secondsSince(info, 'since');
+  const silence = secondsSince(info, 'heardAt');
+  const ago = status === 'paused' && since !== null ? ` ${describeDuration(since)} ago` : '';
+  const author = isActive ? '' : describeAuthor(info);
+  const age = silence === null || silence < 1 ? '' : describeDuration(silence);
+  const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
+  const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(nameOf);
+  const verb = waiting.length === 1 ? 'waits' : 'wait';
+  const queue = waiting.length === 0 ? '' : `; ${waiting.join(', ')} ${verb}${isActive ? ' for the step' : ''}`;
+  return status + ago + author + step + queue;
+}
+
+/** A few aligned lines. */
+export function describeInfo(info: Body): string[] {
+  const commands = commandsOf(info).map(describeCommand);
+  const started = secondsSince(info, 'startedAt');
+  const rows = [
+    ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],
+    ['status', describeStatus(info)],
+    ['started', started === null ? '' : `${describeDuration(started)} ago`],
+    ['detail', describeDetail(info['detail'])],
+    ...commands.map((command, index) => [index === 0 ? 'commands' : '', command]),
+    ['version', textOf(info, 'version')],
+  ] as [name: string, text: string][];
+  return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
+}
+
+/** A command and its outcome: `save-state by ana@laptop done in 0.31 s: states/2026-11-21.json`. */
+export function describeCommand(entry: Body): string {
+  const state = textOf(entry, 'state');
+  const by = textOf(entry, 'by');
+  const reason = textOf(entry, 'reason');
+  const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
+  const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
+  const [value, error] = [entry['value'], entry['error']].map((field) => excerptOf(field, MAX_VALUE_LENGTH));
+  const age = describeDuration(secondsSince(entry, 'at') ?? 0);
+  const outcomes: Record<string, string> = {
+    done: `done in ${seconds}${value && `: ${value}`}`,
+    failed: `failed after ${seconds}: ${error}`,
+    running: `running for ${age}`,
+    waiting: `waiting for ${age}`,
+  };
+  return `${nameOf(entry)}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
+}
+
+/** By whom and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */
+export function describeAuthor(info: Body): string {
+  const by = textOf(info, 'by');
+  const reason = textOf(info, 'reason');
+  return (by && ` by ${by}`) + (reason && `: ${reason}`);
+}
+
+export function commandsOf(info: Body): Body[] {
+  return entriesOf(info['commands']).slice(-MAX_COMMANDS);
+}
+
+function nameOf(entry: Body): string {
+  return textOf(entry, 'command');
+}
+
+function textOf(body: Body, name: string): string {
+  return excerptOf(body[name]);
+}
+
+/** An object without its braces and quotes: `episode 291750, mean return 497.1`. */
+function describeDetail(detail: unknown): string {
+  if (detail === null || detail === undefined) return '';
+  const toText = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+  const isRecord = typeof detail === 'object' && !Array.isArray(detail);
+  const text = isRecord
+    ? Object.entries(detail).map(([name, value]) => `${name} ${toText(value)}`).join(', ')
+    : toText(detail);
+  return excerpt(text, MAX_VALUE_LENGTH);
+}
+
+/** Null if the field holds no time. The clocks of two machines may differ. */
+function secondsSince(body: Body, name: string): number | null {
+  const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
+  return Number.isNaN(seconds) ? null : Math.max(0, seconds);
+}
+
+function describeDuration(seconds: number): string {
+  if (seconds < 100) return `${Math.floor(seconds)} s`;
+  if (seconds < 100 * 60) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 48 * 3600 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;
+}
