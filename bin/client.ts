@@ -59,7 +59,7 @@ const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'save-state', 's
 const QUESTIONS = ['status', 'info', 'watch', 'wait'] as const;
 const REQUEST_TIMEOUT_MS = 5000;
 const WATCH_WAIT_S = 1; // a program that neither polls nor yields reports no change unless asked
-const WATCH_PAUSE_MS = 50; // between two requests
+const WATCH_PAUSE_MS = 10; // between two requests
 const WATCH_RETRY_MS = 250; // if the system is offline, or its server cannot wait
 
 /** The JSON of `--json` as received, the text otherwise, and an error that is safe to print. */

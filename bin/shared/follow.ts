@@ -131,7 +131,7 @@ export async function follow(
     if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
     if (status === null && signal?.aborted !== true) status = await requestStatus(client);
     if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
-    if (!giveUp.signal.aborted) return ['unconfirmed', 'the server does not tell when a command is done'];
+    if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
     const pending = isEnd(status) ? '' : '; the command is still pending';
     return ['pending', `${describeCurrent(status)}${pending}`];
   };

@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
+import { hostname, userInfo } from 'node:os';
 import { relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../control.ts';
 import {
-  assertHarmless, freePort, HARMLESS, HOSTILE, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, startImpostor,
-  startServer, startSystem, TOKEN, WRONG_ACCESS,
+  assertHarmless, freePort, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeSocketPath, NO_TOKEN,
+  runProgram, start, startImpostor, startOldServer, startProgram, startServer, startSystem, TOKEN, until, WRONG_ACCESS,
 } from './helpers.ts';
-import type { Ended } from './helpers.ts';
+import { describeStatus } from '../shared/describe.ts';
+import type { Ended, Running } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -37,7 +39,9 @@ describe('control-client', () => {
     const ended = await client(t, port, 'shutdown', '--wait', '--json');
     assert.equal(ended.code, 0);
     const outcome = JSON.parse(ended.stdout);
-    assert.deepEqual({ ...outcome, seconds: 0 }, { result: 'ok', status: 'offline', seconds: 0 });
+    assert.match(outcome.id, /^\w{3}-3$/);
+    const expected = { result: 'ok', id: outcome.id, state: 'done', seconds: outcome.seconds, status: 'offline' };
+    assert.deepEqual(outcome, expected);
     assert.ok(outcome.seconds > 0.1, `the last save alone takes 0.15 s, got ${outcome.seconds}`);
     assert.equal((await client(t, port, 'status')).code, 3);
   });
@@ -49,6 +53,7 @@ describe('control-client', () => {
     await server.nextCommand();
     await sleep(300);
     status = SystemStatus.PAUSED;
+    server.report({});
     assert.deepEqual(await ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 
@@ -82,8 +87,200 @@ describe('control-client', () => {
     const { status, error } = JSON.parse(ended.stdout);
     assert.equal(status, undefined);
     const reason = 'the system does not report its status; the command is still pending';
-    assert.match(error, new RegExp(`^not offline after 0\\.\\d s: ${reason}$`));
+    assert.match(error, new RegExp(`^not shut down after 0\\.\\d s: ${reason}$`));
     assert.equal(server.receiveCommand(), 'shutdown');
+  });
+
+  it('save-state --wait prints what the program tells', async (t) => {
+    const values = ['states/1.json', 7, undefined, {}, '\x1b[2J\u202e'.repeat(3000)];
+    const port = await startSystem(t, { saveState: () => values.shift() });
+    for (const stdout of ['states/1.json\n', '7\n', 'ok\n', 'ok\n']) {
+      assert.deepEqual(await client(t, port, 'save-state', '--wait'), { code: 0, stdout, stderr: '' });
+    }
+    const { code, stdout } = await client(t, port, 'save-state', '--wait');
+    assert.deepEqual([code, stdout], [0, `${'[2J '.repeat(250)}\n`]);
+  });
+
+  it('--wait ends at once when the command fails, and tells why', async (t) => {
+    let isBroken = true; // until the system is to end
+    const breaks = (reason: string) => () => isBroken && assert.fail(reason);
+    const port = await startSystem(t, { onResumed: breaks('no GPU'), saveState: breaks('ENOSPC: no space left') });
+    const failing = await startSystem(t, { onPaused: breaks('GPU busy') });
+    const start = performance.now();
+    const all: [port: number, command: string, what: string, reason: string][] = [
+      [failing, 'pause', 'not paused', 'onPaused failed: GPU busy'],
+      [failing, 'save-state', 'not saved', 'onPaused failed: GPU busy'],
+      [port, 'save-state', 'not saved', 'ENOSPC: no space left'],
+      [port, 'shutdown', 'not shut down', 'ENOSPC: no space left'], // the system is paused from now on
+      [port, 'resume', 'not resumed', 'onResumed failed: no GPU'],
+    ];
+    for (const [where, command, what, error] of all) {
+      const { code, stdout, stderr } = await client(t, where, command, '--wait', '--json');
+      const { seconds, status, ...outcome } = JSON.parse(stdout);
+      assert.deepEqual([code, stderr], [1, `control-client: ${what}: ${error}\n`]);
+      assert.deepEqual(outcome, { state: 'failed', error });
+    }
+    assert.ok(performance.now() - start < 20_000, 'no wait reached its time limit');
+    isBroken = false;
+  });
+
+  it('follows a command that takes longer than one request, and sends it once', async (t) => {
+    const { port, server } = await startServer(t);
+    const ended = client(t, port, 'save-state', '--wait', '--timeout', '1.9');
+    assert.equal(await server.nextCommand(), 'save-state');
+    await sleep(1300); // one request waits for whole seconds
+    server.report({ value: 'states/1.json' });
+    assert.deepEqual(await ended, { code: 0, stdout: 'states/1.json\n', stderr: '' });
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('save-state --wait stops at --timeout with exit code 4', async (t) => {
+    const { port } = await startServer(t);
+    const { code, stdout, stderr } = await client(t, port, 'save-state', '--wait', '--timeout', '1.2');
+    assert.deepEqual([code, stdout], [4, '']);
+    assert.match(stderr, /^control-client: not saved after 1\.\d s: the system is active; the command is still pending\n$/);
+  });
+
+  for (const isOriginal of [false, true]) {
+    it(`--wait follows a server that tells no outcome by its status${isOriginal ? ', a number' : ''}`, async (t) => {
+      const { port, posted } = await startOldServer(t, isOriginal);
+      assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
+      assert.deepEqual(await client(t, port, 'pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
+      assert.deepEqual(await client(t, port, 'resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
+      const unconfirmed = 'control-client: accepted, but the server does not tell when a command is done\n';
+      assert.deepEqual(await client(t, port, 'save-state', '--wait'), { code: 4, stdout: '', stderr: unconfirmed });
+      const old = 'control-client: the server is of version 0.2 or older, which tells its status only\n';
+      assert.deepEqual(await client(t, port, 'info'), { code: 1, stdout: '', stderr: old });
+      const watching = watch(t, port);
+      await watching.shows(/  active\n/);
+      assert.equal((await client(t, port, 'pause')).stdout, 'ok\n');
+      assert.deepEqual(await client(t, port, 'wait', 'paused'), { code: 0, stdout: 'paused\n', stderr: '' });
+      await watching.shows(/  paused\n/);
+      const json = JSON.parse((await client(t, port, 'shutdown', '--wait', '--json')).stdout);
+      assert.deepEqual({ ...json, seconds: 0 }, { result: 'ok', seconds: 0, status: 'offline' });
+      assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'pause', 'shutdown']);
+    });
+  }
+
+  it('sends who and why', async (t) => {
+    const { address: { port }, client: api } = await launchSystem(t, {}, { webApiAddress: ['localhost', 0] });
+    const send = (args: string[], by?: string): Promise<Ended> => {
+      return runProgram(t, 'client', ['--port', `${port}`, 'resume', ...args], '', { CONTROL_BY: by });
+    };
+    await send([]);
+    await send(['--wait', '--reason', 'the GPU is free & mine'], 'ana@laptop');
+    await send(['--by', 'bob'], 'ana@laptop');
+    await send(['--by', ''], 'ana@laptop');
+    await send([], '');
+    const { commands = [] } = await api.info() ?? {};
+    const self = `${userInfo().username}@${hostname()}`;
+    assert.deepEqual(commands.map(({ by }) => by), [self, 'ana@laptop', 'bob', undefined, undefined]);
+    assert.equal(commands[1]?.reason, 'the GPU is free & mine');
+  });
+
+  it('info prints what is known, with --json as received', async (t) => {
+    const { address: { port }, client: api } = await launchSystem(t, { describe: () => ({ episode: 7, note: '\u202e' }) }, {
+      name: 'cartpole', webApiAddress: ['localhost', 0],
+    });
+    await api.request('pause', { wait: 5, by: 'ana@laptop', reason: 'lunch' });
+    const { code, stdout, stderr } = await client(t, port, 'info');
+    assert.deepEqual([code, stderr], [0, '']);
+    for (const line of [
+      /^name      cartpole \(process \d+ on .+\)$/m, /^status    paused \d s ago by ana@laptop: lunch$/m,
+      /^detail    episode 7, note  $/m, /^commands  pause by ana@laptop \(lunch\) done in 0\.\d\d s$/m,
+    ]) assert.match(stdout, line);
+    const json = await client(t, port, 'info', '--json');
+    assertHarmless(json.stdout);
+    const { heardAt, ...received } = JSON.parse(json.stdout);
+    assert.deepEqual({ heardAt, ...received }, { ...await api.info(), heardAt });
+  });
+
+  it('watch prints each new status and each finished command', async (t) => {
+    const port = await freePort();
+    const [text, json] = [watch(t, port), watch(t, port, '--json')];
+    await Promise.all([text.shows(/  offline: http.*ECONNREFUSED.*\n$/), json.shows(/offline.*\n$/)]);
+    let isBroken = true;
+    const system = await launchSystem(t, { saveState: () => (isBroken ? assert.fail('ENOSPC') : 'states/1.json') }, {
+      webApiAddress: ['localhost', port],
+    });
+    const shows = (pattern: RegExp, field: object): Promise<unknown> => Promise.all([
+      text.shows(pattern),
+      until(() => json.output().split('\n').slice(0, -1).some((line) => {
+        const change = JSON.parse(line);
+        return Object.entries(field).every(([name, value]) => change[name] === value);
+      }), json.output),
+    ]);
+    await shows(/  active\n/, { status: 'active' });
+    const by = 'ana@laptop';
+    await system.client.request('pause', { by, reason: 'lunch' });
+    await shows(/  paused by ana@laptop: lunch\n/, { status: 'paused', by, reason: 'lunch' });
+    await shows(/  pause by ana@laptop \(lunch\) done in 0\.\d\d s\n/, { command: 'pause', state: 'done', by });
+    await system.client.request('save-state', { by, wait: 5 });
+    await shows(/  save-state by ana@laptop failed after \d\.\d\d s: ENOSPC\n/, { state: 'failed', error: 'ENOSPC' });
+    isBroken = false;
+    await system.client.request('save-state', { wait: 5 });
+    await shows(/  save-state done in \d\.\d\d s: states\/1.json\n/, { state: 'done', value: 'states/1.json' });
+    await system.client.shutdown();
+    await shows(/  shutdown done in .*: states\/1.json\n[^]*offline: .*\n$/, { command: 'shutdown', state: 'done' });
+    await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
+    await text.shows(/offline: .*\n.*  active\n$/);
+    for (const line of text.output().split('\n').slice(0, -1)) assert.match(line, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \w/);
+  });
+
+  it('watch ends quietly when nobody reads its output', async (t) => {
+    const { address: { port }, client: api } = await launchSystem(t, {}, { webApiAddress: ['localhost', 0] });
+    const { child, ended, shows, output } = watch(t, port, '--json');
+    await shows(/active.*\n/);
+    child.stdout?.destroy();
+    await api.pause();
+    assert.deepEqual([(await ended).code, output().split('\n').length], [0, 2]);
+  });
+
+  it('watch ends when access is denied', async (t) => {
+    const { port } = await startServer(t, { token: TOKEN });
+    assert.deepEqual(await client(t, port, 'watch'), { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` });
+    assert.deepEqual(await client(t, port, 'wait', 'offline'), await client(t, port, 'watch'));
+  });
+
+  it('wait waits for a status, of a system that is offline, too', async (t) => {
+    const port = await freePort();
+    const late = await client(t, port, 'wait', 'active', '--timeout', '0.3', '--json');
+    assert.equal(late.code, 4);
+    assert.match(late.stderr, /^control-client: not active after 0\.\d s: the system is offline\n$/);
+    const ended = client(t, port, 'wait', 'active', '--json');
+    const paused = client(t, port, 'wait', 'shutting-down');
+    const { client: api } = await launchSystem(t, { saveState: () => sleep(500) }, { webApiAddress: ['localhost', port] });
+    const { code, stdout, stderr } = await ended;
+    assert.deepEqual([code, JSON.parse(stdout).status, stderr], [0, 'active', '']);
+    await api.shutdown();
+    assert.deepEqual(await paused, { code: 0, stdout: 'shutting down\n', stderr: '' });
+  });
+
+  it('status tells more on a terminal', { skip: lacksScript() }, async (t) => {
+    const { port, server, client: api } = await startServer(t);
+    const command = `exec ${process.execPath} dist/bin/client.js --port ${port} status`;
+    const status = async (): Promise<string> => {
+      return (await start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']).ended).stdout.trim();
+    };
+    assert.equal(await status(), 'active');
+    await api.pause();
+    assert.equal(await status(), 'active; pause waits for the step');
+    assert.equal(server.receiveCommand(), 'pause');
+    assert.equal((await client(t, port, 'status')).stdout, 'active\n');
+  });
+
+  it('status tells how long a step takes', () => {
+    const heardAt = new Date(Date.now() - 4500).toISOString();
+    const waiting = { command: 'pause', state: 'waiting' };
+    const texts: [info: object, text: string][] = [
+      [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
+      [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
+      [{ status: 'paused', commands: [waiting, waiting] }, 'paused; pause, pause wait'],
+      [{ status: 'paused', heardAt, since: heardAt }, 'paused 4 s ago; the program has not responded for 4 s'],
+      [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
+      [{ status: null, commands: { length: 3 } }, 'unknown'],
+    ];
+    for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
   });
 
   it('accepts an IP address in brackets', async (t) => {
@@ -94,9 +291,11 @@ describe('control-client', () => {
   it('--wait stops early when the system is offline', async (t) => {
     const { port, server } = await startServer(t);
     const ended = client(t, port, 'pause', '--wait');
-    await server.nextCommand();
+    await until(() => server.hasCommands());
     await server.close();
-    assert.equal((await ended).code, 3);
+    const { code, stderr } = await ended;
+    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
+    assert.equal(code, 3);
   });
 
   it('reports a full queue with exit code 1', async (t) => {
@@ -171,16 +370,22 @@ describe('control-client', () => {
     assert.match(ended.stderr, /does not respond: timeout after 0\.3 s\n$/);
   });
 
-  const command = 'the command must be one of status, pause, resume, save-state, shutdown, got';
-  const wait = '--wait requires pause, resume or shutdown, got';
+  const command = 'the command must be one of status, info, watch, wait, pause, resume, save-state, shutdown, got';
+  const status = 'the status must be one of active, pausing, paused, resuming, shutting-down, offline, got';
+  const requires = 'requires pause, resume, save-state or shutdown, got';
   const seconds = '--timeout must be a number of seconds above 0 and at most 2147483, got';
   const wrong: [args: string[], line: string][] = [
     [[], `${command} nothing`],
     [['stop'], `${command} 'stop'`],
     [[''], `${command} ''`],
     [['pause', 'resume'], "unexpected argument 'resume'; see --help"],
-    [['status', '--wait'], `${wait} 'status'`],
-    [['save-state', '--wait'], `${wait} 'save-state'`],
+    [['status', '--wait'], `--wait ${requires} 'status'`],
+    [['wait', 'paused', '--wait'], `--wait ${requires} 'wait'`],
+    [['info', '--reason', 'why'], `--reason ${requires} 'info'`],
+    [['watch', '--by', ''], `--by ${requires} 'watch'`],
+    [['wait'], `${status} nothing`],
+    [['wait', 'done'], `${status} 'done'`],
+    [['wait', 'paused', 'active'], "unexpected argument 'active'; see --help"],
     [['status', '--prot', '1'], "unknown option '--prot'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
     [['status', '--port', '-1'],
@@ -283,6 +488,10 @@ describe('control-client with a Unix socket or a token', { concurrency: 4, skip:
     assert.ok(!stdout.includes(TOKEN));
   });
 });
+
+function watch(t: TestContext, port: number, ...args: string[]): Running {
+  return startProgram(t, 'client', ['--port', `${port}`, 'watch', ...args]);
+}
 
 function client(t: TestContext, port: number, ...args: string[]): ReturnType<typeof runProgram> {
   return runProgram(t, 'client', ['--port', String(port), ...args]);

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
+import { hostname, userInfo } from 'node:os';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import {
-  assertHarmless, HARMLESS, HOSTILE, lacksScript, lacksSockets, makeSocketPath, NO_TOKEN, runProgram, start,
-  startImpostor, startServer, startSystem, TOKEN, WRONG_ACCESS,
+  assertHarmless, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeSocketPath, NO_TOKEN, runProgram, start,
+  startImpostor, startOldServer, startServer, startSystem, TOKEN, WRONG_ACCESS,
 } from './helpers.ts';
 import type { Running } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -16,15 +17,16 @@ const UP = '\x1b[A';
 describe('control-console with a pipe', () => {
   it('runs one command per line, without prompt or echo', async (t) => {
     const saved: string[] = [];
-    const port = await startSystem(t, { onPaused: () => sleep(150), saveState: () => void saved.push('state') });
+    const saveState = (): string => `state ${saved.push('state')}`;
+    const port = await startSystem(t, { onPaused: () => sleep(400), saveState });
     const ended = await piped(t, port, 'pause\n\n  RESUME  \nsave\np\nr\nhelp\nq\nnever reached\n');
     assert.deepEqual([ended.code, ended.stderr], [0, '']);
     const lines = ended.stdout.replaceAll(/\d+\.\d s/g, 'N s').split('\n');
     assert.deepEqual(lines.slice(0, 2), ['pausing … paused (N s)', 'active (N s)']);
-    assert.equal(lines[2], 'save-state: ok');
+    assert.equal(lines[2], 'saved state 1 (N s)');
     assert.match(lines[3] as string, /paused \(N s\)$/);
     assert.match(lines[4] as string, /active \(N s\)$/);
-    const help = ['h, help', 'p, pause', 'r, resume', 'save', 'shutdown', 'q, quit'].map((words) => `  ${words} .*\n`);
+    const help = ['h, help', 'status', 'info', 'p, pause', 'r, resume', 'save', 'shutdown', 'q, quit'].map((words) => `  ${words} .*\n`);
     assert.match(lines.slice(5).join('\n'), new RegExp(`^${help.join('')}$`));
     assert.deepEqual(saved, ['state']);
   });
@@ -65,11 +67,86 @@ describe('control-console with a pipe', () => {
   });
 
   it('reports a full queue', async (t) => {
-    const { port, server } = await startServer(t, { maxQueueSize: 1 });
-    const ended = await piped(t, port, 'save\nsave\n');
-    assert.equal(ended.code, 1);
-    assert.equal(ended.stderr, 'save-state failed: Command queue is full, try again later\n');
-    assert.equal(server.receiveCommand(), 'save-state');
+    const { port, client } = await startServer(t, { maxQueueSize: 1 });
+    await client.saveState();
+    const stderr = 'save-state failed: Command queue is full, try again later\n';
+    assert.deepEqual(await piped(t, port, 'save\n'), { code: 1, stdout: '', stderr });
+  });
+
+  it('prints why a command failed, and what the program tells of one that is done', async (t) => {
+    let isFull = true; // until the system is to end
+    const failing = await startSystem(t, { onPaused: () => assert.fail('GPU busy') });
+    const notPaused = 'onPaused failed: GPU busy\n';
+    const stderr = `not paused: ${notPaused}not saved: ${notPaused}`;
+    assert.deepEqual(await piped(t, failing, 'pause\nsave\n'), { code: 1, stdout: '', stderr });
+
+    const full = await startSystem(t, { saveState: () => isFull && assert.fail('ENOSPC: no space left on device') });
+    const ended = await piped(t, full, 'p\nsave\nshutdown\ny\n');
+    const reason = 'ENOSPC: no space left on device\n';
+    assert.deepEqual([ended.code, ended.stderr], [1, `not saved: ${reason}not shut down: ${reason}`]);
+    isFull = false;
+
+    const telling = await startSystem(t, { onPaused: () => '3 GB freed', saveState: () => 'states/1.json' });
+    const { stdout } = await piped(t, telling, 'pause\nshutdown\ny\n');
+    assert.match(stdout, /^(pausing … )?paused: 3 GB freed \(\d\.\d s\)\n(shut.* … )?offline: states\/1.json \(\d\.\d s\)\n$/);
+  });
+
+  it('tells the status and what is known of it', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, { describe: () => ({ episode: 7 }) }, {
+      name: 'cartpole', webApiAddress: ['localhost', 0],
+    });
+    assert.equal((await piped(t, port, 'status\n')).stdout, 'active\n');
+    await client.request('pause', { wait: 5, by: 'ana@laptop', reason: 'GPU needed until noon' });
+    const status = 'paused \\d s ago by ana@laptop: GPU needed until noon';
+    const { code, stdout, stderr } = await piped(t, port, 'status\ninfo\n');
+    assert.deepEqual([code, stderr], [0, '']);
+    const lines = [
+      status, `name      cartpole \\(process ${process.pid} on .+\\)`, `status    ${status}`, 'started   \\d+ \\w+ ago',
+      'detail    episode 7', 'commands  pause by ana@laptop \\(GPU needed until noon\\) done in 0\\.\\d\\d s', 'version   .*',
+    ];
+    assert.match(stdout, new RegExp(`^${lines.join('\n')}\n$`));
+  });
+
+  it('sends who types the commands', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, {}, { webApiAddress: ['localhost', 0] });
+    for (const by of ['ana@laptop', '', undefined]) {
+      await runProgram(t, 'console', ['--port', `${port}`], 'resume\n', { CONTROL_BY: by });
+    }
+    const { commands = [] } = await client.info() ?? {};
+    assert.deepEqual(commands.map(({ by }) => by), ['ana@laptop', undefined, `${userInfo().username}@${hostname()}`]);
+  });
+
+  for (const isOriginal of [false, true]) {
+    it(`follows a server that tells no outcome by its status${isOriginal ? ', a number' : ''}`, async (t) => {
+      const { port, posted } = await startOldServer(t, isOriginal);
+      const ended = await piped(t, port, 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n');
+      assert.deepEqual(posted, ['pause', 'save-state', 'resume', 'shutdown']);
+      assert.equal(ended.stderr, 'the server is of version 0.2 or older, which tells its status only\n');
+      const outcomes = ['active … paused (0.N s)', 'save-state: ok', 'paused … active (0.N s)'];
+      const lines = ['active', ...outcomes, 'active', 'active … offline (0.N s)\n'];
+      assert.equal(ended.stdout.replaceAll(/0\.\d s/g, '0.N s'), lines.join('\n'));
+    });
+  }
+
+  it('prints nothing unsafe of what a server tells', async (t) => {
+    const told = { state: 'done', value: HOSTILE.repeat(4) };
+    const entry = { command: HOSTILE, by: HOSTILE, reason: HOSTILE, error: HOSTILE, at: HOSTILE, ...told };
+    const states = ['waiting', 'running', 'done', 'failed', 'constructor', HOSTILE, 7, null, {}];
+    const commands = [...states.map((state) => ({ ...entry, state })), null, 1];
+    const detail = { [HOSTILE]: HOSTILE, list: [HOSTILE] };
+    const info = { status: HOSTILE, name: HOSTILE, pid: HOSTILE, host: {}, version: [HOSTILE], by: HOSTILE, detail, commands };
+    for (const body of [{ ...info, result: 'ok', ...told }, { status: 'paused', commands: HOSTILE, detail: HOSTILE }]) {
+      const ended = await piped(t, await startImpostor(t, 200, body), 'save\nstatus\ninfo\n');
+      assertHarmless(ended.stdout + ended.stderr);
+      const longest = Math.max(...ended.stdout.split('\n').map((line) => [...line].length));
+      assert.ok(longest < 4 * 1000, `a line of ${longest} characters`);
+    }
+  });
+
+  it('prints a refusal of the server', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    assert.equal((await piped(t, port, 'status\ninfo\n')).stderr, `${NO_TOKEN}\n${NO_TOKEN}\n`);
+    assert.equal(server.hasCommands(), false);
   });
 
   it('prints no control characters of a server or of the input', async (t) => {
@@ -203,9 +280,11 @@ describe('control-console with a Unix socket or a token', { concurrency: 4, skip
   it('sends commands to the socket, with the token in CONTROL_TOKEN', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
-    const ended = await runProgram(t, 'console', ['--socket', socketPath], 'save\n', { CONTROL_TOKEN: TOKEN });
-    assert.deepEqual(ended, { code: 0, stdout: 'save-state: ok\n', stderr: '' });
-    assert.equal(server.receiveCommand(), 'save-state');
+    const ended = runProgram(t, 'console', ['--socket', socketPath], 'save\n', { CONTROL_TOKEN: TOKEN });
+    assert.equal(await server.nextCommand(), 'save-state');
+    server.report({ value: 7 });
+    const { code, stdout, stderr } = await ended;
+    assert.deepEqual([code, stdout.replace(/\d\.\d/, 'N'), stderr], [0, 'saved 7 (N s)\n', '']);
   });
 
   it('reports a missing or wrong token', async (t) => {

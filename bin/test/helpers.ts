@@ -194,6 +194,43 @@ export async function freePort(host: string = '127.0.0.1'): Promise<number> {
   return port;
 }
 
+/**
+ * A server of version 0.2, which knows neither Prefer nor /api/info. Commands take effect after 100 ms.
+ *
+ * @param isOriginal The server of PAMIQ-Core instead, which sends the number of the status.
+ */
+export async function startOldServer(
+  t: TestContext,
+  isOriginal: boolean = false,
+): Promise<{ port: number; posted: string[] }> {
+  const numbers: Record<string, number> = { active: 1, paused: 3, 'shutting down': 5 };
+  const posted: string[] = [];
+  let status = 'active';
+  const effects: Record<string, () => void> = {
+    pause: () => (status = 'paused'),
+    resume: () => (status = 'active'),
+    shutdown: () => void server.close().closeAllConnections(),
+    'save-state': () => {},
+  };
+  const server = createHttpServer(({ method, url = '' }, response) => {
+    const { pathname } = new URL(url, 'http://localhost');
+    const endpoint = pathname.replace('/api/', '');
+    const effect = method === 'POST' ? effects[endpoint] : undefined;
+    let body: object = { error: 'Invalid API endpoint' };
+    if (effect !== undefined) {
+      posted.push(endpoint);
+      setTimeout(effect, 100);
+      body = { result: 'ok' };
+    }
+    if (endpoint === 'status') body = { status: isOriginal ? numbers[status] : status };
+    response.writeHead('error' in body ? 404 : 200, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+  });
+  t.after(() => server.close().closeAllConnections());
+  server.listen(0, 'localhost');
+  await once(server, 'listening');
+  return { port: (server.address() as AddressInfo).port, posted };
+}
+
 const [CONTROLS, BIDI] = ['\r\n\t\x00\x7f\x80\x9b', '\x9d\x9f\u061c\u200e\u200f\u202a\u202e\u2066\u2069'];
 
 /** A text that sets the title and the clipboard of a terminal, clears it and reverses the text. It is also long. */
