@@ -89,7 +89,8 @@ async function main(): Promise<number> {
     if (question === 'status') return getStatus(client, process.stdout.isTTY && !json);
     if (question === 'info') return getInfo(client);
     if (question === 'watch') return watch(client, json);
-    return values.wait === true ? finish(client, command, { timeoutMs, by, reason }) : send(client, command, { by, reason });
+    if (values.wait !== true) return send(client, command, { by, reason });
+    return finish(client, command, { timeoutMs, by, reason });
   };
   const [exitCode, text, outcome, error] = await execute();
   if (json && outcome !== null) console.log(printableJson(outcome));

@@ -4,8 +4,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import {
-  assertHarmless, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeSocketPath, NO_TOKEN, runProgram, start,
-  startImpostor, startOldServer, startServer, startSystem, TOKEN, WRONG_ACCESS,
+  assertHarmless, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeSocketPath, NO_TOKEN, runProgram,
+  start, startImpostor, startOldServer, startServer, startSystem, TOKEN, WRONG_ACCESS,
 } from './helpers.ts';
 import type { Running } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -26,7 +26,8 @@ describe('control-console with a pipe', () => {
     assert.equal(lines[2], 'saved state 1 (N s)');
     assert.match(lines[3] as string, /paused \(N s\)$/);
     assert.match(lines[4] as string, /active \(N s\)$/);
-    const help = ['h, help', 'status', 'info', 'p, pause', 'r, resume', 'save', 'shutdown', 'q, quit'].map((words) => `  ${words} .*\n`);
+    const commands = ['h, help', 'status', 'info', 'p, pause', 'r, resume', 'save', 'shutdown', 'q, quit'];
+    const help = commands.map((words) => `  ${words} .*\n`);
     assert.match(lines.slice(5).join('\n'), new RegExp(`^${help.join('')}$`));
     assert.deepEqual(saved, ['state']);
   });
@@ -88,7 +89,8 @@ describe('control-console with a pipe', () => {
 
     const telling = await startSystem(t, { onPaused: () => '3 GB freed', saveState: () => 'states/1.json' });
     const { stdout } = await piped(t, telling, 'pause\nshutdown\ny\n');
-    assert.match(stdout, /^(pausing … )?paused: 3 GB freed \(\d\.\d s\)\n(shut.* … )?offline: states\/1.json \(\d\.\d s\)\n$/);
+    const done = stdout.replaceAll(/\w+(ing| down) … |\d\.\d/g, '');
+    assert.equal(done, 'paused: 3 GB freed ( s)\noffline: states/1.json ( s)\n');
   });
 
   it('tells the status and what is known of it', async (t) => {
@@ -101,8 +103,13 @@ describe('control-console with a pipe', () => {
     const { code, stdout, stderr } = await piped(t, port, 'status\ninfo\n');
     assert.deepEqual([code, stderr], [0, '']);
     const lines = [
-      status, `name      cartpole \\(process ${process.pid} on .+\\)`, `status    ${status}`, 'started   \\d+ \\w+ ago',
-      'detail    episode 7', 'commands  pause by ana@laptop \\(GPU needed until noon\\) done in 0\\.\\d\\d s', 'version   .*',
+      status,
+      `name      cartpole \\(process ${process.pid} on .+\\)`,
+      `status    ${status}`,
+      'started   \\d+ \\w+ ago',
+      'detail    episode 7',
+      'commands  pause by ana@laptop \\(GPU needed until noon\\) done in 0\\.\\d\\d s',
+      'version   .*',
     ];
     assert.match(stdout, new RegExp(`^${lines.join('\n')}\n$`));
   });
@@ -134,7 +141,8 @@ describe('control-console with a pipe', () => {
     const states = ['waiting', 'running', 'done', 'failed', 'constructor', HOSTILE, 7, null, {}];
     const commands = [...states.map((state) => ({ ...entry, state })), null, 1];
     const detail = { [HOSTILE]: HOSTILE, list: [HOSTILE] };
-    const info = { status: HOSTILE, name: HOSTILE, pid: HOSTILE, host: {}, version: [HOSTILE], by: HOSTILE, detail, commands };
+    const about = { name: HOSTILE, pid: HOSTILE, host: {}, version: [HOSTILE] };
+    const info = { ...about, status: HOSTILE, by: HOSTILE, detail, commands };
     for (const body of [{ ...info, result: 'ok', ...told }, { status: 'paused', commands: HOSTILE, detail: HOSTILE }]) {
       const ended = await piped(t, await startImpostor(t, 200, body), 'save\nstatus\ninfo\n');
       assertHarmless(ended.stdout + ended.stderr);

@@ -32,7 +32,9 @@ export interface Running {
 }
 
 /** Keeps the caller's environment out of the tests. */
-const ENVIRONMENT = { NO_COLOR: '1', TERM: 'xterm', CONTROL_TOKEN: undefined, CONTROL_BY: undefined, NODE_DEBUG: undefined };
+const ENVIRONMENT = {
+  NO_COLOR: '1', TERM: 'xterm', CONTROL_TOKEN: undefined, CONTROL_BY: undefined, NODE_DEBUG: undefined,
+};
 
 /** Starts a command, and kills it at the end of the test if it still runs. */
 export function start(t: TestContext, command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {

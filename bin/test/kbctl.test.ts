@@ -15,7 +15,8 @@ import { SCRIPT, macosCommand } from '../kbctl/macos.ts';
 import { SOURCE, windowsCommand } from '../kbctl/windows.ts';
 import {
   assertHarmless, HARMLESS, HOSTILE, lacks, lacksScript, lacksSockets, launchSystem, makeFolder, makePipe,
-  makeSocketPath, NO_TOKEN, runProgram, start, startImpostor, startProgram, startServer, startSystem, TOKEN, until, WRONG_ACCESS,
+  makeSocketPath, NO_TOKEN, runProgram, start, startImpostor, startProgram, startServer, startSystem, TOKEN, until,
+  WRONG_ACCESS,
 } from './helpers.ts';
 import type { WebApiServerOptions } from '../../control.ts';
 import type { Ended, Running } from './helpers.ts';
