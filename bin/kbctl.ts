@@ -40,7 +40,8 @@ KEYS is one or more modifiers and one key: ctrl+alt+f9. The modifiers are ctrl, 
 tab, esc, backspace, delete, insert, home, end, pageup, pagedown, up, down, left, right, pause, printscreen, scrolllock
 and - = , . / ; ' \` [ ] \\
 
-If the system requires a token, set the environment variable CONTROL_TOKEN.
+If the system requires a token, set the environment variable CONTROL_TOKEN. The system shows who sends a command:
+CONTROL_BY, or user@machine.
 
 Exit codes: 0 quit by the user, or the output was closed; 1 no backend can listen, or the backend failed; 2 usage error.
 `;

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
+import { excerptOf, MAX_VALUE_LENGTH, printable } from './text.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { PrintableClient, PrintableReply } from './options.ts';
 
@@ -86,11 +86,11 @@ export async function follow(
   let endTimer: NodeJS.Timeout | undefined;
   let hasOutput = false;
   const onStatus = (current: SystemStatus): void => {
-    status = current;
-    if (output !== undefined && target !== undefined && current !== target) {
+    if (output !== undefined && target !== undefined && current !== target && current !== status) {
       output.write(`${current.statusName} … `);
       hasOutput = true;
     }
+    status = current;
     clearTimeout(endTimer);
     if (isEnd(current) && target !== SystemStatus.OFFLINE) endTimer = setTimeout(stop, GRACE_MS);
   };
@@ -113,7 +113,8 @@ export async function follow(
 
   const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
   const reply = ownReply ?? await client.request(command, { wait, by, reason, signal: giveUp.signal });
-  const isBroken = !reply.ok && !reply.answered && reply.sent && reply.statusCode === undefined;
+  const isLost = !reply.ok && !reply.answered && reply.sent && reply.statusCode === undefined;
+  const lost = isLost ? `${reply.error}; the command may still take effect` : null;
   let told = toldBy(reply, command);
   if (told.state === 'waiting' || told.state === 'running') {
     told = { ...told, ...await lookUp(client, told.id, giveUp.signal) };
@@ -123,13 +124,14 @@ export async function follow(
     if (told.state === 'failed') return ['failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
     if (told.state === 'done' && command !== 'shutdown') return ['done', ''];
     if (!reply.ok && reply.answered) return ['refused', reply.error];
-    if (!reply.ok && !isBroken) return ['offline', reply.error];
+    if (!reply.ok && lost === null) return ['offline', reply.error];
     stopWatching();
-    if (isBroken && command !== 'shutdown' && !giveUp.signal.aborted) {
-      return ['offline', `${(reply as { error: string }).error}; the command may still take effect`];
-    }
+    if (lost !== null && command !== 'shutdown' && !giveUp.signal.aborted) return ['offline', lost];
     if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
     if (status === null && signal?.aborted !== true) status = await requestStatus(client);
+    if (status === SystemStatus.OFFLINE && lost !== null) { // its reason is that this function gave up
+      return ['offline', `${printable(client.baseUrl)} does not respond; the command may still take effect`];
+    }
     if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
     if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
     const pending = isEnd(status) ? '' : '; the command is still pending';

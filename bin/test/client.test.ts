@@ -373,6 +373,9 @@ describe('control-client', () => {
     const ended = await client(t, port, 'pause', '--timeout', '0.3');
     assert.equal(ended.code, 3);
     assert.match(ended.stderr, /does not respond: timeout after 0\.3 s\n$/);
+    const waited = await client(t, port, 'pause', '--wait', '--timeout', '0.3');
+    assert.equal(waited.code, 3);
+    assert.match(waited.stderr, /^control-client: http:\S+ does not respond; the command may still take effect\n$/);
   });
 
   const command = 'the command must be one of status, info, watch, wait, pause, resume, save-state, shutdown, got';
