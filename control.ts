@@ -144,8 +144,8 @@ export interface CommandOutcome {
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
 // RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a
-// program that exits at once would cut off the response. After 20 ms it takes the command all the same, because a thread
-// that has died in between may have written the response.
+// program that exits at once would cut off the response. After 20 ms it takes the command all the same, because a
+// thread that has died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
@@ -280,8 +280,8 @@ function linkToHost(
 
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
-     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if the
-     * latest is old enough.
+     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if
+     * the latest is old enough.
      */
     whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
@@ -1688,10 +1688,10 @@ export class WebApiServer {
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, or empty if
- * nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is the
- * reason; `answered` tells whether a control server responded, and `sent` whether the request may have reached one: a
- * command that was sent but not answered may still take effect.
+ * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, or empty
+ * if nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is
+ * the reason; `answered` tells whether a control server responded, and `sent` whether the request may have reached one:
+ * a command that was sent but not answered may still take effect.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
