@@ -1888,8 +1888,10 @@ export class WebApiClient {
     if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
-    const parameters = Object.entries({ by, reason }).filter((entry): entry is [string, string] => Boolean(entry[1]));
-    const path = `/api/${endpoint}${parameters.length > 0 ? `?${new URLSearchParams(parameters)}` : ''}`;
+    const query = new URLSearchParams();
+    if (by) query.set('by', tidy(by, MAX_REASON_LENGTH));
+    if (reason) query.set('reason', tidy(reason, MAX_REASON_LENGTH));
+    const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
@@ -1916,7 +1918,7 @@ export class WebApiClient {
 /** The original, written in Python, numbers the statuses from 1. */
 function nameOf(status: unknown): unknown {
   if (status === null) return ''; // of `info`
-  return typeof status === 'number' ? STATUS_NAMES[status - 1] : status;
+  return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? String(status) : status;
 }
 
 /** Returns null if the system responds without a known status, or if the status is the one of the client's tag. */
