@@ -167,6 +167,7 @@ const CELL = {
   NOTIFIED: 6, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 7, // 1 while the thread requests a detail, 2 while describe() runs; the host resets it
   NUMBER: 8, // of the latest command: the host has commands of its own
+  CHANGES: 9, // counts what gives /api/info a new tag
   // Written by the host, from byte 64:
   TAIL: 16,
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails; plus 8 × the number of its command
@@ -175,8 +176,7 @@ const CELL = {
   SLEEPERS: 20, // how many calls of nextCommand() are asleep
   DONE: 21,
   TOLD: 22, // messages to the present thread
-  CHANGES: 23, // counts what gives /api/info a new tag, besides NUMBER
-  NEWS: 24,
+  NEWS: 23,
   STATUS_AT: 28, // a double: when the status changed, in milliseconds
   DONE_AT: 30, // a double: when DONE did
   // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
@@ -246,6 +246,7 @@ function linkToHost(
   let sampledAt = -Infinity;
 
   let received = 0; // messages
+  let changes = Atomics.load(memory, cells.CHANGES);
   let detail: unknown = null;
   let detailRequestedAt = -Infinity;
   let status = Atomics.load(memory, cells.STATUS);
@@ -264,6 +265,7 @@ function linkToHost(
       link.advanceSequence();
       const listed = link.list(number, command, head);
       queue.push(listed);
+      Atomics.add(memory, cells.CHANGES, 1);
       if (query === '') return listed;
       const parameters = new URLSearchParams(query);
       listed.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
@@ -389,12 +391,14 @@ function linkToHost(
       return Atomics.load(memory, cells.TOLD) === received;
     },
 
-    /** Brings the cause of the status and the states of the commands up to date. */
+    /** Brings the cause of the status and the states of the commands up to date, unless a message is on its way. */
     update(): void {
+      const newChanges = Atomics.load(memory, cells.CHANGES); // first: a tag must not be newer than what it stands for
       const newStatus = Atomics.load(memory, cells.STATUS);
       const done = Atomics.load(memory, cells.DONE);
       const taken = Atomics.load(memory, cells.TAIL);
       if (!link.isComplete()) return;
+      changes = newChanges;
       if (newStatus !== status) cause = newStatus < 8 ? { by: 'itself' } : list.get(newStatus >>> 3) ?? {};
       status = newStatus;
       for (let first = queue[0]; first !== undefined && ((taken - first.index) | 0) > 0; first = queue[0]) {
@@ -435,7 +439,7 @@ function linkToHost(
     },
 
     infoTag(): string {
-      const changes = Atomics.load(memory, cells.NUMBER) + Atomics.load(memory, cells.CHANGES);
+      link.update();
       return `"${idPrefix}-${changes}"`;
     },
 
@@ -905,7 +909,8 @@ function serve(
     sendInfo(response: ServerResponse, head: RequestHead): void {
       server.sendUnlessKnown(response, head, link.infoTag, () => {
         link.whenSampled(() => {
-          server.send(response, prepare(200, link.info(), 'ETag', link.infoTag()));
+          const tag = link.infoTag(); // before the update in info()
+          server.send(response, prepare(200, link.info(), 'ETag', tag));
         }, true);
       });
     },
