@@ -320,6 +320,35 @@ describe('The tag of /api/info', { ...LIMIT, concurrency: true }, () => {
     }
     assert.equal(outcomeOf(await send(port, INFO, `If-None-Match: ${tag}`, WAIT)), 'paused'); // an old one
   });
+
+  it('is never newer than the commands it comes with: who follows it sees every outcome', async (t) => {
+    const { server, client } = await start(t);
+    const poll = setInterval(() => {
+      for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
+    }, 1);
+    t.after(() => clearInterval(poll));
+    const seen = new Map<string, unknown>();
+    const isOver = new AbortController();
+    const { signal } = isOver;
+    const follow = async (tag?: string): Promise<void> => {
+      if (signal.aborted) return;
+      const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : 1, signal });
+      const { commands = [] } = (reply.ok ? reply.body : {}) as Partial<SystemInfo>;
+      for (const { id, value } of commands) seen.set(id, value);
+      return follow(reply.ok ? reply.tag : undefined);
+    };
+    const ask = async (): Promise<void> => { // samples that are fresh while the outcome is on its way
+      while (!signal.aborted) await client.getStatus(signal);
+    };
+    const others = [follow(), ask()];
+    for (let count = 0; count < 50; count += 1) {
+      const reply = await client.request('save-state', { wait: 5 });
+      assert.ok(reply.ok);
+      await until(() => seen.get(String(reply.body['id'])) === 'states/1.json', () => `${count} outcomes`);
+    }
+    isOver.abort();
+    await Promise.all(others);
+  });
 });
 
 describe('The detail', { ...LIMIT, concurrency: true }, () => {
