@@ -1158,6 +1158,8 @@ interface Internals {
   memory: Int32Array;
   reportItself(): void;
   currentNumber(): number;
+  posted: readonly OwnCommand[];
+  seen(): number;
   publish(): void;
   sleep(): Promise<void>;
 }
@@ -1246,6 +1248,8 @@ export class WebApiServer {
       memory: this.#memory,
       reportItself: () => (this.#reportsItself = true),
       currentNumber: () => this.#current?.number ?? 0,
+      posted: this.#posted,
+      seen: () => this.#seen,
       publish: () => this.#publish(),
       sleep: () => this.#sleep(undefined),
     });
@@ -2113,20 +2117,28 @@ class Launch {
     this.#turnEndsAt = performance.now() + TURN_MS;
   }
 
-  /** Runs steps for about a millisecond, or until a command arrives. CLOCK ends a batch that takes much longer. */
+  /**
+   * Runs steps for about a millisecond, or until the thread has something new. CLOCK ends a batch that takes much longer.
+   * Meanwhile the status is the same, so that hasCommands() would do more than necessary.
+   */
   async #advance(): Promise<void> {
-    const { memory } = this.#internals;
-    const clock = memory[CELL.CLOCK];
+    const system = this.#system;
+    const control = this.#control;
+    const { memory, posted } = this.#internals;
+    const seen = this.#internals.seen();
+    const clock = memory[CELL.CLOCK] as number;
     const start = performance.now();
+    const batch = this.#batch;
+    const turnEndsAt = this.#hasWebApi ? Infinity : this.#turnEndsAt; // without a thread, CLOCK stands still
     let steps = 0;
-    for (let isOver = false; !isOver;) {
-      const result = this.#system.step(this.#control);
+    let isLast: boolean;
+    do {
+      const result = system.step(control);
       if (isPromise(result)) await result;
       steps += 1;
-      if (this.#hasWebApi) isOver = steps >= this.#batch || memory[CELL.CLOCK] !== clock;
-      else isOver = performance.now() >= this.#turnEndsAt; // without a thread, CLOCK stands still
-      if (this.#server.hasCommands()) break;
-    }
+      memory[CELL.SAMPLED] = clock;
+      isLast = turnEndsAt === Infinity ? steps >= batch : performance.now() >= turnEndsAt;
+    } while (!isLast && memory[CELL.SEQUENCE] === seen && memory[CELL.CLOCK] === clock && posted.length === 0);
     this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
   }
 
