@@ -15,7 +15,7 @@ import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
-import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer } from '../../control.ts';
+import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer, launch } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { OutgoingHttpHeaders, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -24,7 +24,7 @@ import type { Interface } from 'node:readline';
 const HELP = `
 Usage: npm run bench -- [options]
 
-Measures what the remote control costs its host, compared with a plain node:http server. A round takes about 50 seconds.
+Measures what the remote control costs its host, compared with a plain node:http server. A round takes about 75 seconds.
 
   --rounds N  number of rounds (default 5)
   --json      print the figures of all rounds as JSON
@@ -47,10 +47,15 @@ const LOADS = 4; // that send requests to a busy host
 const REQUESTS = 60; // per latency and round
 const STARTS = 3; // of each program in a round
 const CALLS = 1_000_000;
+const WATCHERS = 40; // connections that wait for a change of the status
+const CHANGES = 100;
+const PASSES = 5; // of a loop whose steps are measured
 const IDLE_MS = 10_000;
 
 const STATUS = 'GET /api/status';
 const PAUSE = 'POST /api/pause';
+const SAVE = 'POST /api/save-state';
+const WAIT = 'Prefer: wait=5\r\n';
 
 /** One section of the output. */
 interface Measurement {
@@ -304,6 +309,89 @@ const delivery: Measurement = {
   explain: ['The host is otherwise idle.'],
 };
 
+// ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+const WAITING = [
+  ['change: control.ts, host polls each ms', () => measureChanges('control.ts')],
+  ['change: node:http in the host', () => measureChanges('node:http')],
+  [`${SAVE} until done: launch()`, () => measurePosts('control.ts', SAVE, WAIT)],
+  [`${SAVE} until accepted: launch()`, () => measurePosts('control.ts', SAVE)],
+  [`${PAUSE}: node:http in the host`, () => measurePosts('node:http', PAUSE)],
+] as const;
+
+const waiting: Measurement = {
+  name: 'waiting',
+  title: `Time until ${WATCHERS} connections that wait are told of a change of the status, and latency of a command to a
+host that computes in ticks of ${TICK_MS} ms.`,
+  rows: WAITING.map(([name]) => name),
+  columns: [
+    ['p50 ms', 'p50', formatMilliseconds],
+    ['p99 ms', 'p99', formatMilliseconds],
+    ['least p99', 'p99', formatMilliseconds, 'least'],
+    ['most p99', 'p99', formatMilliseconds, 'most'],
+  ],
+  measure(round) {
+    return inTurn(round, WAITING.map(([, measure]) => async () => {
+      const delays = await measure();
+      const measured = delays.slice(delays.length / 6); // without the warm-up
+      return { p50: quantile(measured, 0.5), p99: quantile(measured, 0.99) };
+    }));
+  },
+  explain: [
+    'change: from the change of a variable, which the host publishes up to a millisecond later, when it next polls, to',
+    'each response. until done: with Prefer: wait. until accepted: without. node:http responds between two ticks.',
+  ],
+};
+
+async function measureChanges(server: ServerKind): Promise<number[]> {
+  const load = startLoad();
+  const host = startHost(server, 'changes');
+  const told = await load.watch(await host.port, WATCHERS, CHANGES);
+  await waitForReports(host, CHANGES);
+  await endAll(load, host);
+  const delays = told.map((at, index) => {
+    const change = host.reports[Math.floor(index / WATCHERS)];
+    return (at ?? Infinity) - (change?.['at'] ?? NaN);
+  });
+  if (!delays.every((delay) => delay >= 0)) endWith('a client was told of a change that had not happened');
+  return delays;
+}
+
+async function measurePosts(server: ServerKind, request: string, fields?: string): Promise<number[]> {
+  const load = startLoad();
+  const host = startHost(server, server === 'control.ts' ? 'launched' : 'yields', TICK_MS);
+  const sent = await load.pace(await host.port, [request], 6 * REQUESTS, 5, fields);
+  await endAll(load, host);
+  return sent.map(delayOf);
+}
+
+// ───── Steps ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const STEPS = ['synchronous', 'asynchronous'].flatMap((kind) => ['web API', 'no web API'].map((api) => [kind, api]));
+
+const steps: Measurement = {
+  name: 'steps',
+  title: 'Cost of an empty step of launch(), compared with a loop that calls, or awaits, the same function.',
+  rows: STEPS.map((args) => args.join(', ')),
+  columns: [
+    ['loop ns', 'loop', formatTenths],
+    ['launch() ns', 'launch', formatTenths],
+    ['added', 'added', formatTenths],
+    ['least', 'added', formatTenths, 'least'],
+    ['most', 'added', formatTenths, 'most'],
+  ],
+  measure(round) {
+    return inTurn(round, STEPS.map((args) => async () => {
+      const role = startRole('steps', ...args); // one process each, as the compiler sees one kind of step in a program
+      await waitForReports(role, 1);
+      await endAll(role);
+      const [figures = {}] = role.reports;
+      return { ...figures, added: (figures['launch'] ?? NaN) - (figures['loop'] ?? NaN) };
+    }));
+  },
+  explain: [`Each round takes the fastest of ${PASSES} passes of loop and launch(), in alternation.`],
+};
+
 // ───── Calls ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const calls: Measurement = {
@@ -455,7 +543,9 @@ async function measureSizes(): Promise<Figures> {
 
 // ───── Summary ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-const MEASUREMENTS: readonly Measurement[] = [throughput, busyHost, ticksUnderFlood, delivery, calls, footprint];
+const MEASUREMENTS: readonly Measurement[] = [
+  throughput, busyHost, ticksUnderFlood, delivery, waiting, steps, calls, footprint,
+];
 
 type Results = Map<Measurement, readonly Summary[]>;
 
@@ -470,6 +560,7 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
   const shares = (...rows: number[]): string => {
     return rows.map((row) => formatShare(of(throughput, row, 'share'))).join(' / ');
   };
+  const both = (figure: string): string => [0, 2].map((row) => formatTenths(of(steps, row, figure))).join(' / ');
   const [minimal, inHost, busy] = ['minimal node:http', 'node:http in the host', ['getP99', 'postP99']] as const;
   return [
     ['GET responses/s, host sleeps / polls', shares(1, 2), minimal, '100 %'],
@@ -480,6 +571,10 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
     ['ticks kept under flood, host yields', formatShare(of(ticksUnderFlood, 1, 'kept')), inHost,
       formatShare(of(ticksUnderFlood, 2, 'kept'))],
     ['POST to host p50 / p99 ms', pair(delivery, 0, ['p50', 'p99']), inHost, pair(delivery, 1, ['p50', 'p99'])],
+    ['change to those who wait p50 / p99 ms', pair(waiting, 0, ['p50', 'p99']), inHost,
+      pair(waiting, 1, ['p50', 'p99'])],
+    ['command until done p50 / p99 ms', pair(waiting, 2, ['p50', 'p99']), inHost, pair(waiting, 4, ['p50', 'p99'])],
+    ['launch() ns per step / awaited step', both('launch'), 'bare loop', both('loop')],
     ['hasCommands() ns', formatTenths(of(calls, 0, 'nanoseconds')), 'array.length > 0',
       formatTenths(of(calls, 1, 'nanoseconds'))],
     ['memory added MB', formatTenths(of(footprint, 2, 'added')), 'node:http', formatTenths(of(footprint, 1, 'added'))],
@@ -723,7 +818,15 @@ interface Load {
   /** Keeps one request in flight on each connection for a while. */
   flood(port: number, requests: readonly string[], connections: number, milliseconds: number): Promise<Flood>;
   /** Sends `count` requests, each after a random pause. */
-  pace(port: number, requests: readonly string[], count: number, maxPauseMs: number): Promise<Paced[]>;
+  pace(
+    port: number,
+    requests: readonly string[],
+    count: number,
+    maxPauseMs: number,
+    fields?: string,
+  ): Promise<Paced[]>;
+  /** Lets connections wait for each of `count` changes of the status. Returns when each was told, null at a timeout. */
+  watch(port: number, connections: number, count: number): Promise<(number | null)[]>;
   /** Measures how many bytes a response has. */
   measureLength(port: number, request: string): Promise<number>;
   end(): Promise<void>;
@@ -743,7 +846,7 @@ interface Paced {
   receivedAt: number | null; // null: timeout
 }
 
-const TASKS = { flood, pace, measureLength } as const;
+const TASKS = { flood, pace, watch, measureLength } as const;
 
 function startLoad(): Load {
   const role = startRole('load');
@@ -755,6 +858,7 @@ function startLoad(): Load {
   return {
     flood: (...args) => perform('flood', args),
     pace: (...args) => perform('pace', args),
+    watch: (...args) => perform('watch', args),
     measureLength: (...args) => perform('measureLength', args),
     end: role.end,
   };
@@ -762,7 +866,7 @@ function startLoad(): Load {
 
 function runLoad(): void {
   createInterface(process.stdin).on('line', async (line) => {
-    const { task, args } = JSON.parse(line) as { task: keyof typeof TASKS; args: [never, never, never, never] };
+    const { task, args } = JSON.parse(line) as { task: keyof typeof TASKS; args: [never, never, never, never, never] };
     report(await TASKS[task](...args));
   });
 }
@@ -793,16 +897,16 @@ class Connection {
     });
   }
 
-  /** Sends a request such as `GET /api/status`. */
-  send(request: string): void {
+  /** Sends a request such as `GET /api/status`, with further header fields, each ending with a line break. */
+  send(request: string, fields: string = ''): void {
     this.#isPending = true;
-    this.#socket.write(`${request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n`);
+    this.#socket.write(`${request} HTTP/1.1\r\nHost: localhost\r\n${fields}Content-Length: 0\r\n\r\n`);
   }
 
   /** Sends a request and returns the response, or after a timeout closes the connection and returns null. */
-  async exchange(request: string): Promise<string | null> {
+  async exchange(request: string, fields?: string): Promise<string | null> {
     const response = new Promise<string>((resolve) => (this.onResponse = resolve));
-    this.send(request);
+    this.send(request, fields);
     const isDone = new AbortController();
     const timeout = sleep(TIMEOUT_MS, null, { signal: isDone.signal }).catch(() => null);
     const text = await Promise.race([response, timeout]);
@@ -863,6 +967,7 @@ async function pace(
   requests: readonly string[],
   count: number,
   maxPauseMs: number,
+  fields?: string,
 ): Promise<Paced[]> {
   const results: Paced[] = [];
   for (let sent = 0; sent < count; sent += 1) {
@@ -870,9 +975,25 @@ async function pace(
     const request = requests[sent % requests.length] as string;
     const [connection] = await connectionsTo(port, 1);
     const sentAt = clock();
-    const response = await (connection as Connection).exchange(request);
+    const response = await (connection as Connection).exchange(request, fields);
     if (response !== null && isRefusal(response)) endWith('a queue was full');
     results.push({ request, sentAt, receivedAt: response === null ? null : clock() });
+  }
+  return results;
+}
+
+async function watch(port: number, count: number, changes: number): Promise<(number | null)[]> {
+  const [actor, ...watchers] = (await connectionsTo(port, 1 + count)) as [Connection, ...Connection[]];
+  const results: (number | null)[] = [];
+  for (let change = 0; change < changes; change += 1) {
+    const [tag, command] = change % 2 === 0 ? ['active', 'pause'] : ['paused', 'resume'];
+    const told = watchers.map(async (watcher) => {
+      const response = await watcher.exchange(STATUS, `If-None-Match: "${tag}"\r\n${WAIT}`);
+      return response === null || isRefusal(response) ? null : clock();
+    });
+    await sleep(10 + 5 * Math.random()); // until all of them wait
+    await actor.exchange(`POST /api/${command}`);
+    results.push(...await Promise.all(told));
   }
   return results;
 }
@@ -895,9 +1016,9 @@ function delayOf({ sentAt, receivedAt }: Paced): number {
 
 // ───── Roles ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-type RoleName = 'host' | 'minimal' | 'load' | 'calls';
+type RoleName = 'host' | 'minimal' | 'load' | 'steps' | 'calls';
 type ServerKind = 'control.ts' | 'node:http';
-type Behaviour = 'never-yields' | 'yields' | 'sleeps' | 'polls' | 'reports';
+type Behaviour = 'never-yields' | 'yields' | 'sleeps' | 'polls' | 'changes' | 'launched' | 'reports';
 
 /** Runs the role that the environment names; without one, runs the benchmark. */
 async function start(): Promise<void> {
@@ -908,6 +1029,7 @@ async function start(): Promise<void> {
     case 'host': return runHost(args[0] as ServerKind, args[1] as Behaviour, Number(args[2]));
     case 'minimal': return runMinimal(Number(args[0]), Number(args[1]));
     case 'load': return runLoad();
+    case 'steps': return runSteps(args[0] === 'asynchronous', args[1] === 'no web API' ? null : ['127.0.0.1', 0]);
     case 'calls': return runCalls();
     default: await run('control-bench', main);
   }
@@ -921,8 +1043,14 @@ interface CommandSource {
   nextCommand(): Promise<unknown>;
 }
 
+let status = SystemStatus.ACTIVE; // of this host
+
 /** Runs until it is killed. */
 async function runHost(server: ServerKind, behaviour: Behaviour, iterations: number): Promise<void> {
+  if (behaviour === 'launched') {
+    const system = { step: () => compute(iterations, 1), saveState: () => {}, onListening: report };
+    return launch(system, { webApiAddress: ['127.0.0.1', 0] });
+  }
   const isSlow = behaviour === 'yields' || behaviour === 'never-yields';
   const maxQueueSize = isSlow ? DEFAULT_MAX_QUEUE_SIZE : MAX_SIZE;
   const source = await (server === 'control.ts' ? serveFromOwnThread(maxQueueSize) : serveFromHostThread(maxQueueSize));
@@ -932,6 +1060,11 @@ async function runHost(server: ServerKind, behaviour: Behaviour, iterations: num
   switch (behaviour) {
     case 'sleeps': for (;;) await source.nextCommand();
     case 'polls': return void setInterval(receiveAll, 1);
+    case 'changes': return void setInterval(() => {
+      if (!source.hasCommands()) return;
+      status = source.receiveCommand() === 'pause' ? SystemStatus.PAUSED : SystemStatus.ACTIVE;
+      report({ at: clock() });
+    }, 1);
     case 'reports': for (;;) {
       await source.nextCommand();
       report({ at: clock() });
@@ -952,7 +1085,7 @@ async function runHost(server: ServerKind, behaviour: Behaviour, iterations: num
 }
 
 async function serveFromOwnThread(maxQueueSize: number): Promise<WebApiServer> {
-  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, port: 0, maxQueueSize });
+  const server = new WebApiServer({ systemStatus: () => status, port: 0, maxQueueSize });
   const { port } = await server.runInBackground();
   report({ port });
   return server;
@@ -961,22 +1094,32 @@ async function serveFromOwnThread(maxQueueSize: number): Promise<WebApiServer> {
 /** Serves the same API from the host's thread, without any checks. */
 async function serveFromHostThread(maxQueueSize: number): Promise<CommandSource> {
   const queue: string[] = [];
+  const watchers: (() => void)[] = [];
+  let published = status;
   let wakeUp = (): void => {};
-  const server = createServer(({ method, url }, response) => {
+  const server = createServer(({ method, url, headers }, response) => {
     const send = (statusCode: number, value: object): void => {
       const body = JSON.stringify(value);
       response.writeHead(statusCode, { 'Content-Type': 'application/json', 'Content-Length': body.length }).end(body);
     };
-    if (method === 'GET' && url === '/api/status') return send(200, { status: 'active' });
-    if (method !== 'POST' || url !== '/api/pause') return send(404, { error: 'Invalid API endpoint' });
+    if (method === 'GET' && url === '/api/status') {
+      const tell = (): void => send(200, { status: status.statusName });
+      return headers['if-none-match'] === `"${published.statusName}"` ? void watchers.push(tell) : tell();
+    }
+    const command = method === 'POST' && /^\/api\/(pause|resume)$/.exec(url ?? '')?.[1];
+    if (!command) return send(404, { error: 'Invalid API endpoint' });
     if (queue.length >= maxQueueSize) return send(503, { error: 'Command queue is full, try again later' });
-    queue.push('pause');
+    queue.push(command);
     wakeUp();
     send(200, { result: 'ok' });
   });
   await listen(server);
   return {
-    hasCommands: () => queue.length > 0,
+    hasCommands: () => {
+      if (status !== published) watchers.splice(0).forEach((tell) => tell());
+      published = status;
+      return queue.length > 0;
+    },
     receiveCommand: () => queue.shift(),
     nextCommand: async () => {
       while (queue.length === 0) await new Promise<void>((resolve) => (wakeUp = resolve));
@@ -1007,6 +1150,38 @@ function prepare(body: string, length: number): { headers: OutgoingHttpHeaders; 
 async function listen(server: Server): Promise<void> {
   await once(server.listen(0, '127.0.0.1'), 'listening');
   report({ port: (server.address() as AddressInfo).port });
+}
+
+/** Measures a step in a bare loop and in launch(), in nanoseconds. Half of the steps of a pass are the warm-up. */
+async function runSteps(isAsynchronous: boolean, webApiAddress: readonly [string, number] | null): Promise<void> {
+  const count = isAsynchronous ? CALLS : 10 * CALLS;
+  const end = new Error('The last step');
+  let [taken, start] = [0, 0];
+  const work = (): void => {
+    taken += 1;
+    if (taken === count) start = clock();
+    if (taken === 2 * count) throw end;
+  };
+  const step = isAsynchronous ? async () => work() : work;
+  const loop = async (): Promise<never> => {
+    if (isAsynchronous) for (;;) await step();
+    for (;;) step();
+  };
+  const measure = async (act: () => Promise<void>): Promise<number> => {
+    taken = 0;
+    await act().catch((error) => {
+      if (error !== end) throw error;
+    });
+    return (1e6 * (clock() - start)) / count;
+  };
+  let figures = { loop: Infinity, launch: Infinity };
+  for (let pass = 0; pass < PASSES; pass += 1) {
+    figures = {
+      loop: Math.min(figures.loop, await measure(loop)),
+      launch: Math.min(figures.launch, await measure(() => launch({ step }, { webApiAddress }))),
+    };
+  }
+  report(figures);
 }
 
 /** Measures the calls on an empty queue, waits for a line on stdin, and measures the calls on a full queue. */
