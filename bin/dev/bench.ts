@@ -1156,10 +1156,14 @@ async function listen(server: Server): Promise<void> {
 async function runSteps(isAsynchronous: boolean, webApiAddress: readonly [string, number] | null): Promise<void> {
   const count = isAsynchronous ? CALLS : 10 * CALLS;
   const end = new Error('The last step');
+  const processorTime = (): number => { // in microseconds; other processes do not count
+    const { user, system } = process.cpuUsage();
+    return user + system;
+  };
   let [taken, start] = [0, 0];
   const work = (): void => {
     taken += 1;
-    if (taken === count) start = clock();
+    if (taken === count) start = processorTime();
     if (taken === 2 * count) throw end;
   };
   const step = isAsynchronous ? async () => work() : work;
@@ -1172,7 +1176,7 @@ async function runSteps(isAsynchronous: boolean, webApiAddress: readonly [string
     await act().catch((error) => {
       if (error !== end) throw error;
     });
-    return (1e6 * (clock() - start)) / count;
+    return (1e3 * (processorTime() - start)) / count;
   };
   let figures = { loop: Infinity, launch: Infinity };
   for (let pass = 0; pass < PASSES; pass += 1) {
