@@ -978,10 +978,10 @@ describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
 
   it('delays only one response when it does not poll, and its last status gets an Age', async (t) => {
     const port = await freePort();
-    runHost(t, `
+    const host = runHost(t, `
       const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
       server.runInBackground();
-      block(2000);
+      readSync(0, Buffer.alloc(1)); // blocks
       for (;;) {
         server.hasCommands();
         block(1);
@@ -1006,6 +1006,7 @@ describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
     let age = await getAge();
     while (age === undefined) age = await getAge();
     assert.match(age, /^[1-9]\d*$/);
+    host.process.stdin?.write('.');
     while (age !== undefined) age = await getAge();
     const pollsSince = performance.now();
     while (performance.now() - pollsSince < 1300) assert.equal(await getAge(), undefined);

@@ -107,7 +107,6 @@ function parseStatus(name: string | undefined): SystemStatus {
   throw new UsageError(`the status must be one of ${names}, got ${name === undefined ? 'nothing' : `'${name}'`}`);
 }
 
-
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 async function send(client: PrintableClient, command: ControlCommand, options: RequestOptions): Promise<Executed> {
@@ -123,7 +122,7 @@ async function finish(client: PrintableClient, command: ControlCommand, options:
   const seconds = Number(followed.seconds.toFixed(3));
   const outcome = { ...received, seconds, status: status?.statusName };
   if (state === 'done') return [EXIT.DONE, command === 'save-state' ? value || 'ok' : String(status), outcome];
-  const isRefused = state === 'failed' || state === 'refused';
+  const isRefused = state === 'failed' || state === 'ended' || state === 'refused';
   const exitCode = isRefused ? EXIT.REFUSED : state === 'offline' ? EXIT.OFFLINE : EXIT.NOT_REACHED;
   return [exitCode, '', { ...outcome, error: received.error ?? summary }, summary];
 }
@@ -152,7 +151,8 @@ async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs:
   const reply = await client.request('status');
   if (isDenied(reply)) return fail(reply);
   let status = null as SystemStatus | null;
-  const options = { timeout: timeoutMs, onStatus: (current: SystemStatus) => void (status = current) };
+  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
+  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
   const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
     if (error.name !== 'TimeoutError') throw error;
     return false;
@@ -176,7 +176,7 @@ async function watch(client: PrintableClient, json: boolean): Promise<Executed> 
   };
   let endpoint: 'info' | 'status' = 'info';
   let tag: string | undefined;
-  let printed = ''; // identifies the status printed last
+  let printed = ''; // the status printed last
   let known: Set<unknown> | null = null; // the finished commands of the latest list
   while (!signal.aborted) {
     const wait = tag === undefined ? undefined : WATCH_WAIT_S;
@@ -189,14 +189,11 @@ async function watch(client: PrintableClient, json: boolean): Promise<Executed> 
     }
     if (!isUnchanged && !signal.aborted) {
       const body = contentOf(reply, endpoint);
-      const { status, since, by, reason, error, commands } = body;
-      const identity = JSON.stringify([status, since]);
+      const { status, by, reason, error, commands } = body;
+      const name = excerptOf(status) || UNKNOWN;
       const why = reply.ok ? '' : `: ${reply.error}`;
-      if (identity !== printed) {
-        const name = excerptOf(status) || UNKNOWN;
-        print(`${name}${describeAuthor(body)}${why}`, { status: name, by, reason, error });
-      }
-      printed = identity;
+      if (name !== printed) print(`${name}${describeAuthor(body)}${why}`, { status: name, by, reason, error });
+      printed = name;
       if (commands !== undefined) {
         const finished = commandsOf(body).filter(({ state }) => state === 'done' || state === 'failed');
         const news = finished.filter(({ id }) => known?.has(id) === false);

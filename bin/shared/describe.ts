@@ -6,6 +6,7 @@ import { excerpt, excerptOf, MAX_VALUE_LENGTH } from './text.ts';
 type Body = Readonly<Record<string, unknown>>;
 
 const MAX_COMMANDS = 16;
+const MAX_NAMES = 3; // of commands that wait
 
 /** The status and what is known besides: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
 export function describeStatus(info: Body): string {
@@ -18,8 +19,9 @@ export function describeStatus(info: Body): string {
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(nameOf);
+  const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const verb = waiting.length === 1 ? 'waits' : 'wait';
-  const queue = waiting.length === 0 ? '' : `; ${waiting.join(', ')} ${verb}${isActive ? ' for the step' : ''}`;
+  const queue = waiting.length === 0 ? '' : `; ${names} ${verb}${isActive ? ' for the step' : ''}`;
   return status + ago + author + step + queue;
 }
 

@@ -21,16 +21,18 @@ const MAX_WAIT_S = 300; // of one request
 const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
 const GRACE_MS = 250; // for an outcome that is on its way when the system ends
 const LOOK_UP_MS = 50; // between two requests for the outcome
+const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
 
 /** What came of a command. Its texts are safe to print. */
 export interface Followed {
   /**
+   * - `ended`: a shutdown of which a part failed, such as the last save; the system has ended.
    * - `refused`: it is not on the queue.
    * - `pending`: it was not done in time, or the wait was ended.
    * - `unconfirmed`: it was accepted, and the server does not tell more.
    * - `offline`: nothing responds any more.
    */
-  state: 'done' | 'failed' | 'refused' | 'pending' | 'unconfirmed' | 'offline';
+  state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'offline';
   /** What the program told of it; empty if nothing. */
   value: string;
   /** The latest status; null if none is known. */
@@ -121,20 +123,23 @@ export async function follow(
   }
 
   const conclude = async (): Promise<[state: Followed['state'], error: string]> => {
-    if (told.state === 'failed') return ['failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
+    if (told.state === 'failed') {
+      const hasEnded = command === 'shutdown' && await ends(client);
+      return [hasEnded ? 'ended' : 'failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
+    }
     if (told.state === 'done' && command !== 'shutdown') return ['done', ''];
     if (!reply.ok && reply.answered) return ['refused', reply.error];
     if (!reply.ok && lost === null) return ['offline', reply.error];
     stopWatching();
     if (lost !== null && command !== 'shutdown' && !giveUp.signal.aborted) return ['offline', lost];
     if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
-    if (status === null && signal?.aborted !== true) status = await requestStatus(client);
-    if (status === SystemStatus.OFFLINE && lost !== null) { // its reason is that this function gave up
+    if (lost !== null && status === null && signal?.aborted !== true) { // its reason is that this function gave up
       return ['offline', `${printable(client.baseUrl)} does not respond; the command may still take effect`];
     }
+    if (status === null && !giveUp.signal.aborted) status = await requestStatus(client);
     if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
     if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
-    const pending = isEnd(status) ? '' : '; the command is still pending';
+    const pending = isEnd(status) || told.state === 'done' ? '' : '; the command is still pending';
     return ['pending', `${describeCurrent(status)}${pending}`];
   };
   const [state, error] = await conclude();
@@ -151,8 +156,19 @@ export async function follow(
   else if (hasOutput) output?.write(`${duration}\n`);
   const isLate = state === 'pending' || (state === 'offline' && reply.ok);
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
-  const summary = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ${error}` : error;
+  const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
+  const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
   return { state, value, status: isDone ? target ?? status : status, seconds, error, summary, received: told };
+}
+
+/** Returns whether the system ends after a failed shutdown, instead of calling it off. */
+async function ends(client: PrintableClient): Promise<boolean> {
+  for (const deadline = performance.now() + END_MS; performance.now() < deadline;) {
+    const status = await requestStatus(client);
+    if (status !== SystemStatus.SHUTTING_DOWN) return status === SystemStatus.OFFLINE;
+    await sleep(LOOK_UP_MS);
+  }
+  return true;
 }
 
 /** Unlike `getStatus()`, tells a system that reports no status from one that is offline. */

@@ -881,7 +881,7 @@ describe('control-demo with a Unix socket or a token', {
     assert.deepEqual(await runOn('client', ['status']), { code: 0, stdout: 'paused\n', stderr: '' });
     const ended = await runOn('console', [], 'resume\nshutdown\ny\n');
     assert.deepEqual([ended.code, ended.stderr], [0, '']);
-    assert.match(ended.stdout, /active \(\d+\.\d s\)\n.*offline \(\d+\.\d s\)\n$/);
+    assert.match(ended.stdout, /active \(\d+\.\d s\)\n.*offline: .*\.json \(\d+\.\d s\)\n$/);
 
     const { code, stdout, stderr } = await demo.ended;
     assert.deepEqual([code, stderr], [0, '']);
