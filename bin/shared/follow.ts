@@ -21,6 +21,7 @@ const MAX_WAIT_S = 300; // of one request
 const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
 const GRACE_MS = 250; // for an outcome that is on its way when the system ends
 const LOOK_UP_MS = 50; // between two requests for the outcome
+const LAST_MS = 250; // for the status when the time is up
 const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
 
 /** What came of a command. Its texts are safe to print. */
@@ -133,10 +134,10 @@ export async function follow(
     stopWatching();
     if (lost !== null && command !== 'shutdown' && !giveUp.signal.aborted) return ['offline', lost];
     if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
-    if (lost !== null && status === null && signal?.aborted !== true) { // its reason is that this function gave up
+    if (status === null && signal?.aborted !== true) status = await requestStatus(client, AbortSignal.timeout(LAST_MS));
+    if (status === SystemStatus.OFFLINE && lost !== null) { // its reason is that this function gave up
       return ['offline', `${printable(client.baseUrl)} does not respond; the command may still take effect`];
     }
-    if (status === null && !giveUp.signal.aborted) status = await requestStatus(client);
     if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
     if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
     const pending = isEnd(status) || told.state === 'done' ? '' : '; the command is still pending';
@@ -172,8 +173,8 @@ async function ends(client: PrintableClient): Promise<boolean> {
 }
 
 /** Unlike `getStatus()`, tells a system that reports no status from one that is offline. */
-async function requestStatus(client: PrintableClient): Promise<SystemStatus | null> {
-  const reply = await client.request('status');
+async function requestStatus(client: PrintableClient, signal?: AbortSignal): Promise<SystemStatus | null> {
+  const reply = await client.request('status', { signal });
   if (!reply.ok) return reply.answered ? null : SystemStatus.OFFLINE;
   return Object.values(SystemStatus).find(({ statusName }) => statusName === reply.value) ?? null;
 }
