@@ -28,7 +28,7 @@
 // WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
-import { EventEmitter, once } from 'node:events';
+import { once } from 'node:events';
 import { lstatSync, statSync, unlinkSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
@@ -62,7 +62,6 @@ const HEALTHY_MS = 10_000; // a thread that has listened this long counts as hea
 const MAX_RESTART_DELAY_MS = 5000;
 const WARNING = 'ControlWarning'; // the type of all warnings
 const MAX_WARNINGS = 20; // about systemStatus() and describe()
-const MAX_REASON_LENGTH = 200; // characters, also of `by` and `name`
 const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
 const MAX_DETAIL_BYTES = 4096; // as JSON
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
@@ -70,6 +69,7 @@ const POLL_INTERVAL_MS = 50; // of waitFor()
 const WAIT_S = 1; // waitFor() asks again after this: a program that does not poll may have changed
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
 const KILL_MS = 1000; // a second SIGINT this long after the first kills the program
+const MAX_SLEEP_MS = 2 ** 31 - 1; // the limit of setTimeout()
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -152,9 +152,9 @@ export interface CommandOutcome {
 // reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
 // than its sample request and all earlier commands.
 //
-// DONE counts the commands that are done, in order. Texts come as messages, which need not arrive before the cells that
-// are written after them: the thread relies on STATUS and DONE only once it has received as many messages as TOLD says.
-// NEWS counts all that the thread may wait for; the host notifies it.
+// DONE counts the commands of clients that are over, in order. Texts come as messages, which need not arrive before the
+// cells that are written after them: the thread relies on STATUS, RUNNING and DONE only once it has received as many
+// messages as TOLD says. The host notifies NEWS of all that the thread may wait for.
 
 const CELL = {
   // Written by the server thread:
@@ -163,27 +163,28 @@ const CELL = {
   REQUESTED: 2, // SEQUENCE of the latest sample request
   CLOCK: 3, // counts quarters of a second
   RESPONDED: 4,
+  CHANGES: 5, // of what /api/info tells, for its tag
   // Written by both:
   NOTIFIED: 6, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 7, // 1 while the thread requests a detail, 2 while describe() runs; the host resets it
   NUMBER: 8, // of the latest command: the host has commands of its own
-  CHANGES: 9, // counts what gives /api/info a new tag
   // Written by the host, from byte 64:
   TAIL: 16,
   STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails; plus 8 × the number of its command
   SAMPLED: 18, // CLOCK at the latest sample
   ACKNOWLEDGED: 19,
-  SLEEPERS: 20, // how many calls of nextCommand() are asleep
-  DONE: 21,
+  SLEEPERS: 20, // 1 while a command must wake the host
+  RUNNING: 21, // number of the command taken last, or 0 once it is over
   TOLD: 22, // messages to the present thread
   NEWS: 23,
+  DONE: 24,
   STATUS_AT: 28, // a double: when the status changed, in milliseconds
   DONE_AT: 30, // a double: when DONE did
   // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
   RING: 32,
 } as const;
 
-const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a command; then it begins with 0 again
+const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a command; then it begins with 1 again
 
 // The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
 // sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a
@@ -199,14 +200,14 @@ const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a comman
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
 /** A command in the list of `/api/info`. */
-interface ListedCommand extends Omit<CommandInfo, 'id' | 'at'> {
+interface ListedCommand extends Omit<CommandInfo, 'id' | 'at' | 'state' | 'seconds'> {
   number: number;
-  index: number; // in the queue
   at: number; // milliseconds
+  endedAt?: number;
 }
 
 /** What the host tells the thread besides `close`: a detail, or news of a command. */
-type HostMessage = { detail: string } | { number: number; news: Partial<ListedCommand> };
+type HostMessage = { detail: string } | ({ number: number } & Partial<ListedCommand>);
 
 /** Ends when it is ready or at its deadline. */
 interface Waiter {
@@ -215,20 +216,16 @@ interface Waiter {
   deadline: number; // performance.now()
 }
 
-/** Removes control characters from a text that others will print, and cuts it. */
+/** Removes control characters from a text that others will print, and cuts it: `by`, `reason` and `name` at 200. */
 /* istanbul ignore next @preserve */
-function tidy(text: string, maxLength: number): string {
+function tidy(text: string, maxLength: number = 200): string {
   return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
 }
 
 /** The server thread's access to shared memory, and what it knows of the host. */
 /* istanbul ignore next @preserve */
-function linkToHost(
-  data: ThreadData,
-  wakeHost: () => void,
-  tidyText: typeof tidy,
-) {
-  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, maxReasonLength, idPrefix } = data;
+function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tidy) {
+  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, idPrefix } = data;
   const slots = memory.length - cells.RING;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
@@ -246,30 +243,29 @@ function linkToHost(
   let sampledAt = -Infinity;
 
   let received = 0; // messages
-  let changes = Atomics.load(memory, cells.CHANGES);
   let detail: unknown = null;
   let detailRequestedAt = -Infinity;
   let status = Atomics.load(memory, cells.STATUS);
   let cause: Partial<ListedCommand> = {}; // of the status
+  let running = Atomics.load(memory, cells.RUNNING);
+  const pending: Map<number, ListedCommand> = new Map(); // by index in the queue: the commands of clients
   const list: Map<number, ListedCommand> = new Map(); // by number: the latest commands, and all that are not over
-  const queue: ListedCommand[] = []; // those on the queue, and the one that was taken last
+  Atomics.add(memory, cells.CHANGES, 1); // the list is empty
 
   const link = {
     /** Puts a command on the queue. release() follows. Returns null if the queue is full. */
     enqueue(command: ControlCommand, query: string): ListedCommand | null {
       const head = Atomics.load(memory, cells.HEAD);
       if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return null;
-      const number = (Atomics.add(memory, cells.NUMBER, 1) + 1) & maxNumber;
+      const number = ((Atomics.add(memory, cells.NUMBER, 1) >>> 0) % maxNumber) + 1;
       memory[cells.RING + (head & (slots - 1))] = (number << 2) | commands.indexOf(command);
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       link.advanceSequence();
-      const listed = link.list(number, command, head);
-      queue.push(listed);
-      Atomics.add(memory, cells.CHANGES, 1);
-      if (query === '') return listed;
+      const listed = link.addToList({ number, command, at: Date.now() });
       const parameters = new URLSearchParams(query);
-      listed.by = tidyText(parameters.get('by') ?? '', maxReasonLength) || undefined;
-      listed.reason = tidyText(parameters.get('reason') ?? '', maxReasonLength) || undefined;
+      if (parameters.has('by')) listed.by = tidyText(parameters.get('by') as string) || undefined;
+      if (parameters.has('reason')) listed.reason = tidyText(parameters.get('reason') as string) || undefined;
+      pending.set(head, listed);
       return listed;
     },
 
@@ -288,21 +284,18 @@ function linkToHost(
     whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
-      const isDetailPending = Atomics.load(memory, cells.DETAIL) !== 0;
-      const isDetailDue = wantsDetail && now - detailRequestedAt >= detailMs && !isDetailPending;
+      const isDetailOld = wantsDetail && now - detailRequestedAt >= detailMs;
+      const isDetailDue = isDetailOld && Atomics.compareExchange(memory, cells.DETAIL, 0, 1) === 0;
+      if (isDetailDue) detailRequestedAt = now;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
       if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
         const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
         if (isFresh || hasTimedOut) return onEnd();
       }
-      if (isDetailDue) {
-        detailRequestedAt = now;
-        Atomics.store(memory, cells.DETAIL, 1);
-      }
       if (isStale || isSampled) link.requestSample(now);
       const awaited = requested;
-      link.wait({
+      link.addWaiter({
         isReady() {
           return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.isComplete();
         },
@@ -344,8 +337,8 @@ function linkToHost(
       return true;
     },
 
-    /** Adds a waiter. A deadline that nothing else is set for is noticed at the next tick. */
-    wait(waiter: Waiter): void {
+    /** Deadlines are checked at each change and every 250 ms. */
+    addWaiter(waiter: Waiter): void {
       waiters.add(waiter);
       if (!isWatching) link.settle();
     },
@@ -365,13 +358,12 @@ function linkToHost(
         if (isWatching || waiters.size === 0) return;
         const watch = waitAsync(memory, cells.NEWS, news);
         isWatching = watch.async;
-        if (isWatching) return void (watch.value as Promise<string>).then(link.onNews);
+        if (!isWatching) continue;
+        return void (watch.value as Promise<string>).then(() => {
+          isWatching = false;
+          link.settle();
+        });
       }
-    },
-
-    onNews(): void {
-      isWatching = false;
-      link.settle();
     },
 
     receive(message: HostMessage): void {
@@ -379,9 +371,10 @@ function linkToHost(
       if ('detail' in message) {
         detail = JSON.parse(message.detail);
       } else {
-        const { number, news } = message;
-        if (news.command !== undefined) link.list(number, news.command, -1); // one of the host itself
-        Object.assign(list.get(number) ?? {}, news);
+        const listed = list.get(message.number);
+        if (listed !== undefined) Object.assign(listed, message);
+        else if ('command' in message) link.addToList(message as ListedCommand); // one of the host itself
+        Atomics.add(memory, cells.CHANGES, 1);
       }
       link.settle();
     },
@@ -391,40 +384,42 @@ function linkToHost(
       return Atomics.load(memory, cells.TOLD) === received;
     },
 
-    /** Brings the cause of the status and the states of the commands up to date, unless a message is on its way. */
+    /** Notes the status with its cause, the command that is running and those that are over. */
     update(): void {
-      const newChanges = Atomics.load(memory, cells.CHANGES); // first: a tag must not be newer than what it stands for
       const newStatus = Atomics.load(memory, cells.STATUS);
+      const newRunning = Atomics.load(memory, cells.RUNNING);
       const done = Atomics.load(memory, cells.DONE);
-      const taken = Atomics.load(memory, cells.TAIL);
       if (!link.isComplete()) return;
-      changes = newChanges;
+      const { size } = pending;
+      for (const [index, listed] of pending) {
+        if (((done - index) | 0) <= 0) break;
+        listed.endedAt ??= times[cells.DONE_AT / 2] as number;
+        pending.delete(index);
+      }
+      if (pending.size === size && newStatus === status && newRunning === running) return;
       if (newStatus !== status) cause = newStatus < 8 ? { by: 'itself' } : list.get(newStatus >>> 3) ?? {};
       status = newStatus;
-      for (let first = queue[0]; first !== undefined && ((taken - first.index) | 0) > 0; first = queue[0]) {
-        first.state = 'running';
-        if (((done - first.index) | 0) <= 0) return;
-        first.state = first.error === undefined ? 'done' : 'failed';
-        first.seconds = Math.max(0, (times[cells.DONE_AT / 2] as number) - first.at) / 1000;
-        queue.shift();
-      }
+      running = newRunning;
+      Atomics.add(memory, cells.CHANGES, 1);
     },
 
     /** Adds a command to the list, and now and then removes old ones. */
-    list(number: number, command: ControlCommand, index: number): ListedCommand {
-      const listed: ListedCommand = { number, index, command, at: Date.now(), state: 'waiting' };
-      list.set(number, listed);
-      if (list.size > 4 * maxListed) {
-        link.update();
-        for (const [oldest, { state }] of list) {
-          if (list.size <= maxListed || state === 'waiting' || state === 'running') break;
-          list.delete(oldest);
-        }
+    addToList(listed: ListedCommand): ListedCommand {
+      list.set(listed.number, listed);
+      Atomics.add(memory, cells.CHANGES, 1);
+      if (list.size <= 4 * maxListed) return listed;
+      link.update();
+      for (const [oldest, { endedAt }] of list) {
+        if (list.size <= maxListed || endedAt === undefined) break;
+        list.delete(oldest);
       }
       return listed;
     },
 
-    describe({ number, command, at, state, value, error, seconds, by, reason }: ListedCommand): CommandInfo {
+    describe({ number, command, at, endedAt, value, error, by, reason }: ListedCommand): CommandInfo {
+      const pending = number === running ? 'running' : 'waiting';
+      const state = endedAt === undefined ? pending : error === undefined ? 'done' : 'failed';
+      const seconds = endedAt === undefined ? undefined : Math.max(0, endedAt - at) / 1000;
       const id = `${idPrefix}-${number}`;
       return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
     },
@@ -440,7 +435,7 @@ function linkToHost(
 
     infoTag(): string {
       link.update();
-      return `"${idPrefix}-${changes}"`;
+      return `"${idPrefix}-${Atomics.load(memory, cells.CHANGES) >>> 0}"`;
     },
 
     info(): object {
@@ -579,12 +574,10 @@ function createPolicy(
     /** Returns the seconds of `Prefer: wait=N` (RFC 7240 §4.3), or 0. Of several, the first counts (§2). */
     secondsToWait({ fields: { prefer } }: RequestHead): number {
       if (prefer === undefined) return 0;
-      const quoted = /"((?:[^"\\]|\\.?)*)("|$)/g;
-      const unquoted = prefer.replace(quoted, (_all, text: string, end: string) => {
-        return end !== '' && /^\d+$/.test(text) ? text : '';
-      });
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=([^,;]*)/i.exec(unquoted) ?? [];
-      return /^\s*\d+\s*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
+      const list = prefer.replace(/"(?:[^"\\]|\\.?)*("|$)/g, (quoted) => (/^"\d+"$/.test(quoted) ? quoted : '""'));
+      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*(?:=([^,;]*)|[,;]|$)/i.exec(list) ?? [];
+      const [, seconds, quotedSeconds] = /^\s*(?:(\d+)|"(\d+)")\s*$/.exec(value) ?? [];
+      return Math.min(Number(seconds ?? quotedSeconds ?? 0), maxWait);
     },
 
     /** Returns whether If-None-Match names the tag of the current response (RFC 9110 §13.1.2). */
@@ -879,15 +872,10 @@ function serve(
       if (response.req.method !== 'POST') return server.send(response, postOnly);
       const listed = link.enqueue(command, head.query);
       if (listed === null) return server.send(response, queueFull);
-      const isWaiting = server.wait(response, head, {
-        isReady() {
-          return listed.state === 'done' || listed.state === 'failed';
-        },
-        onEnd() {
-          server.sendOutcome(response, link.describe(listed));
-        },
+      server.wait(response, head, () => listed.endedAt !== undefined, (hasWaited) => {
+        if (hasWaited) server.sendOutcome(response, link.describe(listed));
+        else server.send(response, ok);
       });
-      if (!isWaiting) server.send(response, ok);
       link.release(); // the response is in the kernel, unless an earlier one or a slow client holds it up
     },
 
@@ -897,7 +885,7 @@ function serve(
     },
 
     sendStatus(response: ServerResponse, head: RequestHead): void {
-      server.sendUnlessKnown(response, head, () => statusTags[link.statusIndex()], () => {
+      server.sendNews(response, head, () => statusTags[link.statusIndex()], () => {
         const status = statuses[link.statusIndex()];
         if (status === undefined) return server.send(response, internalError); // systemStatus() fails
         const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
@@ -907,7 +895,7 @@ function serve(
     },
 
     sendInfo(response: ServerResponse, head: RequestHead): void {
-      server.sendUnlessKnown(response, head, link.infoTag, () => {
+      server.sendNews(response, head, link.infoTag, () => {
         link.whenSampled(() => {
           const tag = link.infoTag(); // before the update in info()
           server.send(response, prepare(200, link.info(), 'ETag', tag));
@@ -916,53 +904,38 @@ function serve(
     },
 
     /** Responds to a GET or HEAD once the status is sampled: with 304 if the client knows the current tag. */
-    sendUnlessKnown(
-      response: ServerResponse,
-      head: RequestHead,
-      getTag: () => string | undefined,
-      send: () => void,
-    ): void {
+    sendNews(response: ServerResponse, head: RequestHead, getTag: () => string | undefined, send: () => void) {
       const { method } = response.req;
       if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
-      const waiter = {
-        isReady() {
-          return !policy.isKnown(head, getTag());
-        },
-        onEnd() {
-          const tag = getTag();
-          if (!policy.isKnown(head, tag)) return send();
-          server.send(response, prepare(304, null, 'ETag', tag as string));
-        },
-      };
       link.whenSampled(() => {
-        if (waiter.isReady() || !server.wait(response, head, waiter)) waiter.onEnd();
+        server.wait(response, head, () => !policy.isKnown(head, getTag()), () => {
+          const tag = getTag();
+          if (policy.isKnown(head, tag)) server.send(response, prepare(304, null, 'ETag', tag as string));
+          else send();
+        });
       });
     },
 
     // ── Waiting ──
 
-    /** Returns false if the client does not ask to wait, or if no place is free: the caller then responds at once. */
-    wait(response: ServerResponse, head: RequestHead, { isReady, onEnd }: Omit<Waiter, 'deadline'>): boolean {
+    /** Calls back at once if the client does not ask to wait, or if no place is free. */
+    wait(response: ServerResponse, head: RequestHead, isReady: () => boolean, onEnd: (hasWaited: boolean) => void) {
       const seconds = policy.secondsToWait(head);
       const connection = connections.get(response.req.socket);
-      if (seconds === 0 || connection === undefined || isClosing) return false;
-      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return false;
+      if (seconds === 0 || connection === undefined || isClosing || isReady()) return onEnd(false);
+      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return onEnd(false);
       response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
       const isLatest = response === connection.latest && connection.pending === connection.routed;
-      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) {
-        onEnd();
-        return true;
-      }
+      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
       connection.wait = {
         isReady,
         onEnd() {
           connection.wait = undefined;
-          onEnd();
+          onEnd(true);
         },
         deadline: performance.now() + seconds * 1000,
       };
-      link.wait(connection.wait);
-      return true;
+      link.addWaiter(connection.wait);
     },
 
     /** Ends the wait of a request, if there is one: it holds up the requests that come after it. */
@@ -1053,7 +1026,7 @@ export interface WebApiServerOptions {
   /** Name of the system in `/api/info`, cut at 200 characters. Default: that of the script, without its extension. */
   name?: string | undefined;
   /**
-   * Returns what the program is doing, for `/api/info`: anything that leads to at most 4 KiB of JSON. It is called like
+   * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. It is called like
    * `systemStatus`, but only when a client asks, and at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
@@ -1089,13 +1062,11 @@ export interface WebApiServerOptions {
 const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
 
 /**
- * A command, as `GET /api/info` lists it. `id` is three random letters or digits of the process and the number of the
- * command: `k3f-7`. `at` is when it was accepted, `seconds` the time from then until it was over. `value` is what the
- * program says of it, such as the path of a checkpoint, and `error` why it failed. `by` is who sent it, as the client
- * claims, or `itself` for the program.
+ * A command, as `GET /api/info` lists it. `at` is when it was accepted, `seconds` the time from then until it was over.
+ * `by` is who sent it, as the client claims, or `itself` for the program.
  */
 export interface CommandInfo {
-  id: string;
+  id: string; // three random letters or digits of the process and the number of the command: `k3f-7`
   command: ControlCommand;
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
@@ -1107,23 +1078,22 @@ export interface CommandInfo {
 }
 
 /**
- * The response to `GET /api/info`. All times are in ISO 8601. `version` is that of control.ts. `status` is null while
- * `systemStatus()` fails; `since` is when it changed; `by` and `reason` are those of the command that led to it, if
- * known. `heardAt` is when the program last looked for commands or had a turn of its event loop, to a quarter of a
- * second. `detail` is what `describe()` returned. `commands` are the latest 16, oldest first.
+ * The response to `GET /api/info`. All times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is
+ * when it changed; `by` and `reason` are those of the command that led to it, if known. `heardAt` is when the program
+ * last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
  */
 export interface SystemInfo {
   name: string;
   pid: number;
   host: string;
   startedAt: string;
-  version: string;
+  version: string; // of control.ts
   status: string | null;
   since: string;
   by?: string | undefined;
   reason?: string | undefined;
   heardAt: string;
-  detail: unknown;
+  detail: unknown; // what `describe()` returned
   commands: CommandInfo[];
 }
 
@@ -1145,23 +1115,11 @@ export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
 
-/** A command of the host itself, or one that it has taken from the queue. */
-interface OwnCommand {
-  command: ControlCommand;
-  number: number;
-  postedAt?: number; // milliseconds, if it is one of the host itself
-  reason?: string | undefined;
-}
-
 /** What `launch()` uses of a server besides its public methods. */
 interface Internals {
-  memory: Int32Array;
-  reportItself(): void;
-  currentNumber(): number;
-  posted: readonly OwnCommand[];
-  seen(): number;
-  publish(): void;
-  sleep(): Promise<void>;
+  readonly memory: Int32Array;
+  readonly posted: readonly ListedCommand[];
+  reportsItself: boolean; // hooks may call hasCommands()
 }
 
 const INTERNALS: WeakMap<WebApiServer, Internals> = new WeakMap();
@@ -1194,10 +1152,9 @@ function prepareThreadData(options: WebApiServerOptions) {
     maxNumber: MAX_NUMBER,
     statusNames: STATUS_NAMES,
     commands: COMMANDS,
-    maxReasonLength: MAX_REASON_LENGTH,
     idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
-      name: tidy(name, MAX_REASON_LENGTH),
+      name: tidy(name),
       pid: process.pid,
       host: hostname(),
       startedAt: new Date(performance.timeOrigin).toISOString(),
@@ -1232,11 +1189,10 @@ export class WebApiServer {
 
   #published = -1; // index of the status that STATUS holds
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #current: OwnCommand | null = null; // the command taken last, until it is over
-  #reportsItself = false; // launch() does: hooks may call hasCommands()
-  readonly #posted: OwnCommand[] = []; // on the queue ahead of those of clients
+  #isOwn = false; // whether the command taken last is one of the host itself
+  readonly #posted: ListedCommand[] = []; // on the queue ahead of those of clients
   #interrupt: AbortController | null = null; // of `signal`
-  readonly #wakeUps: EventEmitter = new EventEmitter().setMaxListeners(0); // each sleeper has a listener
+  readonly #internals: Internals;
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
@@ -1244,15 +1200,8 @@ export class WebApiServer {
     this.#memory = this.#data.memory;
     this.#systemStatus = options.systemStatus;
     this.#describe = options.describe ?? (() => null);
-    INTERNALS.set(this, {
-      memory: this.#memory,
-      reportItself: () => (this.#reportsItself = true),
-      currentNumber: () => this.#current?.number ?? 0,
-      posted: this.#posted,
-      seen: () => this.#seen,
-      publish: () => this.#publish(),
-      sleep: () => this.#sleep(undefined),
-    });
+    this.#internals = { memory: this.#memory, posted: this.#posted, reportsItself: false };
+    INTERNALS.set(this, this.#internals);
   }
 
   /**
@@ -1289,7 +1238,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (!this.#reportsItself) this.report({});
+    if (!this.#internals.reportsItself) this.report({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
@@ -1305,11 +1254,10 @@ export class WebApiServer {
    */
   receiveCommand(): ControlCommand {
     this.report({});
-    const current = this.#posted.shift() ?? this.#take();
-    this.#current = current;
-    if (current.postedAt !== undefined) this.#tell({ number: current.number, news: { state: 'running' } });
-    Atomics.add(this.#memory, CELL.CHANGES, 1);
-    return current.command;
+    this.#isOwn = this.#posted.length > 0;
+    const { command, number } = this.#posted.shift() ?? this.#take();
+    Atomics.store(this.#memory, CELL.RUNNING, number);
+    return command;
   }
 
   /**
@@ -1326,13 +1274,15 @@ export class WebApiServer {
       // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
       this.#checkOpen();
-      await this.#sleep(signal);
+      const keepAlive = setInterval(() => {}, 2 ** 30);
+      if (!this.signal.aborted) await once(this.signal, 'abort', signal && { signal }).catch(() => {});
+      clearInterval(keepAlive);
     }
   }
 
   /**
-   * The same for a host that never yields: blocks its thread. Clients still get the status and the detail, but no timer
-   * and no signal handler runs. A server thread that has died is replaced after three seconds.
+   * Like `nextCommand()`, but blocks the thread, for a host that never yields. Clients still get the status and the
+   * detail, but no timer and no signal handler runs. A server thread that has died is replaced after three seconds.
    *
    * @param options.timeout How long to wait, in milliseconds. Default: without limit.
    * @returns Null if no command came in time.
@@ -1353,7 +1303,7 @@ export class WebApiServer {
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
       const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, Math.min(remaining, BLOCK_MS));
-      const stands = end === 'timed-out' && clock !== 0 && clock === Atomics.load(this.#memory, CELL.CLOCK);
+      const stands = end === 'timed-out' && clock === Atomics.load(this.#memory, CELL.CLOCK);
       standstills = stands ? standstills + 1 : 0; // counted, because the whole process may have been stopped
       if (standstills * BLOCK_MS < DEAD_MS) continue;
       standstills = 0;
@@ -1364,8 +1314,8 @@ export class WebApiServer {
   }
 
   /**
-   * Aborts when a command waits on the queue, so that a long asynchronous step can end early. Once the queue is empty
-   * again, a new signal takes its place. Does not keep the process alive.
+   * Aborts when a command waits on the queue or the server is closed, so that a long asynchronous step can end early.
+   * Once the queue is empty again, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
     if (this.#interrupt === null || (this.#interrupt.signal.aborted && !this.#holdsCommands())) {
@@ -1380,25 +1330,19 @@ export class WebApiServer {
   /** Completes the command taken last, and tells what came of it. A no-op if it is completed. */
   report(outcome: CommandOutcome): void {
     checkOptions('report', outcome, ['value', 'error']);
-    const current = this.#current;
-    if (current === null) return;
-    this.#current = null;
-    const { number, postedAt } = current;
+    const number = Atomics.load(this.#memory, CELL.RUNNING);
+    if (number === 0) return;
     const { value } = outcome;
+    const endedAt = Date.now();
     const news: Partial<ListedCommand> = {};
     if (Number.isFinite(value)) news.value = value;
     if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
     if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
-    if (postedAt !== undefined) {
-      news.seconds = Math.max(0, Date.now() - postedAt) / 1000;
-      news.state = 'error' in news ? 'failed' : 'done';
-    }
-    if ('state' in news || 'value' in news || 'error' in news) this.#tell({ number, news });
-    if (postedAt === undefined) {
-      this.#data.times[CELL.DONE_AT / 2] = Date.now();
-      Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
-    }
-    this.#notify(1);
+    if (this.#isOwn || 'value' in news || 'error' in news) this.#tell({ number, endedAt, ...news });
+    else this.#data.times[CELL.DONE_AT / 2] = endedAt; // a message would take longer
+    Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
+    Atomics.store(this.#memory, CELL.RUNNING, 0);
+    this.#notify();
   }
 
   /**
@@ -1417,13 +1361,14 @@ export class WebApiServer {
     const { reason = '' } = options;
     check('reason', reason, 'string', 'a string');
     if (this.#posted.length >= this.#data.maxQueueSize) return false;
-    const number = (Atomics.add(this.#memory, CELL.NUMBER, 1) + 1) & MAX_NUMBER;
-    const posted = { command, number, postedAt: Date.now(), reason: tidy(reason, MAX_REASON_LENGTH) || undefined };
+    const number = ((Atomics.add(this.#memory, CELL.NUMBER, 1) >>> 0) % MAX_NUMBER) + 1;
+    const text = tidy(reason) || undefined;
+    const posted: ListedCommand = { number, command, at: Date.now(), by: 'itself', reason: text };
     this.#posted.push(posted);
-    this.#tellOf(posted);
-    this.#notify(1);
+    this.#tell(posted);
+    this.#notify();
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
-    this.#wakeUp();
+    this.#interruptSteps();
     return true;
   }
 
@@ -1440,7 +1385,7 @@ export class WebApiServer {
   }
 
   /** Takes a command of a client from the queue. */
-  #take(): OwnCommand {
+  #take(): Pick<ListedCommand, 'command' | 'number'> {
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const tail = Atomics.load(this.#memory, CELL.TAIL);
     const slots = this.#memory.length - CELL.RING;
@@ -1458,8 +1403,8 @@ export class WebApiServer {
     if (status !== this.#published) {
       this.#published = status;
       this.#data.times[CELL.STATUS_AT / 2] = Date.now();
-      Atomics.store(this.#memory, CELL.STATUS, ((this.#current?.number ?? 0) << 3) | status);
-      this.#notify(1);
+      Atomics.store(this.#memory, CELL.STATUS, (Atomics.load(this.#memory, CELL.RUNNING) << 3) | status);
+      this.#notify();
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
@@ -1486,7 +1431,7 @@ export class WebApiServer {
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    this.#notify(0);
+    this.#notify();
   }
 
   /** Returns JSON: `null` if there is no detail. */
@@ -1496,22 +1441,17 @@ export class WebApiServer {
       const json = isPromise(detail) ? undefined : JSON.stringify(detail ?? null);
       Promise.resolve(detail).catch(() => {}); // as above
       if (json !== undefined && Buffer.byteLength(json) <= MAX_DETAIL_BYTES) return json;
-      this.#warnOnce(`describe must return what leads to at most ${MAX_DETAIL_BYTES} bytes of JSON`);
+      this.#warnOnce(`describe must return a value whose JSON has at most ${MAX_DETAIL_BYTES} bytes`);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
     }
     return 'null';
   }
 
-  /** Wakes the thread if it waits. `changes` is 1 if there is something new for /api/info. */
-  #notify(changes: 0 | 1): void {
-    Atomics.add(this.#memory, CELL.CHANGES, changes);
+  /** Wakes the thread if it waits. */
+  #notify(): void {
     Atomics.add(this.#memory, CELL.NEWS, 1);
     Atomics.notify(this.#memory, CELL.NEWS);
-  }
-
-  #tellOf({ command, number, postedAt: at = 0, reason }: OwnCommand): void {
-    this.#tell({ number, news: { command, at, by: 'itself', reason } });
   }
 
   #tell(message: HostMessage): void {
@@ -1536,28 +1476,16 @@ export class WebApiServer {
     return this.#posted.length > 0 || Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
   }
 
-  /** Sleeps until a wake-up, unless the queue holds commands. Keeps the process alive. */
-  async #sleep(signal: AbortSignal | undefined): Promise<void> {
-    const keepAlive = setInterval(() => {}, 2 ** 30);
-    Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
-    try {
-      if (!this.#holdsCommands()) await once(this.#wakeUps, 'wake-up', signal && { signal }).catch(() => {});
-    } finally {
-      Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
-      clearInterval(keepAlive);
-    }
-  }
-
-  #wakeUp(): void {
-    this.#wakeUps.emit('wake-up');
-    if (this.#holdsCommands()) this.#interrupt?.abort();
+  /** Also wakes nextCommand(). */
+  #interruptSteps(): void {
+    if (this.#holdsCommands() || this.#state === 'closed') this.#interrupt?.abort();
   }
 
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    this.#wakeUp();
-    setImmediate(() => this.#sampleIfRequested()); // after the sleepers have taken their commands
+    this.#interruptSteps();
+    setImmediate(() => this.#sampleIfRequested()); // after nextCommand() has taken a command
   }
 
   #sampleIfRequested(): void {
@@ -1570,10 +1498,11 @@ export class WebApiServer {
 
   /** Resolves once the thread listens or the server is closed. Rejects if the first start fails. */
   async #startThread(): Promise<void> {
+    clearTimeout(this.#restartTimer); // nextCommandSync() may be first
     Atomics.store(this.#memory, CELL.TOLD, 0);
     const worker = this.#createThread();
     this.#worker = worker;
-    for (const posted of this.#posted) this.#tellOf(posted);
+    for (const posted of this.#posted) this.#tell(posted);
     await new Promise<void>((resolve, reject) => {
       let listeningSince = Infinity;
       let failure: Failure = { message: 'its thread exited' };
@@ -1596,8 +1525,7 @@ export class WebApiServer {
         // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
-        Atomics.add(this.#memory, CELL.CHANGES, 1); // the next thread knows of no commands
-        this.#wakeUp();
+        this.#interruptSteps();
         if (this.#state === 'closed') return resolve();
         if (this.#state === 'starting') return reject(this.#cannotServe(failure));
         if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
@@ -1679,7 +1607,7 @@ export class WebApiServer {
       clearTimeout(grace);
     }
     this.#removeSocket();
-    this.#wakeUp(); // for nextCommand(), if there is no thread
+    this.#interruptSteps(); // for nextCommand(), if there is no thread
   }
 
   #removeSocket(): void {
@@ -1697,10 +1625,9 @@ export class WebApiServer {
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The outcome of a request. If it succeeded, `value` is the name of the status or the result of the command, or empty
- * if nothing has changed since the `tag` that the client sent; `body` is the whole response. If it failed, `error` is
- * the reason; `answered` tells whether a control server responded, and `sent` whether the request may have reached one:
- * a command that was sent but not answered may still take effect.
+ * The outcome of a request. `value` is the name of the status or the result of the command, or empty if nothing has
+ * changed since the client's `tag`; `body` is the whole response. `answered` tells whether a control server responded,
+ * and `sent` whether the request may have reached one: a command that was sent but not answered may still take effect.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
@@ -1887,19 +1814,15 @@ export class WebApiClient {
     return reply.ok === true ? reply.value : null; // narrows without `strict`, too
   }
 
-  async #exchange(
-    endpoint: string,
-    { wait, by, reason, tag }: RequestOptions,
-    signal: AbortSignal,
-    onSent: () => void,
-  ) {
+  async #exchange(endpoint: string, options: RequestOptions, signal: AbortSignal, onSent: () => void) {
+    const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
     if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
-    if (by) query.set('by', tidy(by, MAX_REASON_LENGTH));
-    if (reason) query.set('reason', tidy(reason, MAX_REASON_LENGTH));
+    if (by) query.set('by', tidy(by));
+    if (reason) query.set('reason', tidy(reason));
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
@@ -1975,10 +1898,7 @@ export interface System {
   describe?(): unknown;
 }
 
-/**
- * The argument of `step()`. `pause()`, `save()` and `shutdown()` post a command, which takes effect after the step. A
- * long step may end early if `hasCommands()`, or when `signal` aborts: see those of `WebApiServer`.
- */
+/** Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or by `signal`. */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
   pause(reason?: string): boolean;
   save(reason?: string): boolean;
@@ -1986,13 +1906,11 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
 }
 
 /** Configuration of `launch()`. */
-export interface LaunchConfig {
+export interface LaunchConfig extends Pick<WebApiServerOptions, 'name'> {
   /** Host and port of the web API, or null for no web API. Default: `['localhost', 8391]`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 65536. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
-  /** Name of the system in `/api/info`. Default: that of the script, without its extension. */
-  name?: string | undefined;
   /** Other options of the server. */
   webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;
 }
@@ -2064,7 +1982,7 @@ class Launch {
     });
     this.#server = server;
     this.#internals = INTERNALS.get(server) as Internals;
-    this.#internals.reportItself();
+    this.#internals.reportsItself = true;
     this.#control = {
       pause: (reason) => server.post('pause', { reason }),
       save: (reason) => server.post('save-state', { reason }),
@@ -2103,10 +2021,11 @@ class Launch {
   async #work(): Promise<void> {
     const server = this.#server;
     while (!this.#isOver) {
+      const sequence = this.#internals.memory[CELL.SEQUENCE] as number; // before the poll, so that nothing is missed
       if (server.hasCommands()) server.report(await this.#execute(server.receiveCommand()));
       else if (this.#signal !== null) server.report(await this.#shutDown()); // the queue was too full for a command
-      else if (this.#status === PAUSED) await this.#internals.sleep();
-      else await this.#advance();
+      else if (this.#status === PAUSED) await sleep(MAX_SLEEP_MS, null, { signal: server.signal }).catch(() => {});
+      else await this.#advance(sequence);
       if (performance.now() >= this.#turnEndsAt) await this.#yield(); // a stream of commands must not prevent it
     }
   }
@@ -2118,14 +2037,13 @@ class Launch {
   }
 
   /**
-   * Runs steps for about a millisecond, or until the thread has something new. CLOCK ends a batch that takes much longer.
-   * Meanwhile the status is the same, so that hasCommands() would do more than necessary.
+   * Runs steps for about a millisecond, or until there is something new. CLOCK ends a batch that takes much longer. The
+   * status does not change meanwhile, so that hasCommands() would do more than necessary.
    */
-  async #advance(): Promise<void> {
+  async #advance(sequence: number): Promise<void> {
     const system = this.#system;
     const control = this.#control;
     const { memory, posted } = this.#internals;
-    const seen = this.#internals.seen();
     const clock = memory[CELL.CLOCK] as number;
     const start = performance.now();
     const batch = this.#batch;
@@ -2138,7 +2056,7 @@ class Launch {
       steps += 1;
       memory[CELL.SAMPLED] = clock;
       isLast = turnEndsAt === Infinity ? steps >= batch : performance.now() >= turnEndsAt;
-    } while (!isLast && memory[CELL.SEQUENCE] === seen && memory[CELL.CLOCK] === clock && posted.length === 0);
+    } while (!isLast && memory[CELL.SEQUENCE] === sequence && memory[CELL.CLOCK] === clock && posted.length === 0);
     this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
   }
 
@@ -2176,11 +2094,12 @@ class Launch {
     return outcome;
   }
 
-  /** Saves for the last time and ends the launch, unless the save fails and somebody can see to it. */
+  /** Saves for the last time and ends the launch, unless the save fails and a client can try again. */
   async #shutDown(): Promise<CommandOutcome> {
-    const { memory, currentNumber } = this.#internals;
+    const { memory } = this.#internals;
     const calledOff = this.#calledOff;
-    if (calledOff !== null && this.#signal === null && currentNumber() <= calledOff.number) return calledOff.outcome;
+    const number = Atomics.load(memory, CELL.RUNNING);
+    if (calledOff !== null && this.#signal === null && number <= calledOff.number) return calledOff.outcome;
     const wasPaused = this.#status === PAUSED;
     this.#setStatus(SHUTTING_DOWN);
     const saved = await this.#call('saveState');
@@ -2200,7 +2119,7 @@ class Launch {
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#internals.publish(); // because the next hook may block this thread
+    this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
   async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<CommandOutcome> {
@@ -2241,7 +2160,7 @@ function checkInteger(name: string, value: number, least: number, most: number):
 }
 
 function checkTimeout(value: number): void {
-  const isValid = value > 0 && value < 2 ** 31; // the limit of setTimeout()
+  const isValid = value > 0 && value <= MAX_SLEEP_MS;
   check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', isValid);
 }
 
