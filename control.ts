@@ -262,10 +262,11 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       Atomics.store(memory, cells.HEAD, (head + 1) | 0);
       link.advanceSequence();
       const listed = link.addToList({ number, command, at: Date.now() });
-      const parameters = new URLSearchParams(query);
-      if (parameters.has('by')) listed.by = tidyText(parameters.get('by') as string) || undefined;
-      if (parameters.has('reason')) listed.reason = tidyText(parameters.get('reason') as string) || undefined;
       pending.set(head, listed);
+      if (query === '') return listed;
+      const parameters = new URLSearchParams(query);
+      listed.by = tidyText(parameters.get('by') ?? '') || undefined;
+      listed.reason = tidyText(parameters.get('reason') ?? '') || undefined;
       return listed;
     },
 
