@@ -1086,7 +1086,7 @@ export interface CommandInfo {
 export interface SystemInfo {
   name: string;
   pid: number;
-  host: string;
+  host: string; // empty on Deno
   startedAt: string;
   version: string; // of control.ts
   status: string | null;
@@ -1157,7 +1157,7 @@ function prepareThreadData(options: WebApiServerOptions) {
     about: {
       name: tidy(name),
       pid: process.pid,
-      host: hostname(),
+      host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
       startedAt: new Date(performance.timeOrigin).toISOString(),
       version: VERSION,
     },
