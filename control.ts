@@ -1239,7 +1239,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (!this.#internals.reportsItself) this.report({});
+    if (!this.#internals.reportsItself) this.#complete({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
@@ -1254,7 +1254,7 @@ export class WebApiServer {
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand {
-    this.report({});
+    this.#complete({});
     this.#isOwn = this.#posted.length > 0;
     const { command, number } = this.#posted.shift() ?? this.#take();
     Atomics.store(this.#memory, CELL.RUNNING, number);
@@ -1331,19 +1331,7 @@ export class WebApiServer {
   /** Completes the command taken last, and tells what came of it. A no-op if it is completed. */
   report(outcome: CommandOutcome): void {
     checkOptions('report', outcome, ['value', 'error']);
-    const number = Atomics.load(this.#memory, CELL.RUNNING);
-    if (number === 0) return;
-    const { value } = outcome;
-    const endedAt = Date.now();
-    const news: Partial<ListedCommand> = {};
-    if (Number.isFinite(value)) news.value = value;
-    if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
-    if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
-    if (this.#isOwn || 'value' in news || 'error' in news) this.#tell({ number, endedAt, ...news });
-    else this.#data.times[CELL.DONE_AT / 2] = endedAt; // a message would take longer
-    Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
-    Atomics.store(this.#memory, CELL.RUNNING, 0);
-    this.#notify();
+    this.#complete(outcome);
   }
 
   /**
@@ -1383,6 +1371,22 @@ export class WebApiServer {
   close(): Promise<void> {
     this.#closed ??= this.#stopThread();
     return this.#closed;
+  }
+
+  #complete(outcome: CommandOutcome): void {
+    const number = Atomics.load(this.#memory, CELL.RUNNING);
+    if (number === 0) return;
+    const { value } = outcome;
+    const endedAt = Date.now();
+    const news: Partial<ListedCommand> = {};
+    if (Number.isFinite(value)) news.value = value;
+    if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
+    if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
+    if (this.#isOwn || 'value' in news || 'error' in news) this.#tell({ number, endedAt, ...news });
+    else this.#data.times[CELL.DONE_AT / 2] = endedAt; // a message would take longer
+    Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
+    Atomics.store(this.#memory, CELL.RUNNING, 0);
+    this.#notify();
   }
 
   /** Takes a command of a client from the queue. */
@@ -1596,7 +1600,7 @@ export class WebApiServer {
   }
 
   async #stopThread(): Promise<void> {
-    this.report({});
+    this.#complete({});
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
