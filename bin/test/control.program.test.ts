@@ -177,6 +177,23 @@ describe('nextCommandSync()', { ...LIMIT, concurrency: 2 }, () => {
     });
   }
 
+  it('starts no second thread beside one that was about to be restarted', async (t) => {
+    const port = await freePort();
+    const host = runHost(t, `
+      ${MORTAL}
+      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
+      await server.runInBackground();
+      const heard = gone();
+      kill(null);
+      await heard;
+      say(server.nextCommandSync({ timeout: 4500 }));
+      await new Promise((done) => realSetTimeout(done, 500)); // the time of the restart has come
+      say(threads.length);
+      await server.close();
+    `, port);
+    await host.checkEnd('gone', null, 2);
+  });
+
   it('throws an EmptyError while the server closes: it could never hear that it is closed', async (t) => {
     const { server } = await start(t);
     const closed = server.close();
