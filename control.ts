@@ -1903,7 +1903,10 @@ export interface System {
   describe?(): unknown;
 }
 
-/** Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or by `signal`. */
+/**
+ * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
+ * aborts; it should catch what is thrown then, because a step that fails ends the launch.
+ */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
   pause(reason?: string): boolean;
   save(reason?: string): boolean;
