@@ -338,7 +338,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       return true;
     },
 
-    /** Deadlines are checked at each change and every 250 ms. */
+    /** Adds a waiter that is not ready. Deadlines are checked at each change and every 250 ms. */
     addWaiter(waiter: Waiter): void {
       waiters.add(waiter);
       if (!isWatching) link.settle();
@@ -398,7 +398,8 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
         pending.delete(index);
       }
       if (pending.size === size && newStatus === status && newRunning === running) return;
-      if (newStatus !== status) cause = newStatus < 8 ? { by: 'itself' } : list.get(newStatus >>> 3) ?? {};
+      const number = newStatus >>> 3;
+      if (newStatus !== status) cause = number === 0 ? { by: 'itself' } : list.get(number) ?? {};
       status = newStatus;
       running = newRunning;
       Atomics.add(memory, cells.CHANGES, 1);
@@ -418,8 +419,8 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
     },
 
     describe({ number, command, at, endedAt, value, error, by, reason }: ListedCommand): CommandInfo {
-      const pending = number === running ? 'running' : 'waiting';
-      const state = endedAt === undefined ? pending : error === undefined ? 'done' : 'failed';
+      const unfinished = number === running ? 'running' : 'waiting';
+      const state = endedAt === undefined ? unfinished : error === undefined ? 'done' : 'failed';
       const seconds = endedAt === undefined ? undefined : Math.max(0, endedAt - at) / 1000;
       const id = `${idPrefix}-${number}`;
       return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
