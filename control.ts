@@ -1859,10 +1859,10 @@ function nameOf(status: unknown): unknown {
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? String(status) : status;
 }
 
-/** Returns null if the system responds without a known status, or if the status is the one of the client's tag. */
+/** Returns null if the status is unknown, or the one of the client's tag. A system that does not respond may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  return reply.answered ? null : OFFLINE;
+  return reply.answered || (reply.sent && reply.statusCode === undefined) ? null : OFFLINE;
 }
 
 /** While the server is down, another user may listen at its path, and receive the token. */

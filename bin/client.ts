@@ -1,155 +1,275 @@
 #!/usr/bin/env node
-// control-client: sends one request and exits with a code, for scripts.
+// control-client: sends requests and exits with a code, for scripts.
 
-import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus } from '../control.ts';
-import { commandsOf, describeAuthor, describeCommand, describeInfo, describeStatus } from './shared/describe.ts';
+import { setMaxListeners } from 'node:events';
+import { DEFAULT_PORT, SystemStatus } from '../control.ts';
+import { inParallel, parseTargets } from './client/targets.ts';
+import { ChangeHook, watch } from './client/watch.ts';
+import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
+import { paintStatus } from './shared/colour.ts';
+import { commandsFor, findCommand, helpOf, STATUS_WORDS } from './shared/commands.ts';
+import { describeInfo, describeStatus } from './shared/describe.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
-  ADDRESS_OPTIONS, BY, createClient, describeUnknown, EXIT, parseOptions, parseSeconds, run, UNKNOWN, UsageError,
+  describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
 } from './shared/options.ts';
-import { excerptOf, printableJson } from './shared/text.ts';
-import type { ControlCommand, RequestOptions } from '../control.ts';
-import type { FollowOptions } from './shared/follow.ts';
-import type { PrintableClient, PrintableReply } from './shared/options.ts';
+import { describeUnknown, isDenied, isUnanswered, statusNameOf, UNKNOWN } from './shared/replies.ts';
+import { printableJson } from './shared/text.ts';
+import type { ControlCommand } from '../control.ts';
+import type { Target } from './client/targets.ts';
+import type { WatchOptions } from './client/watch.ts';
+import type { Command } from './shared/commands.ts';
+import type { Followed, FollowOptions } from './shared/follow.ts';
+import type { FailedReply, PrintableClient } from './shared/replies.ts';
+
+const OPTIONS = {
+  ...ADDRESS_OPTIONS,
+  targets: {
+    type: 'string', value: 'FILE', completion: 'files',
+    help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token; - is stdin',
+  },
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
+  timeout: {
+    type: 'string', value: 'SECONDS',
+    help: 'time limit of --wait and wait (default 30), and of status and info if below 5',
+  },
+  reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
+  by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
+  exec: {
+    type: 'string', value: 'CMD',
+    help: 'watch: run CMD with sh at each new status, with CONTROL_STATUS, CONTROL_BEFORE, CONTROL_REASON and ' +
+      'CONTROL_TARGET in its environment',
+  },
+  on: { type: 'string', value: 'STATUS,…', completion: STATUS_WORDS, help: 'watch: run CMD for these statuses alone' },
+  json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
+} as const;
 
 const HELP = `
-Usage: control-client [options] status|info|watch
-       control-client [options] pause|resume|save-state|shutdown
-       control-client [options] wait STATUS
+Usage: control-client [options] COMMAND [TARGET ...]
 
-Tells what a running system is doing, sends it one command, or waits for a status: active, pausing, paused, resuming,
-shutting-down or offline.
+Tells what running systems are doing, sends them one command, or waits for a status.
 
-  status             the status; on a terminal also since when, by whom, and what waits for it
-  info               everything that is known of the system, and its latest commands
-  watch              a line for each new status and each command that is done, until interrupted
+${commandsFor('client').map(helpOf).join('\n')}
 
-  --host HOST        host name or IP address of the system (default localhost)
-  --port PORT        port of its web API (default 8391)
-  --socket PATH      Unix socket of its web API; replaces --host and --port
-  --wait             wait until the command is done, and print the status or what was saved
-  --timeout SECONDS  time limit of --wait and wait (default 30), and of a request if below 5
-  --reason TEXT      why the command is sent; the system shows it
-  --by TEXT          who sends it (default: CONTROL_BY, or user@machine; '' for nobody)
-  --json             print the outcome as one line of JSON; watch: a line for each change
-  -h, --help         print this help
-  --version          print the version
+A target is HOST, HOST:PORT or unix:PATH. Each line of the output then begins with its target; the exit code is the
+highest of all.
 
-If the system requires a token, set the environment variable CONTROL_TOKEN.
+${describeOptions(OPTIONS)}
+
+${ENVIRONMENT_HELP}
 
 Exit codes:
-  0  success
+  0  success; shutdown --wait: also if it was offline already
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error
   3  offline: nothing responds at that address
   4  --wait, wait: not done or not reached in time, or no longer possible
+  5  no answer: the request was sent, and a command may still take effect
 `;
 
-const OPTIONS = {
-  ...ADDRESS_OPTIONS,
-  wait: { type: 'boolean' },
-  timeout: { type: 'string', default: '30' },
-  reason: { type: 'string' },
-  by: { type: 'string' },
-  json: { type: 'boolean', default: false },
-} as const;
-
-const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'save-state', 'shutdown'];
-const QUESTIONS = ['status', 'info', 'watch', 'wait'] as const;
 const REQUEST_TIMEOUT_MS = 5000;
-const WATCH_WAIT_S = 1; // a program that neither polls nor yields reports no change unless asked
-const WATCH_PAUSE_MS = 10; // between two requests
-const WATCH_RETRY_MS = 250; // if the system is offline, or its server cannot wait
+const WAIT_TIMEOUT_S = '30';
 
-/** The JSON of `--json` as received, the text otherwise, and an error that is safe to print. */
-type Executed = [exitCode: number, text: string, json: object | null, error?: string];
+type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['values'];
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP, 2);
+  const parsed = parseOptions(OPTIONS, HELP, Infinity);
   if (parsed === null) return EXIT.DONE;
-  const { values, positionals: [word, goal] } = parsed;
-  const question = QUESTIONS.find((one) => one === word);
-  const command = COMMANDS.find((one) => one === word) as ControlCommand; // or else it is a question
-  if (command === undefined && question === undefined) {
-    const got = word === undefined ? 'nothing' : `'${word}'`;
-    throw new UsageError(`the command must be one of ${[...QUESTIONS, ...COMMANDS].join(', ')}, got ${got}`);
+  const { values, positionals: [word, ...names] } = parsed;
+  const command = parseCommand(word);
+  const argument = command.argument === undefined ? '' : parseArgument(command.argument, names.shift());
+  checkOptions(command, values);
+  if (command.name === 'help') {
+    if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
+    console.log(HELP.trim());
+    return EXIT.DONE;
   }
-  if (goal !== undefined && question !== 'wait') throw new UsageError(`unexpected argument '${goal}'; see --help`);
-  for (const option of ['wait', 'reason', 'by'] as const) {
-    if (command !== undefined || values[option] === undefined) continue;
-    throw new UsageError(`--${option} requires ${COMMANDS.join(', ').replace(/, (?=\w+$)/, ' or ')}, got '${word}'`);
-  }
-  const target = question === 'wait' ? parseStatus(goal) : null;
-  const timeoutMs = parseSeconds('--timeout', values.timeout) * 1000;
-  const client = createClient(values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
-  const { json, by = BY, reason } = values;
-  const execute = async (): Promise<Executed> => {
-    if (target !== null) return waitFor(client, target, timeoutMs);
-    if (question === 'status') return getStatus(client, process.stdout.isTTY && !json);
-    if (question === 'info') return getInfo(client);
-    if (question === 'watch') return watch(client, json);
-    if (values.wait !== true) return send(client, command, { by, reason });
-    return finish(client, command, { timeoutMs, by, reason });
-  };
-  const [exitCode, text, outcome, error] = await execute();
-  if (json && outcome !== null) console.log(printableJson(outcome));
-  else if (text !== '') console.log(text);
-  if (error !== undefined) console.error(`control-client: ${error}`);
+  const timeoutMs = parseSeconds('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
+  const hook = createHook(values);
+  const targets = await selectTargets(names, values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
+  const end = endOfOutput();
+  let exitCode: number = EXIT.DONE;
+  await inParallel(targets, async (target) => {
+    const outcome = await execute(command.name, argument, target, { values, timeoutMs, hook, end });
+    exitCode = Math.max(exitCode, outcome.exitCode);
+    print(outcome, target, values.json === true);
+  });
+  await hook?.end();
   return exitCode;
 }
 
-function parseStatus(name: string | undefined): SystemStatus {
-  const statuses = Object.values(SystemStatus);
-  const status = statuses.find(({ statusName }) => statusName === name?.replace('-', ' '));
-  if (status !== undefined) return status;
-  const names = statuses.map(({ statusName }) => statusName.replace(' ', '-')).join(', ');
-  throw new UsageError(`the status must be one of ${names}, got ${name === undefined ? 'nothing' : `'${name}'`}`);
+interface Settings {
+  values: Values;
+  timeoutMs: number;
+  hook: ChangeHook | null;
+  /** Ends `watch`. */
+  end: AbortSignal;
+}
+
+function execute(
+  command: Command['name'],
+  argument: string,
+  { name, label, client }: Target,
+  { values, timeoutMs, hook, end }: Settings,
+): Promise<Outcome> {
+  const { json = false, wait = false, by = BY, reason } = values;
+  switch (command) {
+    case 'status': return getStatus(client, process.stdout.isTTY && !json);
+    case 'info': return getInfo(client);
+    case 'wait': return waitFor(client, parseStatus(argument), timeoutMs);
+    case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
+    default: {
+      const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
+      const options = { timeoutMs, by, reason, output };
+      return wait ? finish(client, command as ControlCommand, options) : send(client, command as ControlCommand, options);
+    }
+  }
+}
+
+// ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
+
+function parseCommand(word: string | undefined): Command {
+  const command = word === undefined ? undefined : findCommand('client', word);
+  if (command !== undefined) return command;
+  const names = commandsFor('client').map(({ name }) => name);
+  throw new UsageError(`the command must be one of ${names.join(', ')}, got ${quote(word)}`);
+}
+
+function parseArgument({ name, values }: NonNullable<Command['argument']>, text: string | undefined): string {
+  if (text !== undefined && values.includes(text)) return text;
+  throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}`);
+}
+
+function quote(text: string | undefined): string {
+  return text === undefined ? 'nothing' : `'${text}'`;
+}
+
+/** Refuses options that the command would ignore. */
+function checkOptions({ name, options = [] }: Command, values: Values): void {
+  for (const option of Object.keys(values)) {
+    const owners = commandsFor('client').filter((command) => command.options?.includes(option));
+    if (owners.length === 0 || options.includes(option)) continue;
+    const names = owners.map((owner) => owner.name);
+    throw new UsageError(`--${option} requires ${listOf(names, 'or')}, got '${name}'`);
+  }
+  if (values.timeout !== undefined && options.includes('wait') && values.wait !== true) {
+    throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);
+  }
+  if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
+}
+
+/** Returns the targets, or else the system at the address in the options or the environment. */
+async function selectTargets(names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  if (names.length === 0 && values.targets === undefined) {
+    return [{ name: undefined, label: '', client: createClient(values, timeoutMs) }];
+  }
+  for (const option of ['host', 'port', 'socket'] as const) {
+    if (values[option] === undefined) continue;
+    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
+  }
+  const word = names.find((name) => findCommand('client', name) !== undefined || STATUS_WORDS.includes(name));
+  if (word === undefined) return parseTargets(names, values.targets, timeoutMs);
+  throw new UsageError(`unexpected argument '${word}'; a host of that name is ${word}:${DEFAULT_PORT}`);
+}
+
+function createHook({ exec, on }: Values): ChangeHook | null {
+  if (exec === undefined) return null;
+  const argument = { name: 'status of --on', values: STATUS_WORDS };
+  const statuses = on?.split(',').map((word) => parseStatus(parseArgument(argument, word)).statusName);
+  return new ChangeHook(parseText('--exec', exec), statuses ?? null);
+}
+
+function parseStatus(word: string): SystemStatus {
+  return Object.values(SystemStatus)[STATUS_WORDS.indexOf(word)] as SystemStatus;
+}
+
+/** Aborted when nobody reads the output any more. */
+function endOfOutput(): AbortSignal {
+  const end = new AbortController();
+  setMaxListeners(0, end.signal); // one for each target
+  process.stdout.once('error', () => end.abort());
+  return end.signal;
+}
+
+// ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Outcome {
+  exitCode: number;
+  text?: string;
+  /** What `--json` prints. */
+  json?: object;
+  /** Safe to print. */
+  error?: string;
+}
+
+/** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
+function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
+  const address = [`${client.baseUrl} does not respond: `, `${client.target} `].find((start) => error.startsWith(start));
+  const reason = name === undefined || address === undefined ? error : error.slice(address.length);
+  if (isJson && json !== undefined) {
+    console.log(printableJson(name === undefined ? json : { target: name, ...json }));
+  } else if (text !== '') {
+    const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
+    console.log(`${text}${suffix}`.replaceAll(/^/gm, label));
+    if (name !== undefined) return;
+  }
+  if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
+}
+
+function failure(reply: FailedReply, status: string | undefined = undefined): Outcome {
+  const { error, answered, original } = reply;
+  const exitCode = answered ? EXIT.REFUSED : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
+  return { exitCode, text: status ?? '', json: { status, error: original }, error };
 }
 
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-async function send(client: PrintableClient, command: ControlCommand, options: RequestOptions): Promise<Executed> {
-  const reply = await client.request(command, options);
-  return reply.ok ? [EXIT.DONE, reply.value, { result: reply.original }] : fail(reply);
+async function send(client: PrintableClient, command: ControlCommand, { by, reason }: FollowOptions): Promise<Outcome> {
+  const reply = await client.request(command, { by, reason });
+  return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
 }
 
+const EXIT_CODES: Record<Followed['state'], number> = {
+  done: EXIT.DONE, absent: EXIT.DONE, failed: EXIT.REFUSED, ended: EXIT.REFUSED, refused: EXIT.REFUSED,
+  pending: EXIT.NOT_REACHED, unconfirmed: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
+};
+
 /** Sends a command, and waits until it is done. */
-async function finish(client: PrintableClient, command: ControlCommand, options: FollowOptions): Promise<Executed> {
-  const output = process.stderr.isTTY ? process.stderr : undefined;
-  const followed = await follow(client, command, { ...options, output });
-  const { state, value, status, summary, received } = followed;
-  const seconds = Number(followed.seconds.toFixed(3));
-  const outcome = { ...received, seconds, status: status?.statusName };
-  if (state === 'done') return [EXIT.DONE, command === 'save-state' ? value || 'ok' : String(status), outcome];
-  const isRefused = state === 'failed' || state === 'ended' || state === 'refused';
-  const exitCode = isRefused ? EXIT.REFUSED : state === 'offline' ? EXIT.OFFLINE : EXIT.NOT_REACHED;
-  return [exitCode, '', { ...outcome, error: received.error ?? summary }, summary];
+async function finish(client: PrintableClient, command: ControlCommand, options: FollowOptions): Promise<Outcome> {
+  const { state, value, status, summary, received, seconds } = await follow(client, command, options);
+  const exitCode = EXIT_CODES[state];
+  const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
+  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  if (state === 'absent') return { exitCode, text: summary, json };
+  const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
+  const text = command === 'save-state' ? value || 'ok' : String(status);
+  return { exitCode, text: isShown ? '' : text, json };
 }
 
 // ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Scripts compare the word on stdout, so people get more of it only where no script can read it. */
-async function getStatus(client: PrintableClient, isForPeople: boolean): Promise<Executed> {
+async function getStatus(client: PrintableClient, isForPeople: boolean): Promise<Outcome> {
   const reply = await client.request('status');
-  if (!reply.ok) return fail(reply, reply.answered ? '' : SystemStatus.OFFLINE.statusName);
+  if (!reply.ok) return failure(reply, reply.answered ? undefined : statusNameOf(reply));
   if (reply.value === UNKNOWN) {
     const error = describeUnknown(reply.original);
-    return [EXIT.REFUSED, UNKNOWN, { status: reply.original, error }, error];
+    return { exitCode: EXIT.REFUSED, text: UNKNOWN, json: { status: reply.original, error }, error };
   }
   const known = isForPeople ? await client.request('info') : null;
-  return [EXIT.DONE, known?.ok === true ? describeStatus(known.body) : reply.value, { status: reply.value }];
+  const text = known?.ok === true ? describeStatus(known.body) : reply.value;
+  return { exitCode: EXIT.DONE, text: paintStatus(text, reply.value), json: { status: reply.value } };
 }
 
-async function getInfo(client: PrintableClient): Promise<Executed> {
+async function getInfo(client: PrintableClient): Promise<Outcome> {
   const reply = await client.request('info');
-  return reply.ok ? [EXIT.DONE, describeInfo(reply.body).join('\n'), reply.body] : fail(reply);
+  return reply.ok ? { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body } : failure(reply);
 }
 
-async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Executed> {
+async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
   const start = performance.now();
   const reply = await client.request('status');
-  if (isDenied(reply)) return fail(reply);
+  if (isDenied(reply)) return failure(reply);
   let status = null as SystemStatus | null;
   const timeout = Math.max(1, timeoutMs - (performance.now() - start));
   const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
@@ -158,71 +278,15 @@ async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs:
     return false;
   });
   const seconds = Number(((performance.now() - start) / 1000).toFixed(3));
-  const outcome = { seconds, status: status?.statusName };
-  if (reached) return [EXIT.DONE, target.statusName, outcome];
+  const json = { seconds, status: status?.statusName };
+  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
   const error = `not ${target} after ${seconds.toFixed(1)} s: ${describeCurrent(status)}`;
-  return [EXIT.NOT_REACHED, '', { ...outcome, error }, error];
+  return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
 }
 
-/** Prints a line for each new status and each command that is done. Ends when nobody reads them any more. */
-async function watch(client: PrintableClient, json: boolean): Promise<Executed> {
-  const closed = new AbortController();
-  const { signal } = closed;
-  process.stdout.once('error', () => closed.abort());
-  const print = (text: string, change: object): void => {
-    const time = new Date();
-    const local = new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString();
-    console.log(json ? printableJson({ time, ...change }) : `${local.slice(0, 19).replace('T', ' ')}  ${text}`);
-  };
-  let endpoint: 'info' | 'status' = 'info';
-  let tag: string | undefined;
-  let printed = ''; // the status printed last
-  let known: Set<unknown> | null = null; // the finished commands of the latest list
-  while (!signal.aborted) {
-    const wait = tag === undefined ? undefined : WATCH_WAIT_S;
-    const reply: PrintableReply = await client.request(endpoint, { tag, wait, signal });
-    if (isDenied(reply)) return fail(reply);
-    const isUnchanged = reply.ok && tag !== undefined && reply.tag === tag;
-    if (!reply.ok && reply.statusCode === 404 && endpoint === 'info') {
-      endpoint = 'status'; // a server of version 0.2 or older
-      continue;
-    }
-    if (!isUnchanged && !signal.aborted) {
-      const body = contentOf(reply, endpoint);
-      const { status, by, reason, error, commands } = body;
-      const name = excerptOf(status) || UNKNOWN;
-      const why = reply.ok ? '' : `: ${reply.error}`;
-      if (name !== printed) print(`${name}${describeAuthor(body)}${why}`, { status: name, by, reason, error });
-      printed = name;
-      if (commands !== undefined) {
-        const finished = commandsOf(body).filter(({ state }) => state === 'done' || state === 'failed');
-        const news = finished.filter(({ id }) => known?.has(id) === false);
-        for (const entry of news) print(describeCommand(entry), entry);
-        known = new Set(finished.map(({ id }) => id));
-      }
-    }
-    tag = reply.ok ? reply.tag : undefined;
-    if (!reply.ok) endpoint = 'info'; // whatever comes back
-    await sleep(tag === undefined ? WATCH_RETRY_MS : WATCH_PAUSE_MS, undefined, { signal }).catch(() => {});
-  }
-  return [EXIT.DONE, '', null];
-}
-
-function contentOf(reply: PrintableReply, endpoint: 'info' | 'status'): Readonly<Record<string, unknown>> {
-  if (reply.ok) return endpoint === 'info' ? reply.body : { status: reply.original };
-  return { status: reply.answered ? UNKNOWN : SystemStatus.OFFLINE.statusName, error: reply.original };
-}
-
-// ───── Failures ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-function isDenied(reply: PrintableReply): boolean {
-  return !reply.ok && (reply.statusCode === 401 || reply.statusCode === 403);
-}
-
-function fail(reply: PrintableReply, status: string = ''): Executed {
-  const { error, answered } = reply as Extract<PrintableReply, { ok: false }>;
-  const outcome = { status: status || undefined, error: reply.original };
-  return [answered ? EXIT.REFUSED : EXIT.OFFLINE, status, outcome, error];
+async function watchUntil(client: PrintableClient, options: WatchOptions): Promise<Outcome> {
+  const denied = await watch(client, options);
+  return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
 }
 
 void run('control-client', main);

@@ -5,13 +5,46 @@ import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient, WebApiServer } from '../control.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from './demo/checkpoints.ts';
-import {
-  ADDRESS_OPTIONS, EXIT, parseAccess, parseInteger, parseOptions, parseText, run, UsageError,
-} from './shared/options.ts';
+import { parseAccess } from './shared/access.ts';
+import { describeOptions, EXIT, parseInteger, parseOptions, parseText, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Control, System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
+
+const OPTIONS = {
+  host: {
+    type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
+  },
+  port: {
+    type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
+  },
+  socket: { type: 'string', value: 'PATH', help: 'Unix socket for the web API; replaces --host and --port' },
+  'allow-host': {
+    type: 'string', multiple: true, value: 'NAME',
+    help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
+      'names; may be repeated (default: only localhost, --host and IP addresses)',
+  },
+  'no-web-api': { type: 'boolean', default: false, help: 'run without a web API' },
+  until: {
+    type: 'string', value: 'RETURN',
+    help: `shut down once the mean return of ${MEAN_EPISODES} episodes reaches RETURN (1 to ${EPISODE_STEPS})`,
+  },
+  seed: { type: 'string', value: 'N', help: 'seed of the random numbers, from 0 to 4294967295 (default: random)' },
+  load: {
+    type: 'string', value: 'FILE',
+    help: 'continue from this checkpoint; latest is the newest one in the folder of --states-dir, or a new beginning ' +
+      'if it has none',
+  },
+  'states-dir': {
+    type: 'string', value: 'DIR', default: './states',
+    help: 'folder for checkpoints, created if it does not exist (default ./states)',
+  },
+  keep: {
+    type: 'string', value: 'N', default: '10',
+    help: 'number of checkpoints to keep there; the oldest are deleted (default 10)',
+  },
+} as const;
 
 const HELP = `
 Usage: control-demo [options]
@@ -20,36 +53,12 @@ Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is 
 saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also shut it down, SIGUSR2 saves. It saves a checkpoint before it
 exits.
 
-  --host HOST        host name or IP address for the web API (default ${DEFAULT_HOST})
-  --port PORT        port of the web API; 0 picks a free one (default ${DEFAULT_PORT})
-  --socket PATH      Unix socket for the web API; replaces --host and --port
-  --allow-host NAME  host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or *
-                     for all names; may be repeated (default: only localhost, --host and IP addresses)
-  --no-web-api       run without a web API
-  --until RETURN     shut down once the mean return of ${MEAN_EPISODES} episodes reaches RETURN (1 to ${EPISODE_STEPS})
-  --seed N           seed of the random numbers, from 0 to 4294967295 (default: random)
-  --load FILE        continue from this checkpoint
-  --load latest      continue from the newest checkpoint in the folder of --states-dir; begin anew if it has none
-  --states-dir DIR   folder for checkpoints, created if it does not exist (default ./states)
-  --keep N           number of checkpoints to keep there; the oldest are deleted (default 10)
-  -h, --help         print this help
-  --version          print the version
+${describeOptions(OPTIONS)}
 
-If the environment variable CONTROL_TOKEN is set, clients must know that token.
+If the environment variable CONTROL_TOKEN is set, or CONTROL_TOKEN_FILE names a file, clients must know that token.
 
 Exit codes: 0 shut down or RETURN reached, 1 failed to run or to save the last checkpoint, 2 usage error.
 `;
-
-const OPTIONS = {
-  ...ADDRESS_OPTIONS,
-  'allow-host': { type: 'string', multiple: true },
-  'no-web-api': { type: 'boolean', default: false },
-  until: { type: 'string' },
-  seed: { type: 'string' },
-  load: { type: 'string' },
-  'states-dir': { type: 'string', default: './states' },
-  keep: { type: 'string', default: '10' },
-} as const;
 
 const MAX_SEED = 2 ** 32 - 1;
 const MAX_KEPT = 1_000_000;

@@ -11,48 +11,47 @@ import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { follow, TARGETS } from './shared/follow.ts';
-import { ADDRESS_OPTIONS, BY, createClient, EXIT, parseOptions, run, TOKEN } from './shared/options.ts';
+import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
+import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
-import type { PrintableClient, PrintableReply } from './shared/options.ts';
+import type { PrintableClient, PrintableReply } from './shared/replies.ts';
 
 const PROGRAM = 'control-kbctl';
+
+const OPTIONS = {
+  ...ADDRESS_OPTIONS,
+  'pause-key': {
+    type: 'string', value: 'KEYS', help: 'key combination that pauses (default alt+shift+p; on macOS, Alt is Option)',
+  },
+  'resume-key': { type: 'string', value: 'KEYS', help: 'key combination that resumes (default alt+shift+r)' },
+  'quit-key': {
+    type: 'string', value: 'KEYS',
+    help: 'key combination that quits control-kbctl (default alt+shift+q on Windows, otherwise none)',
+  },
+  backend: {
+    type: 'string', value: 'NAME', help: 'x11, evdev, terminal, macos or windows (default: chosen automatically)',
+  },
+} as const;
 
 const HELP = `
 Usage: control-kbctl [options]
 
 Pauses and resumes a running system with key combinations that work whichever program has the focus.
 
-  --host HOST        host name or IP address of the system (default localhost)
-  --port PORT        port of its web API (default 8391)
-  --socket PATH      Unix socket of its web API; replaces --host and --port
-  --pause-key KEYS   key combination that pauses (default alt+shift+p; on macOS, Alt is Option)
-  --resume-key KEYS  key combination that resumes (default alt+shift+r)
-  --quit-key KEYS    key combination that quits control-kbctl (default alt+shift+q on Windows, otherwise none)
-  --backend NAME     x11, evdev, terminal, macos or windows (default: chosen automatically)
-  -h, --help         print this help
-  --version          print the version
+${describeOptions(OPTIONS)}
 
 KEYS is one or more modifiers and one key: ctrl+alt+f9. The modifiers are ctrl, alt, shift (not on its own) and super
 (the logo key; also cmd, win). Function keys need no modifier. The keys are a to z, 0 to 9, f1 to f24, space, enter,
 tab, esc, backspace, delete, insert, home, end, pageup, pagedown, up, down, left, right, pause, printscreen, scrolllock
 and - = , . / ; ' \` [ ] \\
 
-If the system requires a token, set the environment variable CONTROL_TOKEN. The system shows who sends a command:
-CONTROL_BY, or user@machine.
+${ENVIRONMENT_HELP}
 
 Exit codes: 0 quit by the user, or the output was closed; 1 no backend can listen, or the backend failed; 2 usage error.
 `;
-
-const OPTIONS = {
-  ...ADDRESS_OPTIONS,
-  'pause-key': { type: 'string' },
-  'resume-key': { type: 'string' },
-  'quit-key': { type: 'string' },
-  backend: { type: 'string' },
-} as const;
 
 const FOLLOW_MS = 30_000;
 const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
@@ -232,7 +231,7 @@ function introduce({ source, bindings }: Listener, backend: Backend, reason: str
 function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): string {
   const [, socketPath] = /^unix:(.*)$/.exec(baseUrl) ?? [];
   const where = socketPath === undefined ? baseUrl : `--unix-socket '${resolve(socketPath)}' http://localhost`;
-  const token = TOKEN === undefined ? '' : ` -H 'Authorization: Bearer …'`;
+  const token = ownToken() === undefined ? '' : ` -H 'Authorization: Bearer …'`;
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
   const command = `curl${token} -X POST ${where}/api/pause`;
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;

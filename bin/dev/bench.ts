@@ -14,22 +14,24 @@ import { availableParallelism, cpus } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
-import { EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
+import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
 import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer, launch } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { OutgoingHttpHeaders, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Interface } from 'node:readline';
 
+const OPTIONS = {
+  rounds: { type: 'string', default: '5', value: 'N', help: 'number of rounds (default 5)' },
+  json: { type: 'boolean', default: false, help: 'print the figures of all rounds as JSON' },
+} as const;
+
 const HELP = `
 Usage: npm run bench -- [options]
 
 Measures what the remote control costs its host, compared with a plain node:http server. A round takes about 75 seconds.
 
-  --rounds N  number of rounds (default 5)
-  --json      print the figures of all rounds as JSON
-  -h, --help  show this help
-  --version   show the version
+${describeOptions(OPTIONS)}
 
 Ratios and differences compare figures of the same round. The columns least and most show how far the rounds vary.
 `;
@@ -588,8 +590,7 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
 // ───── Rounds and tables ─────────────────────────────────────────────────────────────────────────────────────────
 
 async function main(): Promise<number> {
-  const options = { rounds: { type: 'string', default: '5' }, json: { type: 'boolean', default: false } } as const;
-  const parsed = parseOptions(options, HELP);
+  const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const { json } = parsed.values;
   const rounds = parseInteger('--rounds', parsed.values.rounds, 1, 1000);

@@ -11,10 +11,18 @@ import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
-import { EXIT, UsageError, parseOptions, parseText, run } from '../shared/options.ts';
+import { describeOptions, EXIT, UsageError, parseOptions, parseText, run } from '../shared/options.ts';
 import { freePort } from '../test/helpers.ts';
 import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import type { ControlCommand } from '../../control.ts';
+
+const OPTIONS = {
+  in: {
+    type: 'string', value: 'FOLDER',
+    help: 'install into FOLDER, which is empty, new or from an earlier run, and keep it for the next run',
+  },
+  json: { type: 'boolean', help: 'print the results as JSON: group, name, passes, reason' },
+} as const;
 
 const HELP = `
 Usage: npm run matrix -- [options] [words …]
@@ -23,10 +31,7 @@ Runs control.ts in every runtime, bundler, test runner, process and compiler it 
 With words, runs only the cells whose "group: name" contains all of them. Installs the tools from the npm registry:
 2 GB in a temporary folder. Takes about four minutes.
 
-  --in FOLDER  install into FOLDER, which is empty, new or from an earlier run, and keep it for the next run
-  --json       print the results as JSON: group, name, passes, reason
-  -h, --help   show this help
-  --version    show the version
+${describeOptions(OPTIONS)}
 
 Exit codes: 0 all cells pass, 1 a cell fails, 2 wrong usage.
 `;
@@ -502,7 +507,7 @@ interface Job extends Cell {
 }
 
 async function main(): Promise<number> {
-  const parsed = parseOptions({ in: { type: 'string' }, json: { type: 'boolean' } }, HELP, Infinity);
+  const parsed = parseOptions(OPTIONS, HELP, Infinity);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals: words } = parsed;
   const all = GROUPS.flatMap(([group, cells]) => cells.map((cell): Job => ({ ...cell, group })));

@@ -2,9 +2,10 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { excerptOf, MAX_VALUE_LENGTH, printable } from './text.ts';
-import type { ControlCommand } from '../../control.ts';
-import type { PrintableClient, PrintableReply } from './options.ts';
+import { isAbsent, isUnanswered, statusNameOf } from './replies.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
+import type { ControlCommand, RequestOptions } from '../../control.ts';
+import type { PrintableClient, PrintableReply } from './replies.ts';
 
 /** The status to which each command leads; save-state leads to none. */
 export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
@@ -21,6 +22,7 @@ const MAX_WAIT_S = 300; // of one request
 const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
 const GRACE_MS = 250; // for an outcome that is on its way when the system ends
 const LOOK_UP_MS = 50; // between two requests for the outcome
+const FULL_MS = 100; // between two tries while the queue is full
 const LAST_MS = 250; // for the status when the time is up
 const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
 
@@ -31,9 +33,11 @@ export interface Followed {
    * - `refused`: it is not on the queue.
    * - `pending`: it was not done in time, or the wait was ended.
    * - `unconfirmed`: it was accepted, and the server does not tell more.
-   * - `offline`: nothing responds any more.
+   * - `unanswered`: it was sent, and may still take effect.
+   * - `offline`: nothing responds, or nothing responds any more.
+   * - `absent`: a shutdown of a system that was already offline.
    */
-  state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'offline';
+  state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'unanswered' | 'offline' | 'absent';
   /** What the program told of it; empty if nothing. */
   value: string;
   /** The latest status; null if none is known. */
@@ -65,12 +69,13 @@ export interface FollowOptions {
   /** Ends the wait. */
   signal?: AbortSignal;
   /** Receives the statuses that a long wait passes, and the result: `pausing … paused (0.1 s)`. */
-  output?: NodeJS.WritableStream | undefined;
+  output?: { write(text: string): unknown } | undefined;
 }
 
 /**
- * Sends a command, unless the caller did, and waits for its outcome, of a shutdown also for its effect. A server that
- * tells no outcome (version 0.2 and older) is followed by its status. Stops early when the system ends.
+ * Sends a command, unless the caller did, again while the queue is full, and waits for its outcome, of a shutdown also
+ * for its effect. A server that tells no outcome (version 0.2 and older) is followed by its status. Stops early when the
+ * system ends.
  */
 export async function follow(
   client: PrintableClient,
@@ -88,11 +93,12 @@ export async function follow(
   let status = null as SystemStatus | null;
   let endTimer: NodeJS.Timeout | undefined;
   let hasOutput = false;
+  const show = (what: string): void => {
+    output?.write(`${what} … `);
+    hasOutput = true;
+  };
   const onStatus = (current: SystemStatus): void => {
-    if (output !== undefined && target !== undefined && current !== target && current !== status) {
-      output.write(`${current.statusName} … `);
-      hasOutput = true;
-    }
+    if (target !== undefined && current !== target && current !== status) show(current.statusName);
     status = current;
     clearTimeout(endTimer);
     if (isEnd(current) && target !== SystemStatus.OFFLINE) endTimer = setTimeout(stop, GRACE_MS);
@@ -115,9 +121,8 @@ export async function follow(
   };
 
   const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
-  const reply = ownReply ?? await client.request(command, { wait, by, reason, signal: giveUp.signal });
-  const isLost = !reply.ok && !reply.answered && reply.sent && reply.statusCode === undefined;
-  const lost = isLost ? `${reply.error}; the command may still take effect` : null;
+  const options = { wait, by, reason, signal: giveUp.signal };
+  const reply = ownReply ?? await send(client, command, options, () => show('the queue is full'));
   let told = toldBy(reply, command);
   if (told.state === 'waiting' || told.state === 'running') {
     told = { ...told, ...await lookUp(client, told.id, giveUp.signal) };
@@ -130,15 +135,22 @@ export async function follow(
     }
     if (told.state === 'done' && command !== 'shutdown') return ['done', ''];
     if (!reply.ok && reply.answered) return ['refused', reply.error];
-    if (!reply.ok && lost === null) return ['offline', reply.error];
+    if (!reply.ok && !isUnanswered(reply)) {
+      const isDown = command === 'shutdown' && isAbsent(reply);
+      return isDown ? ['absent', 'already offline'] : ['offline', reply.error];
+    }
     stopWatching();
-    if (lost !== null && command !== 'shutdown' && !giveUp.signal.aborted) return ['offline', lost];
-    if (target !== undefined && await reaches(target, giveUp.signal)) return ['done', ''];
-    if (status === null && signal?.aborted !== true) status = await requestStatus(client, AbortSignal.timeout(LAST_MS));
-    if (status === SystemStatus.OFFLINE && lost !== null) { // its reason is that this function gave up
-      return ['offline', `${printable(client.baseUrl)} does not respond; the command may still take effect`];
+    const isReachable = reply.ok ? target !== undefined : target === SystemStatus.OFFLINE;
+    if (isReachable && await reaches(target as SystemStatus, giveUp.signal)) return ['done', ''];
+    let isSilent = false;
+    if (!reply.ok || (status === null && signal?.aborted !== true)) {
+      const limit = AbortSignal.timeout(LAST_MS);
+      const last = await client.request('status', { signal: limit });
+      isSilent = limit.aborted || isUnanswered(last);
+      status = isSilent ? status : statusOf(last);
     }
     if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
+    if (!reply.ok && (isSilent || !giveUp.signal.aborted)) return ['unanswered', reply.error];
     if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
     const pending = isEnd(status) || told.state === 'done' ? '' : '; the command is still pending';
     return ['pending', `${describeCurrent(status)}${pending}`];
@@ -155,28 +167,47 @@ export async function follow(
   const duration = `(${seconds.toFixed(1)} s)`;
   if (isDone) output?.write(`${describeDone(target, value)} ${duration}\n`);
   else if (hasOutput) output?.write(`${duration}\n`);
-  const isLate = state === 'pending' || (state === 'offline' && reply.ok);
+  const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
   const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
   const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
   return { state, value, status: isDone ? target ?? status : status, seconds, error, summary, received: told };
 }
 
+/** Sends a command, again while the queue is full. */
+async function send(
+  client: PrintableClient,
+  command: ControlCommand,
+  options: RequestOptions & { signal: AbortSignal },
+  onFull: () => void,
+): Promise<PrintableReply> {
+  for (let isFirst = true; ; isFirst = false) {
+    const reply = await client.request(command, options);
+    if (!isFull(reply)) return reply;
+    if (isFirst) onFull();
+    await sleep(FULL_MS, undefined, options).catch(() => {});
+    if (options.signal.aborted) return reply;
+  }
+}
+
+function isFull(reply: PrintableReply): boolean {
+  return !reply.ok && reply.statusCode === 503;
+}
+
 /** Returns whether the system ends after a failed shutdown, instead of calling it off. */
 async function ends(client: PrintableClient): Promise<boolean> {
   for (const deadline = performance.now() + END_MS; performance.now() < deadline;) {
-    const status = await requestStatus(client);
+    const status = statusOf(await client.request('status'));
     if (status !== SystemStatus.SHUTTING_DOWN) return status === SystemStatus.OFFLINE;
     await sleep(LOOK_UP_MS);
   }
   return true;
 }
 
-/** Unlike `getStatus()`, tells a system that reports no status from one that is offline. */
-async function requestStatus(client: PrintableClient, signal?: AbortSignal): Promise<SystemStatus | null> {
-  const reply = await client.request('status', { signal });
-  if (!reply.ok) return reply.answered ? null : SystemStatus.OFFLINE;
-  return Object.values(SystemStatus).find(({ statusName }) => statusName === reply.value) ?? null;
+/** Null if the system reports no status. */
+function statusOf(reply: PrintableReply): SystemStatus | null {
+  const name = statusNameOf(reply);
+  return Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
 }
 
 export function describeCurrent(status: SystemStatus | null): string {

@@ -1,0 +1,119 @@
+// control-client watch: a line for each change of a system, and a program to run for it.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { commandsOf, describeAuthor, describeCommand } from '../shared/describe.ts';
+import { paintStatus } from '../shared/colour.ts';
+import { observe } from '../shared/observe.ts';
+import { warn } from '../shared/options.ts';
+import { isDenied } from '../shared/replies.ts';
+import { excerptOf, printableJson } from '../shared/text.ts';
+import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+
+export interface WatchOptions {
+  /** Ends it. */
+  signal: AbortSignal;
+  json: boolean;
+  /** Stands before each line, after the time. */
+  label: string;
+  /** In each object of JSON. */
+  target: string | undefined;
+  /** Told each change of the status. */
+  hook: ChangeHook | null;
+}
+
+/**
+ * Prints a line for each new status and each command that is done.
+ *
+ * @returns The reply that denied access; null when the signal ended it.
+ */
+export async function watch(client: PrintableClient, options: WatchOptions): Promise<FailedReply | null> {
+  const { signal, json, label, target, hook } = options;
+  const print = (text: string, change: object): void => {
+    const time = new Date();
+    const local = new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString();
+    const line = `${local.slice(0, 19).replace('T', ' ')}  ${label}${text}`;
+    console.log(json ? printableJson({ time, target, ...change }) : line);
+  };
+  let before = ''; // the latest status
+  let known: Set<unknown> | null = null; // the finished commands of the latest list
+  for await (const { status, reply, isNew } of observe(client, 'info', signal)) {
+    if (isDenied(reply)) return reply;
+    if (!isNew) continue;
+    const body = reply.ok ? reply.body : {};
+    const error = reply.ok ? undefined : reply.error;
+    const { by, reason, commands } = body;
+    if (status !== before) {
+      const why = error === undefined ? '' : `: ${error}`;
+      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, { status, by, reason, error });
+      const change = { status, before, reason: excerptOf(reason), target: target ?? client.target };
+      if (before !== '') hook?.report(client, change);
+      before = status;
+    }
+    if (commands === undefined) continue;
+    const finished = commandsOf(body).filter(({ state }) => state === 'done' || state === 'failed');
+    const news = finished.filter(({ id }) => known?.has(id) === false);
+    for (const entry of news) print(describeCommand(entry), entry);
+    known = new Set(finished.map(({ id }) => id));
+  }
+  return null;
+}
+
+// ───── Running a program ─────────────────────────────────────────────────────────────────────────────────────────
+
+interface Change {
+  status: string;
+  before: string;
+  reason: string;
+  target: string;
+}
+
+/**
+ * Runs a shell command for the changes of all systems, one at a time. What changes in a system meanwhile counts as one
+ * change.
+ */
+export class ChangeHook {
+  readonly #command: string;
+  readonly #statuses: readonly string[] | null;
+  readonly #changes: Map<PrintableClient, Change> = new Map(); // those to come
+  #running: Promise<void> | null = null;
+
+  /** @param statuses Those for which the command runs; null for all. */
+  constructor(command: string, statuses: readonly string[] | null) {
+    this.#command = command;
+    this.#statuses = statuses;
+  }
+
+  report(client: PrintableClient, change: Change): void {
+    const before = this.#changes.get(client)?.before ?? change.before;
+    this.#changes.delete(client);
+    if (before !== change.status) this.#changes.set(client, { ...change, before });
+    this.#running ??= this.#run();
+  }
+
+  /** Resolves when the command has run for all changes. */
+  async end(): Promise<void> {
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    for (const [client, change] of this.#changes) { // also those that are added meanwhile
+      this.#changes.delete(client);
+      if (this.#statuses?.includes(change.status) !== false) await this.#execute(change);
+    }
+    this.#running = null;
+  }
+
+  /** Its output goes to stderr, because stdout is for the lines of `watch`. */
+  async #execute({ status, before, reason, target }: Change): Promise<void> {
+    const variables = { CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target };
+    const env = { ...process.env, ...variables };
+    const child = spawn('sh', ['-c', this.#command], { stdio: ['ignore', 2, 2], env });
+    try {
+      const [code, signal] = await once(child, 'exit') as [number | null, string | null];
+      if (code !== 0) warn(`--exec ended with ${signal ?? `exit code ${code}`}`);
+    } catch (error) {
+      warn(`--exec failed: ${(error as Error).message}`);
+    }
+  }
+}

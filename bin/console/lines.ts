@@ -1,0 +1,194 @@
+// Lines of input: from a terminal with a prompt, editing and history, from a pipe without.
+
+import { createInterface } from 'node:readline';
+import { PassThrough } from 'node:stream';
+import { CTRL_C, CTRL_Z, startRawMode } from '../shared/terminal.ts';
+import type { History } from './history.ts';
+import type { RawMode } from '../shared/terminal.ts';
+import type { Interface } from 'node:readline';
+
+export interface Lines {
+  readonly isTerminal: boolean;
+  /** Aborted by Ctrl-C after the latest line, and replaced with the next one. */
+  readonly interruption: AbortSignal;
+  /** Returns the next line, or null at the end of the input. */
+  next(prompt: string): Promise<string | null>;
+  /** Asks a question. Returns the answer, or null at the end of the input. */
+  ask(question: string): Promise<string | null>;
+  /** Replaces the prompt, unless a question is being asked. */
+  setPrompt(prompt: string): void;
+  close(): void;
+}
+
+// ───── A pipe ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export class PipedLines implements Lines {
+  readonly isTerminal = false;
+  readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the program
+  readonly #readline: Interface = createInterface({ input: process.stdin, terminal: false });
+  readonly #lines: AsyncIterator<string> = this.#readline[Symbol.asyncIterator]();
+
+  async next(): Promise<string | null> {
+    const { value, done } = await this.#lines.next();
+    return done === true ? null : value;
+  }
+
+  ask(): Promise<string | null> {
+    return this.next();
+  }
+
+  setPrompt(): void {}
+
+  close(): void {
+    this.#readline.close();
+  }
+}
+
+// ───── A terminal ────────────────────────────────────────────────────────────────────────────────────────────────
+//
+//   keys ──▶ typed ──▶ the line editor ──▶ line      Keys wait in `typed` while a command runs: what is typed or pasted
+//              │                                     then appears after the next prompt, a line at a time.
+//              └─ Ctrl-Z, and Ctrl-C while a command runs, act at once
+
+export class TerminalLines implements Lines {
+  readonly isTerminal = true;
+  readonly #words: readonly string[];
+  readonly #history: History;
+  readonly #editorInput: PassThrough = new PassThrough();
+  readonly #editor: Interface;
+  readonly #rawMode: RawMode;
+  #typed = '';
+  #receive: ((line: string | null) => void) | null = null; // while a line is read
+  #isComplete = false; // the editor has got a whole line
+  #isClosed = false;
+  #isQuestion = false;
+  #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
+  #interruption = new AbortController();
+
+  /** @param words What Tab completes. */
+  constructor(words: readonly string[], history: History) {
+    this.#words = words;
+    this.#history = history;
+    this.#editor = createInterface({
+      input: this.#editorInput, output: process.stdout, terminal: true, completer: (line: string) => this.#complete(line),
+      history: history.load(), historySize: 1000, removeHistoryDuplicates: true,
+    });
+    this.#editor.on('line', (line) => this.#onLine(line));
+    this.#editor.on('close', () => this.#onClose());
+    this.#editor.on('SIGINT', () => this.#onInterrupt());
+    this.#editor.on('history', (lines) => {
+      if (this.#isQuestion) lines.shift(); // keep answers out of the history
+    });
+    this.#rawMode = startRawMode(() => this.#show());
+    process.stdin.setEncoding('utf8');
+    process.stdin.on('data', this.#onKeys).on('end', this.#onHangUp).on('error', this.#onHangUp);
+  }
+
+  get interruption(): AbortSignal {
+    return this.#interruption.signal;
+  }
+
+  async next(prompt: string): Promise<string | null> {
+    const line = await this.#read(prompt);
+    if (line !== null && line.trim() !== '') this.#history.add(line);
+    return line;
+  }
+
+  async ask(question: string): Promise<string | null> {
+    this.#isQuestion = true;
+    const answer = await this.#read(question);
+    this.#isQuestion = false;
+    return answer;
+  }
+
+  setPrompt(prompt: string): void {
+    if (this.#isQuestion || prompt === this.#editor.getPrompt()) return;
+    this.#editor.setPrompt(prompt);
+    this.#show();
+  }
+
+  close(): void {
+    const { stdin } = process;
+    this.#editor.close();
+    this.#rawMode.end();
+    stdin.off('data', this.#onKeys).off('end', this.#onHangUp).off('error', this.#onHangUp).pause();
+  }
+
+  async #read(prompt: string): Promise<string | null> {
+    if (this.#isClosed) return null;
+    const line = new Promise<string | null>((resolve) => (this.#receive = resolve));
+    this.#isComplete = false;
+    this.#editor.setPrompt(prompt);
+    this.#editor.prompt();
+    this.#feed();
+    return line;
+  }
+
+  /** Draws the prompt and the line again, as far as it has been typed. */
+  #show(): void {
+    if (this.#receive !== null && !this.#isComplete) this.#editor.prompt(true);
+  }
+
+  // Own listeners, to be removed.
+  readonly #onKeys = (keys: string): void => {
+    for (const part of keys.split(/([\x03\x1a])/)) {
+      if (part === CTRL_Z) {
+        this.#rawMode.suspend();
+      } else if (part === CTRL_C && this.#receive === null) {
+        this.#typed = '';
+        this.#interruption.abort();
+      } else {
+        this.#typed += part;
+      }
+    }
+    this.#feed();
+  };
+
+  readonly #onHangUp = (): void => void this.#editorInput.end();
+
+  /** Passes keys on to the editor until it has a whole line. */
+  #feed(): void {
+    if (this.#receive === null || this.#isComplete) return;
+    const [keys, end] = /^[^\r\n]*(\r\n|\r|\n)?/.exec(this.#typed) as RegExpExecArray;
+    if (keys === '') return;
+    this.#typed = this.#typed.slice(keys.length);
+    this.#isComplete = end !== undefined;
+    this.#editorInput.write(keys);
+  }
+
+  #onLine(line: string): void {
+    this.#interrupts = 0;
+    this.#interruption = new AbortController();
+    this.#receive?.(line);
+    this.#receive = null;
+  }
+
+  #onClose(): void {
+    this.#isClosed = true;
+    if (this.#receive === null) return;
+    process.stdout.write('\n');
+    this.#receive(null);
+    this.#receive = null;
+  }
+
+  /** Ctrl-C clears the line. On an empty line it answers a question with no; pressed twice, it quits the console. */
+  #onInterrupt(): void {
+    if (this.#editor.line !== '') {
+      this.#interrupts = 0;
+      this.#editor.write(null, { ctrl: true, name: 'e' });
+      this.#editor.write(null, { ctrl: true, name: 'u' });
+      return;
+    }
+    process.stdout.write('\n');
+    if (this.#isQuestion) return this.#onLine('');
+    this.#interrupts += 1;
+    if (this.#interrupts > 1) return this.#editor.close();
+    process.stdout.write('press Ctrl-C again or Ctrl-D to quit\n');
+    this.#editor.prompt();
+  }
+
+  #complete(line: string): [hits: string[], line: string] {
+    const words = this.#isQuestion ? ['y', 'n'] : this.#words;
+    return [words.filter((word) => word.startsWith(line.toLowerCase())), line];
+  }
+}

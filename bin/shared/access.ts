@@ -1,0 +1,178 @@
+// How the programs reach a system: its address, the token, and who sends the commands.
+
+import { readFileSync, statSync } from 'node:fs';
+import { isIPv6 } from 'node:net';
+import { hostname, userInfo } from 'node:os';
+import { DEFAULT_HOST, DEFAULT_PORT, WebApiClient } from '../../control.ts';
+import { parseInteger, UsageError, warn } from './options.ts';
+import { PrintableClient } from './replies.ts';
+import type { TextOption } from './options.ts';
+
+// ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Options of every program. */
+export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
+  host: { type: 'string', value: 'HOST', help: `host name or IP address of the system (default ${DEFAULT_HOST})` },
+  port: { type: 'string', value: 'PORT', help: `port of its web API (default ${DEFAULT_PORT})` },
+  socket: {
+    type: 'string', value: 'PATH', help: 'Unix socket of its web API; replaces --host and --port', completion: 'files',
+  },
+};
+
+/** What the help of each client says. */
+export const ENVIRONMENT_HELP: string = `
+Environment variables; options win:
+  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token if the system requires one, or the path of a file with it
+  CONTROL_BY                                   who sends the commands, for the system to show (default: user@machine)
+`.trim();
+
+/** An address as given, and what messages call its parts. */
+type Address = Partial<Record<'host' | 'port' | 'socket', string | undefined>>;
+type Names = Record<'host' | 'port' | 'socket' | 'token', string>;
+
+const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
+const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
+
+/** The address of a web API, and its token. */
+export interface Access {
+  host: string;
+  port: number;
+  socketPath: string | undefined;
+  token: string | undefined;
+}
+
+/**
+ * Returns a client for the address in the options, or else in the environment.
+ *
+ * @throws {UsageError} If the address or the token is invalid.
+ */
+export function createClient(options: Address, timeoutMs?: number): PrintableClient {
+  const address: Address = { ...options };
+  const names = { ...OPTIONS };
+  const isNetwork = (options.host ?? options.port) !== undefined;
+  for (const part of ['host', 'port', 'socket'] as const) {
+    const isReplaced = part === 'socket' ? isNetwork : options.socket !== undefined;
+    const variable = process.env[VARIABLES[part]] || undefined; // empty is as good as unset
+    if (options[part] !== undefined || isReplaced || variable === undefined) continue;
+    address[part] = variable;
+    names[part] = VARIABLES[part];
+  }
+  return clientFor(parseAccess(address, 1, names), timeoutMs);
+}
+
+/**
+ * Returns a client for `HOST`, `HOST:PORT` or `unix:PATH`; an IPv6 address before a port is in brackets.
+ *
+ * @throws {UsageError} If the target or the token is invalid.
+ */
+export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
+  const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
+  const [, host = target, port] = (isIPv6(target) ? null : /^(\[.*\]|[^:]*):(.*)$/s.exec(target)) ?? [];
+  const address = socket === undefined ? { host, port } : { socket };
+  const names = {
+    host: `the host of the target '${target}'`,
+    port: `the port of the target '${target}'`,
+    socket: `the path of the target '${target}'`,
+    token: OPTIONS.token,
+  };
+  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs);
+}
+
+/**
+ * Checks an address and the token.
+ *
+ * @param tokenFile Where the token is, unless it is in the environment.
+ * @throws {UsageError} If one of them is invalid.
+ */
+export function parseAccess(
+  { host: givenHost = DEFAULT_HOST, port, socket: socketPath }: Address,
+  minPort: number,
+  names: Names = OPTIONS,
+  tokenFile?: string,
+): Access {
+  const host = givenHost.replace(/^\[(.*)\]$/, '$1'); // an IPv6 address may be written as in a URL
+  if (socketPath !== undefined && (givenHost !== DEFAULT_HOST || port !== undefined)) {
+    throw new UsageError(`${names.socket} replaces ${names.host} and ${names.port}: give one or the other`);
+  }
+  const file = tokenFile ?? (process.env[TOKEN_FILE] || undefined);
+  const token = tokenFile === undefined ? ownToken() : readToken(tokenFile);
+  try {
+    new WebApiClient(host, undefined, { socketPath, token });
+  } catch (error) {
+    const tokenName = file === undefined ? names.token : `the token in '${file}'`;
+    const called: Record<string, string> = { host: names.host, socketPath: names.socket, token: tokenName };
+    throw new UsageError((error as Error).message.replace(/^\w+/, (name) => called[name] ?? name));
+  }
+  const portNumber = port === undefined ? DEFAULT_PORT : parseInteger(names.port, port, minPort, 65535);
+  return { host, port: portNumber, socketPath, token };
+}
+
+function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number | undefined): PrintableClient {
+  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token });
+}
+
+// ───── The token ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * CONTROL_TOKEN. It is a variable, because every user of the machine can read a command line, and deleted at once, so
+ * that no process that a program starts inherits it.
+ */
+const TOKEN: string | undefined = process.env['CONTROL_TOKEN'] || undefined;
+delete process.env['CONTROL_TOKEN'];
+const TOKEN_FILE = 'CONTROL_TOKEN_FILE';
+
+/**
+ * Returns the token in CONTROL_TOKEN, or in the file that CONTROL_TOKEN_FILE names.
+ *
+ * @throws {UsageError} If both are set, or the file cannot be trusted.
+ */
+export function ownToken(): string | undefined {
+  const path = process.env[TOKEN_FILE] || undefined;
+  if (path === undefined) return TOKEN;
+  if (TOKEN !== undefined) throw new UsageError(`CONTROL_TOKEN and ${TOKEN_FILE} are both set: set one or the other`);
+  return readToken(path);
+}
+
+const tokens = new Map<string, string>(); // by path
+
+function readToken(path: string): string {
+  const token = tokens.get(path) ?? readTrusted('token', path, true).replace(/\r?\n$/, '');
+  tokens.set(path, token);
+  return token;
+}
+
+/**
+ * Reads a file that tells which systems to control, or how. It must not be writable for others.
+ *
+ * @param isSecret Warns if others can read it.
+ * @throws {UsageError} If others can write it, or it cannot be read.
+ */
+export function readTrusted(what: string, path: string, isSecret: boolean): string {
+  try {
+    const { mode, uid } = statSync(path);
+    const isOwn = uid === 0 || uid === process.geteuid?.();
+    if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
+      throw new Error(isOwn ? `others can write it; chmod go-w '${path}'` : 'it belongs to another user');
+    }
+    if (isSecret && process.geteuid !== undefined && (mode & 0o044) !== 0) {
+      warn(`others can read the ${what} file '${path}'; chmod go-r '${path}'`);
+    }
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new UsageError(`cannot use the ${what} file '${path}': ${(error as Error).message}`);
+  }
+}
+
+// ───── The sender ────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Who sends the commands, for the server's list: `ana@laptop`. An empty text tells nothing. */
+export const BY: string = process.env['CONTROL_BY'] ?? `${userName()}@${hostname()}`;
+
+function userName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return String(process.geteuid?.()); // in a container, the user may have a number only
+  }
+}

@@ -1,0 +1,63 @@
+// The commands of control-client and control-console: a line here is a command of theirs, in the help and the
+// completion, too.
+
+import { SystemStatus } from '../../control.ts';
+import { helpLine, listOf } from './options.ts';
+import type { ControlCommand } from '../../control.ts';
+
+/** What a command is called in the programs. */
+export type CommandName = ControlCommand | 'status' | 'info' | 'watch' | 'wait' | 'help' | 'quit';
+
+export interface Command {
+  name: CommandName;
+  /** Other words for it. */
+  words?: readonly string[];
+  help: string;
+  /** The program that has it; both, unless given. */
+  program?: 'client' | 'console';
+  /** Its argument in control-client, and the values of it. */
+  argument?: { name: string; values: readonly string[] };
+  /** The options of control-client that only some commands have. */
+  options?: readonly string[];
+}
+
+/** The statuses as arguments, which have no spaces. */
+export const STATUS_WORDS: readonly string[] = Object.values(SystemStatus)
+  .map(({ statusName }) => statusName.replace(' ', '-'));
+
+const SENDING = ['wait', 'timeout', 'reason', 'by'];
+
+export const COMMANDS: readonly Command[] = [
+  { name: 'status', help: 'tell the status, and on a terminal what is known of it', options: ['timeout'] },
+  { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
+  { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
+    options: ['exec', 'on'] },
+  { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS, 'or')}`,
+    argument: { name: 'STATUS', values: STATUS_WORDS }, options: ['timeout'] },
+  { name: 'pause', words: ['p'], help: 'pause the system', options: SENDING },
+  { name: 'resume', words: ['r'], help: 'resume the system', options: SENDING },
+  { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
+  { name: 'shutdown', help: 'shut the system down', options: SENDING },
+  { name: 'help', words: ['h', '?'], help: 'print this help' },
+  { name: 'quit', words: ['q', 'exit'], program: 'console', help: 'quit the console; the system is unaffected' },
+];
+
+export function commandsFor(program: 'client' | 'console'): Command[] {
+  return COMMANDS.filter((command) => (command.program ?? program) === program);
+}
+
+/** Finds a command by any of its words, in any case. */
+export function findCommand(program: 'client' | 'console', word: string): Command | undefined {
+  return commandsFor(program).find((command) => wordsOf(command).includes(word.toLowerCase()));
+}
+
+/** All words for a command, the shortest first. */
+export function wordsOf({ name, words = [] }: Command): string[] {
+  return [name, ...words].sort((one, other) => one.length - other.length);
+}
+
+/** Its line in the help: the words, the argument, what it does. */
+export function helpOf(command: Command): string {
+  const { argument, help } = command;
+  return helpLine(`${wordsOf(command).join(', ')}${argument === undefined ? '' : ` ${argument.name}`}`, help);
+}
