@@ -4,7 +4,7 @@
 import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient, WebApiServer } from '../control.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
-import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from './demo/checkpoints.ts';
+import { Checkpoints, ignoredIn, latestIn, pathsIn, readCheckpoint } from './demo/checkpoints.ts';
 import { parseAccess } from './shared/access.ts';
 import { describeOptions, EXIT, parseInteger, parseOptions, parseText, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
@@ -42,7 +42,8 @@ const OPTIONS = {
   },
   keep: {
     type: 'string', value: 'N', default: '10',
-    help: 'number of checkpoints to keep there; the oldest are deleted (default 10)',
+    help: 'number of checkpoints to keep there (default 10); the oldest are deleted first, but saves within a minute ' +
+      'leave half of the places to older ones',
   },
 } as const;
 
@@ -121,15 +122,33 @@ function createLearner(seed: string | undefined): Learner {
 
 /** Returns null if the latest checkpoint is requested and there is none. */
 function loadLearner(load: string, folder: string): Learner | null {
-  let what = load === 'latest' ? `the latest checkpoint in '${folder}'` : `'${load}'`;
+  const isLatest = load === 'latest';
+  let path = isLatest ? null : load;
   try {
-    const path = load === 'latest' ? latestIn(folder) : load;
-    if (path === null) return null;
-    what = `'${path}'`;
-    return Learner.restore(readCheckpoint(path));
+    path ??= latestIn(folder);
+    return path === null ? null : Learner.restore(readCheckpoint(path));
   } catch (error) {
-    const expected = '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
+    const what = path === null ? `the latest checkpoint in '${folder}'` : `'${path}'`;
+    const expected = isLatest && path !== null
+      ? describeAlternative(folder)
+      : '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
     throw new UsageError(`cannot load ${what}: ${(error as Error).message}; ${expected}`);
+  }
+}
+
+/** What to do if the latest checkpoint in a folder cannot be loaded. */
+function describeAlternative(folder: string): string {
+  const path = pathsIn(folder).find(isGood);
+  if (path === undefined) return `'${folder}' contains no good checkpoint: begin anew without --load`;
+  return `continue with --load '${path}', the newest good checkpoint`;
+}
+
+function isGood(path: string): boolean {
+  try {
+    Learner.restore(readCheckpoint(path));
+    return true;
+  } catch {
+    return false;
   }
 }
 

@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path';
 const MAX_BYTES = 1_000_000; // a checkpoint of the demo has about 7,000
 const TEMPORARY = /(\.[0-9a-f]{16})?\.tmp$/; // while a checkpoint is being written; older versions had no random part
 const TOLERANCE_MS = 24 * 60 * 60 * 1000; // how much later than now the name of a checkpoint may be
+const BURST_MS = 60 * 1000; // saves within this time leave half of the places to older checkpoints
 
 // ───── Writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -20,7 +21,7 @@ const TOLERANCE_MS = 24 * 60 * 60 * 1000; // how much later than now the name of
  * Checkpoints with even later names are ignored: they are neither the latest nor counted nor deleted. If the clock is
  * set back by more than a day, that applies to those saved before.
  *
- * @param keep How many checkpoints to keep.
+ * @param keep How many checkpoints to keep; `excessOf()` chooses which.
  */
 export class Checkpoints {
   readonly #folder: string;
@@ -40,7 +41,7 @@ export class Checkpoints {
   }
 
   /**
-   * Writes a checkpoint, then deletes the oldest ones. After a crash at any point, all older checkpoints are complete,
+   * Writes a checkpoint, then deletes those in excess. After a crash at any point, all older checkpoints are complete,
    * and the new one is complete or has its temporary name. The next save deletes such leftovers.
    *
    * @returns The path of the new checkpoint.
@@ -53,13 +54,27 @@ export class Checkpoints {
     const path = join(this.#folder, name);
     writeAtomically(path, `${JSON.stringify(snapshot)}\n`);
     syncFolder(this.#folder);
-    for (const old of [...names, name].slice(0, -this.#keep)) this.#delete(old);
+    for (const excess of excessOf([...names, name], this.#keep)) this.#delete(excess);
     return path;
   }
 
   #delete(name: string): void {
     rmSync(join(this.#folder, name), { force: true }); // it may have been deleted already
   }
+}
+
+/**
+ * Chooses which checkpoints to delete: the oldest, but not the newest `keep / 2` (rounded down) of those more than a
+ * minute older than the last. A burst of saves thus deletes its own checkpoints before these.
+ *
+ * The age counts from the last name, not from now: after the clock was set back, all names may be later than now.
+ */
+function excessOf(names: string[], keep: number): string[] {
+  const limit = timeOf(names.at(-1) as string) - BURST_MS;
+  const olderCount = names.filter((name) => timeOf(name) < limit).length;
+  const firstSpared = Math.max(0, olderCount - Math.floor(keep / 2));
+  const candidates = [...names.slice(0, firstSpared), ...names.slice(olderCount)];
+  return candidates.slice(0, Math.max(0, names.length - keep));
 }
 
 /** Replaces `mkdirSync` with `recursive`, which never returns below a folder like /proc. */
@@ -117,6 +132,11 @@ export function latestIn(folder: string): string | null {
   if (name !== undefined) return join(folder, name);
   if (future.length === 0) return null;
   throw new Error(`it contains no checkpoint other than ${describeFuture(folder, future)}`);
+}
+
+/** Returns the paths of the checkpoints in a folder, the newest first. */
+export function pathsIn(folder: string): string[] {
+  return list(folder).names.reverse().map((name) => join(folder, name));
 }
 
 /** Returns which checkpoints in a folder are ignored, and why; null if there are none. */

@@ -337,6 +337,37 @@ describe('Checkpoints', () => {
     assert.equal(latestIn(folder), paths.at(-1));
   });
 
+  const OLD = [0, 3600, 7200, 10_800, 14_400, 18_000]; // seconds
+  const BURST = Array.from({ length: 20 }, (_, index) => 20_000 + index * 3);
+  const ENDLESS = Array.from({ length: 200 }, (_, index) => 20_000 + index);
+  const SET_BACK = [7201, 7202, 7203, 7204, 7205, 7206, 7207];
+  const RETAINED: readonly [what: string, keep: number, seconds: readonly number[], left: readonly number[]][] = [
+    ['as many older ones as of a burst', 6, [...OLD, ...BURST], [...OLD.slice(-3), ...BURST.slice(-3)]],
+    ['one more of a burst if the number is odd', 5, [...OLD, ...BURST], [...OLD.slice(-2), ...BURST.slice(-3)]],
+    ['an older one and the newest', 2, [...OLD, ...BURST], [...OLD.slice(-1), ...BURST.slice(-1)]],
+    ['only the newest of a burst if it keeps one', 1, [...OLD, ...BURST], BURST.slice(-1)],
+    ['older ones in a burst of minutes', 6, [...OLD, ...ENDLESS], [...OLD.slice(-3), ...ENDLESS.slice(-3)]],
+    ['all older ones if they are few', 6, [0, 3600, ...BURST], [0, 3600, ...BURST.slice(-4)]],
+    ['the newest of a burst if nothing is older', 6, BURST, BURST.slice(-6)],
+    ['the newest if the burst is small', 6, [...OLD, ...BURST.slice(0, 2)], [...OLD.slice(-4), ...BURST.slice(0, 2)]],
+    ['the newest without a burst', 3, [0, 61, 122, 183, 244], [122, 183, 244]],
+    ['the newest of a whole minute', 2, [0, 30, 60], [30, 60]],
+    ['the oldest of more than a minute', 2, [0, 30, 60.001], [0, 60.001]],
+    ['older ones after the clock was set back', 6, [...OLD, ...SET_BACK], [7200, 10_800, 14_400, 7205, 7206, 7207]],
+  ];
+  for (const [what, keep, seconds, left] of RETAINED) {
+    it(`keeps ${what}`, (t) => {
+      const folder = makeFolder(t);
+      const checkpoints = new Checkpoints(folder, keep);
+      for (const [index, number] of seconds.entries()) {
+        setClock(t, new Date(Date.UTC(2026, 10, 20) + number * 1000).toISOString());
+        assert.equal(checkpoints.save({ number }), latestIn(folder));
+        assert.equal(readdirSync(folder).length, Math.min(index + 1, keep));
+      }
+      assert.deepEqual(numbersIn(folder), left);
+    });
+  }
+
   it('can keep a single checkpoint', (t) => {
     const folder = makeFolder(t);
     const checkpoints = new Checkpoints(folder, 1);
@@ -780,12 +811,34 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
   for (const [what, content, message] of FILES) {
     it(`rejects one that is ${what}, by its name and as the latest`, async (t) => {
       const folder = makeFolder(t);
-      writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json'), TEXT);
+      const good = join(folder, '2020-01-01T00-00-00.000Z.json');
+      writeFileSync(good, TEXT);
       const path = join(folder, '2020-01-02T00-00-00.000Z.json');
       writeFileSync(path, content);
-      for (const load of [path, 'latest']) await rejects(t, folder, load, `'${path}'`, message);
+      await rejects(t, folder, path, `'${path}'`, message);
+      const expected = `continue with --load '${good}', the newest good checkpoint`;
+      await rejects(t, folder, 'latest', `'${path}'`, message, expected);
     });
   }
+
+  it('names the newest checkpoint that can be loaded, past all that cannot', async (t) => {
+    const folder = makeFolder(t);
+    const contents = [TEXT, TEXT, ...FILES.map(([, content]) => content)];
+    const paths = contents.map((_, index) => join(folder, `2020-01-01T00-00-${10 + index}.000Z.json`));
+    for (const [index, path] of paths.entries()) writeFileSync(path, contents[index] as string | Buffer);
+    writeFileSync(join(folder, '9999-01-01T00-00-00.000Z.json'), TEXT);
+    writeFileSync(join(folder, 'mine.json'), TEXT);
+    const expected = `continue with --load '${paths[1]}', the newest good checkpoint`;
+    await rejects(t, folder, 'latest', `'${paths.at(-1)}'`, /it is too large for a checkpoint/, expected);
+  });
+
+  it('says so if no checkpoint can be loaded', async (t) => {
+    const folder = makeFolder(t);
+    const paths = FILES.map((_, index) => join(folder, `2020-01-01T00-00-${10 + index}.000Z.json`));
+    for (const [index, [, content]] of FILES.entries()) writeFileSync(paths[index] as string, content);
+    const expected = `'${folder}' contains no good checkpoint: begin anew without --load`;
+    await rejects(t, folder, 'latest', `'${paths.at(-1)}'`, /it is too large for a checkpoint/, expected);
+  });
 
   it('rejects a path that is not a file', async (t) => {
     const folder = makeFolder(t);
@@ -1097,13 +1150,19 @@ function statusesIn(demo: DemoRun): string[] {
   return all.filter((status, index) => status !== all[index - 1]);
 }
 
-async function rejects(t: TestContext, folder: string, load: string, what: string, message: RegExp): Promise<void> {
+async function rejects(
+  t: TestContext,
+  folder: string,
+  load: string,
+  what: string,
+  message: RegExp,
+  expected: string = '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir',
+): Promise<void> {
   const before = contentsOf(folder);
   const taken = `${await takePort(t)}`; // listening would fail with another error
   const options = ['--load', load, '--states-dir', folder, '--port', taken];
   const { code, stdout, stderr } = await runProgram(t, 'demo', options);
   assert.deepEqual([code, stdout], [2, '']);
-  const expected = '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
   assert.match(stderr, oneLine(message));
   assert.ok(stderr.startsWith(`control-demo: cannot load ${what}: `) && stderr.endsWith(`; ${expected}\n`), stderr);
   assert.deepEqual(contentsOf(folder), before);
