@@ -1243,6 +1243,13 @@ describe('waitFor()', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual(seen, [], 'a request cut short says nothing about the system');
   });
 
+  it('does not take a system that does not respond for OFFLINE', async (t) => {
+    const { port } = await startImpostor(t, () => {});
+    const client = new WebApiClient('127.0.0.1', port, { timeout: 50 });
+    await assert.rejects(client.waitFor(OFFLINE, { timeout: 500 }), { name: 'TimeoutError' });
+    assert.equal(await client.getStatus(), OFFLINE, 'as for every request that fails');
+  });
+
   it('does not take a system that responds 500 for OFFLINE', async (t) => {
     collectWarnings(t);
     let isReady = false;

@@ -1777,7 +1777,7 @@ export class WebApiClient {
   /**
    * Waits until the system reports the status; polls every 50 ms if the server does not support that. A command takes
    * effect when the host takes it from the queue, so the first status may predate a command sent just before. Error
-   * responses do not end the wait.
+   * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
    * @throws The reason of an aborted signal.
