@@ -204,8 +204,7 @@ interface Outcome {
 
 /** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
 function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
-  const address = [`${client.baseUrl} does not respond: `, `${client.target} `].find((start) => error.startsWith(start));
-  const reason = name === undefined || address === undefined ? error : error.slice(address.length);
+  const reason = name === undefined ? error : client.shorten(error);
   if (isJson && json !== undefined) {
     console.log(printableJson(name === undefined ? json : { target: name, ...json }));
   } else if (text !== '') {

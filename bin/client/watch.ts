@@ -41,7 +41,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     if (isDenied(reply)) return reply;
     if (!isNew) continue;
     const body = reply.ok ? reply.body : {};
-    const error = reply.ok ? undefined : reply.error;
+    const error = reply.ok ? undefined : target === undefined ? reply.error : client.shorten(reply.error);
     const { by, reason, commands } = body;
     if (status !== before) {
       const why = error === undefined ? '' : `: ${error}`;

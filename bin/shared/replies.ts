@@ -26,6 +26,12 @@ export class PrintableClient extends WebApiClient {
     return printable(this.baseUrl.replace(/^http:\/\//, ''));
   }
 
+  /** The error without the address, which stands before it. */
+  shorten(error: string): string {
+    const start = [`${this.baseUrl} does not respond: `, `${this.target} `].find((text) => error.startsWith(text)) ?? '';
+    return error.slice(start.length);
+  }
+
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
     const reply = await super.request(...args);
