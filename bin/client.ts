@@ -206,7 +206,8 @@ interface Outcome {
 function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
   const reason = name === undefined ? error : client.shorten(error);
   if (isJson && json !== undefined) {
-    console.log(printableJson(name === undefined ? json : { target: name, ...json }));
+    const target = name === undefined ? {} : { target: name };
+    console.log(printableJson({ ...target, ...json, ...target })); // in front, and not the server's
   } else if (text !== '') {
     const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
     console.log(`${text}${suffix}`.replaceAll(/^/gm, label));

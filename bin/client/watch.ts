@@ -33,7 +33,8 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     const time = new Date();
     const local = new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString();
     const line = `${local.slice(0, 19).replace('T', ' ')}  ${label}${text}`;
-    console.log(json ? printableJson({ time, target, ...change }) : line);
+    const own = { time, target };
+    console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // in front, and not the server's
   };
   let before = ''; // the latest status
   let known: Set<unknown> | null = null; // the finished commands of the latest list
