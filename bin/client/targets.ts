@@ -67,7 +67,7 @@ export async function inParallel<T>(items: readonly T[], work: (item: T) => Prom
   for (const item of items) {
     if (starting.size >= AT_ONCE) await Promise.race(starting);
     const done = work(item);
-    const started = Promise.race([done, sleep(SLOW_MS)]).finally(() => starting.delete(started));
+    const started = Promise.race([done, sleep(SLOW_MS, undefined, { ref: false })]).finally(() => starting.delete(started));
     starting.add(started);
     all.push(done);
   }
