@@ -86,13 +86,13 @@ export function createTargetClient(target: string, timeoutMs?: number, tokenFile
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseAccess(
-  { host: givenHost = DEFAULT_HOST, port, socket: socketPath }: Address,
+  { host: givenHost, port, socket: socketPath }: Address,
   minPort: number,
   names: Names = OPTIONS,
   tokenFile?: string,
 ): Access {
-  const host = givenHost.replace(/^\[(.*)\]$/, '$1'); // an IPv6 address may be written as in a URL
-  if (socketPath !== undefined && (givenHost !== DEFAULT_HOST || port !== undefined)) {
+  const host = givenHost?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
+  if (socketPath !== undefined && (givenHost ?? port) !== undefined) {
     throw new UsageError(`${names.socket} replaces ${names.host} and ${names.port}: give one or the other`);
   }
   const file = tokenFile ?? (process.env[TOKEN_FILE] || undefined);
