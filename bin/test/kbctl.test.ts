@@ -792,7 +792,8 @@ describe('control-kbctl options', { concurrency: 4, timeout: 30_000, skip: lacks
       const sent: string[] = [];
       const { port } = await startSlowServer(t, { sent });
       const env = { PATH: `${STUBS}:${process.env['PATH']}`, HELPER: 'touch "$MARKER.started"', MARKER: marker };
-      const options = [...(addressed ? [] : ['--port', `${port}`]), '--backend', 'windows', ...args];
+      const backend = args.some((arg) => arg.startsWith('--backend')) ? [] : ['--backend', 'windows'];
+      const options = [...(addressed ? [] : ['--port', `${port}`]), ...backend, ...args];
       const ended = await runProgram(t, 'kbctl', options, '', { ...env, CONTROL_TOKEN: token });
       assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-kbctl: ${line}\n` });
       assert.deepEqual([existsSync(`${marker}.started`), sent], [false, []]);
