@@ -10,9 +10,12 @@ import { listenMacos } from './kbctl/macos.ts';
 import { listenTerminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
-import { follow, TARGETS } from './shared/follow.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
+import { paintStatus } from './shared/colour.ts';
+import { follow, TARGETS } from './shared/follow.ts';
+import { observe } from './shared/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
+import { isUnanswered, NO_ANSWER } from './shared/replies.ts';
 import { printable } from './shared/text.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
@@ -55,6 +58,7 @@ Exit codes: 0 quit by the user, or the output was closed; 1 no backend can liste
 
 const FOLLOW_MS = 30_000;
 const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
+const NO_ANSWER_MS = 500; // without a status: then `no answer` is shown
 const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
@@ -99,9 +103,9 @@ async function main(): Promise<number> {
     const { listener, backend, reason } = started;
     introduce(listener, backend, reason);
     noticeWayland(backend);
-    await printStatus(client, quitting.signal);
-    introduced();
+    void showStatus(client, quitting.signal, (line) => sender.print(line), introduced);
     await quit;
+    introduced();
     listener.close();
     await sender.end();
   }
@@ -179,7 +183,12 @@ class Sender {
     });
   }
 
-  /** Prints a notice on a line of its own, even while the line of a press is incomplete. */
+  /** Prints a line of its own, even while the line of a press is incomplete. */
+  print(line: string): void {
+    process.stdout.write(`${this.#openLine === '' ? '' : '\n'}${line}\n${this.#openLine}`);
+  }
+
+  /** The same for a notice, on stderr. */
   notice(text: string): void {
     if (this.#openLine !== '') process.stdout.write('\n');
     console.error(`${PROGRAM}: ${printable(text)}`); // it may quote a helper process or an X server
@@ -205,16 +214,16 @@ class Sender {
     pressedAt: number,
     superseded: AbortSignal,
   ): Promise<string> {
-    if (reply === null) return 'not sent';
-    if (!reply.ok && !reply.answered && this.#abandoned.signal.aborted) {
-      return 'no response before quitting; it may still take effect';
-    }
+    if (reply === null || (!reply.ok && !reply.sent && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
     const { state, error, summary } = await follow(this.#client, command, options);
     if (state === 'done') return `${TARGETS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (state === 'failed') return `failed: ${error}`;
     if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
-    if (!reply.ok) return `offline: ${error.replace('http://', '')}`;
+    if (state === 'unanswered') return error.replace(`${command} `, ''); // the line begins with it
+    if (state === 'offline') {
+      return reply.ok || isUnanswered(reply) ? summary : `offline: ${error.replace('http://', '')}`;
+    }
     return superseded.aborted ? 'accepted, not confirmed' : summary;
   }
 }
@@ -237,12 +246,37 @@ function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): st
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
 }
 
-async function printStatus(client: WebApiClient, quitting: AbortSignal): Promise<void> {
-  const reply = await client.request('status', { signal: quitting });
-  if (quitting.aborted) return;
-  if (reply.ok || reply.answered) console.log(`${client.baseUrl}: ${reply.ok ? reply.value : reply.error}`);
-  else console.log(`${reply.error}; each key press tries again`);
-  console.log('press Ctrl-C to quit');
+/** Prints the status at the start, and then when the system stops responding, and when it responds again. */
+async function showStatus(
+  client: PrintableClient,
+  quitting: AbortSignal,
+  print: (line: string) => void,
+  introduced: () => void,
+): Promise<void> {
+  let shown: string | null = null;
+  const show = (state: string, line: string): void => {
+    if (state !== shown) print(line);
+    if (shown === null) print('press Ctrl-C to quit');
+    shown = state;
+    introduced();
+  };
+  const lineOf = (text: string, status: string): string => `${client.baseUrl}: ${paintStatus(text, status)}`;
+  const showNoAnswer = (): void => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER));
+  let timer: NodeJS.Timeout | null = setTimeout(showNoAnswer, NO_ANSWER_MS);
+  let isFirst = true;
+  for await (const { status, reply } of observe(client, 'status', quitting)) {
+    if (status === NO_ANSWER) {
+      timer ??= setTimeout(showNoAnswer, NO_ANSWER_MS); // a system that ends cuts connections before it is offline
+      continue;
+    }
+    clearTimeout(timer ?? undefined);
+    timer = null;
+    if (reply.ok || reply.answered) show('online', lineOf(reply.ok ? reply.value : reply.error, status));
+    else if (isFirst) show(status, `${paintStatus(reply.error, status)}; each key press tries again`);
+    else show(status, lineOf(status, status));
+    isFirst = false;
+  }
+  clearTimeout(timer ?? undefined);
 }
 
 void run(PROGRAM, main);

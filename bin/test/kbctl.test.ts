@@ -14,7 +14,7 @@ import { chooseBackends } from '../kbctl/listener.ts';
 import { SCRIPT, macosCommand } from '../kbctl/macos.ts';
 import { SOURCE, windowsCommand } from '../kbctl/windows.ts';
 import {
-  assertHarmless, HARMLESS, HOSTILE, lacks, lacksScript, lacksSockets, launchSystem, makeFolder, makePipe,
+  assertHarmless, freePort, HARMLESS, HOSTILE, lacks, lacksScript, lacksSockets, launchSystem, makeFolder, makePipe,
   makeSocketPath, NO_TOKEN, runProgram, start, startImpostor, startProgram, startServer, startSystem, TOKEN, until,
   WRONG_ACCESS,
 } from './helpers.ts';
@@ -229,18 +229,20 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     assert.equal(code, 0);
     assert.ok(performance.now() - start < 4000, 'quits within the time limit');
     assert.deepEqual(posted, ['pause']);
-    const abandoned = 'pause … no response before quitting; it may still take effect';
-    const lines = [abandoned, 'resume … not sent', 'pause … not sent', 'quit; the system is unaffected\n'];
-    assert.ok(stdout.endsWith(lines.join('\n')), stdout);
+    const abandoned = 'pause … sent, but not answered within \\d\\.?\\d? s: it may still take effect';
+    const lines = [abandoned, 'resume … not sent', 'pause … not sent', 'quit; the system is unaffected\n$'];
+    assert.match(stdout, new RegExp(lines.join('\n')));
   });
 
-  it('at once, before the first status, and prints complete lines', async (t) => {
-    const { port, posted } = await startSlowServer(t, { statusMs: 1000 });
-    const { say, shows, output } = startHelped(t, ['--port', `${port}`]);
+  it('before the first status, and prints complete lines', async (t) => {
+    const { port, posted, hold, release } = await startSlowServer(t, {});
+    void hold('GET');
+    const { say, shows } = startHelped(t, ['--port', `${port}`]);
     say('ok 0', 'ok 1', 'ready', 'hit 0');
     await until(() => posted.length === 1);
-    assert.doesNotMatch(output(), /paused/);
-    await shows(/^press Ctrl-C to quit\npause … paused after \d\.\d\d s\n$/m);
+    await shows(/^http:.*: no answer\npress Ctrl-C to quit\npause … $/m);
+    release();
+    await shows(/^pause … \nhttp:.*: paused\npause … paused after \d\.\d\d s\n$/m);
   });
 
   it('commands, and completes the line after a notice', async (t) => {
@@ -272,6 +274,55 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
     await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
     say('hit 1');
     await shows(/^resume … active after/m);
+  });
+
+  it('status requests, and prints when the system goes offline and comes back', async (t) => {
+    const port = await freePort('localhost');
+    const { client } = await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
+    const { say, shows, output } = await listening(t, ['--port', `${port}`]);
+    say('hit 0');
+    await shows(/^pause … paused after.*\n$/m);
+    await client.shutdown();
+    await shows(/: offline\n$/);
+    await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
+    await shows(/: offline\n.*: active\n$/);
+    const where = `http://localhost:${port}`;
+    const lines = output().replace(/\d\.\d\d s/, 'N s').split('\n').slice(3);
+    assert.deepEqual(lines, [
+      `${where}: active`, 'press Ctrl-C to quit', 'pause … paused after N s', `${where}: offline`, `${where}: active`, '',
+    ]);
+  });
+
+  it('status requests, and tells a system that is offline from one that hangs', async (t) => {
+    const { port, hold, close } = await startSlowServer(t, {});
+    const { shows } = await listening(t, ['--port', `${port}`]);
+    await hold('GET');
+    close();
+    await shows(/^press Ctrl-C to quit\nhttp:.*: offline\n$/m);
+  });
+
+  it('status requests, and prints when the system responds', async (t) => {
+    const { port, hold, release } = await startSlowServer(t, {});
+    void hold('GET');
+    const start = performance.now();
+    const { shows } = await listening(t, ['--port', `${port}`]);
+    await shows(/^http:.*: no answer\npress Ctrl-C to quit\n$/m);
+    assert.ok(performance.now() - start < 4000, 'before the time limit of the request');
+    release();
+    await shows(/^press Ctrl-C to quit\nhttp:.*: active\n$/m);
+  });
+
+  it('a press to a system that does not respond, and completes its line', async (t) => {
+    const { port, hold } = await startSlowServer(t, {});
+    const { say, shows, child, ended } = await listening(t, ['--port', `${port}`]);
+    void hold('GET', 'POST');
+    say('hit 0');
+    const unanswered = 'pause … sent, but not answered within 6 s: it may still take effect';
+    await shows(new RegExp(`^pause … \nhttp:.*: no answer\n${unanswered}\n$`, 'm'));
+    const start = performance.now();
+    child.kill();
+    assert.equal((await ended).code, 0);
+    assert.ok(performance.now() - start < 2000, 'quits although a status request is pending');
   });
 
   it('a status request at the start, and prints the status', async (t) => {
@@ -337,28 +388,51 @@ function readOutcomes(output: string): string[] {
 
 interface SlowServerOptions {
   postMs?: number;
-  statusMs?: number;
   /** Receives the path of each request. */
   sent?: string[];
 }
 
+interface SlowServer {
+  port: number;
+  posted: string[];
+  /** Sends no responses to these methods until release(). Resolves with the first such request. */
+  hold(...methods: string[]): Promise<void>;
+  release(): void;
+  /** Cuts all connections. */
+  close(): void;
+}
+
 /** A slow web API whose commands take effect at once. */
-async function startSlowServer(
-  t: TestContext,
-  { postMs = 0, statusMs = 0, sent = [] }: SlowServerOptions,
-): Promise<{ port: number; posted: string[] }> {
+async function startSlowServer(t: TestContext, { postMs = 0, sent = [] }: SlowServerOptions): Promise<SlowServer> {
   const posted: string[] = [];
+  let heldMethods: string[] = [];
+  let onHeld = (): void => {};
+  const held: (() => void)[] = [];
   const server = createServer(({ method, url = '' }, response) => {
     sent.push(url);
     const isPost = method === 'POST';
     const status = posted.at(-1) === 'pause' ? 'paused' : 'active';
     if (isPost) posted.push(url.replace('/api/', '').replace(/\?.*/, ''));
     const body = JSON.stringify(isPost ? { result: 'ok' } : { status });
-    setTimeout(() => response.end(body), isPost ? postMs : statusMs).unref();
+    setTimeout(() => {
+      if (!heldMethods.includes(`${method}`)) return response.end(body);
+      held.push(() => response.end(body));
+      return onHeld();
+    }, isPost ? postMs : 0).unref();
   });
-  t.after(() => server.close().closeAllConnections());
+  const close = (): void => server.close().closeAllConnections();
+  t.after(close);
   await new Promise<void>((resolve) => server.listen(0, 'localhost', resolve));
-  return { port: (server.address() as AddressInfo).port, posted };
+  const { port } = server.address() as AddressInfo;
+  const hold = (...methods: string[]): Promise<void> => {
+    heldMethods = methods;
+    return new Promise((resolve) => (onHeld = resolve));
+  };
+  const release = (): void => {
+    heldMethods = [];
+    for (const respond of held.splice(0)) respond();
+  };
+  return { port, posted, hold, release, close };
 }
 
 // ───── Helpers: macOS and Windows ────────────────────────────────────────────────────────────────────────────────

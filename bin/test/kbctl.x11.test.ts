@@ -174,9 +174,11 @@ describe('control-kbctl with the x11 backend', { skip: lacks('Xvfb', 'xdotool', 
     let status = SystemStatus.ACTIVE;
     const { kbctl, server, port } = await listen(t, display, [], { systemStatus: () => status });
     await server.close();
+    await kbctl.shows(/: offline\n$/);
     await press(display, 'key', 'alt+shift+p');
     await kbctl.shows(new RegExp(`\npause … offline: localhost:${port} does not respond: .*ECONNREFUSED.*\n$`));
     const back = await startServer(t, { port, systemStatus: () => status });
+    await kbctl.shows(/: active\n$/);
     await press(display, 'key', 'alt+shift+p');
     assert.equal(await back.server.nextCommand(), 'pause');
     status = SystemStatus.PAUSED;
