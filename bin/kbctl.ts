@@ -7,7 +7,7 @@ import { listenEvdev } from './kbctl/evdev.ts';
 import { parseBindings } from './kbctl/keys.ts';
 import { BackendError, chooseBackends, isWayland } from './kbctl/listener.ts';
 import { listenMacos } from './kbctl/macos.ts';
-import { listenTerminal } from './kbctl/terminal.ts';
+import { listenTerminal, Terminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
@@ -16,6 +16,7 @@ import { follow, TARGETS } from './shared/follow.ts';
 import { observe } from './shared/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { isUnanswered, NO_ANSWER } from './shared/replies.ts';
+import { spareTerminalAtExit } from './shared/terminal.ts';
 import { printable } from './shared/text.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
@@ -87,27 +88,34 @@ async function main(): Promise<number> {
     if (isWayland() && backend !== 'evdev') events.onNotice(describeWayland(backend, client));
   };
   const quit = once(quitting.signal, 'abort');
-  process.on('SIGTERM', () => quitting.abort());
+  const terminal = new Terminal(() => quitting.abort());
+  for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => quitting.abort());
   process.on('SIGINT', () => {
-    if (process.stdout.isTTY && !quitting.signal.aborted) sender.breakLine(); // after the ^C
+    if (process.stdout.isTTY && !terminal.isSilent && !quitting.signal.aborted) sender.breakLine(); // after the ^C
     quitting.abort();
   });
   process.stdout.once('error', () => quitting.abort()); // the reader of the output is gone
 
-  const started = await listen(choice, bindings, events, quitting.signal).catch((error: unknown) => {
-    if (quitting.signal.aborted) return null;
-    noticeWayland(null);
-    throw error;
-  });
-  if (started !== null) {
-    const { listener, backend, reason } = started;
-    introduce(listener, backend, reason);
-    noticeWayland(backend);
-    void showStatus(client, quitting.signal, (line) => sender.print(line), introduced);
-    await quit;
-    introduced();
-    listener.close();
-    await sender.end();
+  spareTerminalAtExit();
+  terminal.silence();
+  try {
+    const started = await listen(choice, bindings, events, quitting.signal, terminal).catch((error: unknown) => {
+      if (quitting.signal.aborted) return null;
+      noticeWayland(null);
+      throw error;
+    });
+    if (started !== null) {
+      const { listener, backend, reason } = started;
+      introduce(listener, backend, reason);
+      noticeWayland(backend);
+      void showStatus(client, quitting.signal, (line) => sender.print(line), introduced);
+      await quit;
+      introduced();
+      listener.close();
+      await sender.end();
+    }
+  } finally {
+    terminal.close();
   }
   if (failure !== null) throw new Error(failure);
   console.log('quit; the system is unaffected');
@@ -130,11 +138,12 @@ async function listen(
   bindings: readonly Binding[],
   events: ListenerEvents,
   quitting: AbortSignal,
+  terminal: Terminal,
 ): Promise<{ listener: Listener; backend: Backend; reason: string }> {
   const failed: Backend[] = [];
   for (const backend of backends) {
     try {
-      const listener = await LISTENERS[backend](bindings, events, quitting);
+      const listener = await LISTENERS[backend](bindings, events, quitting, terminal);
       return { listener, backend, reason: failed.length === 0 ? reason : `${failed.join(' and ')} cannot listen` };
     } catch (error) {
       if (!(error instanceof BackendError) || quitting.aborted) throw error;

@@ -2,6 +2,7 @@
 
 import { UsageError } from '../shared/options.ts';
 import type { Action, Binding } from './keys.ts';
+import type { Terminal } from './terminal.ts';
 
 /**
  * Starts a backend. If it rejects with BackendError, it has released everything.
@@ -12,6 +13,7 @@ export type Listen = (
   bindings: readonly Binding[],
   events: ListenerEvents,
   quitting: AbortSignal,
+  terminal: Terminal,
 ) => Promise<Listener>;
 
 export interface ListenerEvents {

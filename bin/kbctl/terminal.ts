@@ -1,24 +1,84 @@
-// The terminal backend: key combinations typed into the terminal of control-kbctl, while it has the focus.
+// The terminal of control-kbctl, and the terminal backend: key combinations typed into it, while it has the focus.
 
 import { emitKeypressEvents } from 'node:readline';
+import { CTRL_C, CTRL_D, CTRL_Z, jobState, startRawMode } from '../shared/terminal.ts';
 import { BackendError } from './listener.ts';
+import type { RawMode } from '../shared/terminal.ts';
 import type { Action, Binding, Combination } from './keys.ts';
 import type { Listener, ListenerEvents } from './listener.ts';
 import type { Key } from 'node:readline';
 
-const [CTRL_C, CTRL_D, CTRL_Z] = ['\x03', '\x04', '\x1a'];
-const RESUME_MS = 100; // after a SIGTSTP without effect
+// ───── The terminal ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Reads what is typed, so that the terminal does not show it. Ctrl-C and Ctrl-D quit, Ctrl-Z suspends. */
+export class Terminal {
+  readonly #quit: () => void;
+  #rawMode: RawMode | null = null;
+  #receive: (sequence: string) => void = () => {};
+  #endListening: () => void = () => {};
+
+  /** @param quit Called on Ctrl-C and Ctrl-D. */
+  constructor(quit: () => void) {
+    this.#quit = quit;
+  }
+
+  /** Whether the terminal shows nothing that is typed, not even ^C. */
+  get isSilent(): boolean {
+    return this.#rawMode?.isOn === true;
+  }
+
+  /** Silences the terminal while this job has it, unless it cannot know when that is. */
+  silence(): void {
+    if (process.stdin.isTTY && jobState() !== 'none') this.#start();
+  }
+
+  /**
+   * Passes on the keys typed, or what the terminal sends for them, until the function is called that it returns.
+   *
+   * @param onHangUp Called when the terminal is closed.
+   */
+  listen(onKey: (sequence: string) => void, onHangUp: () => void): () => void {
+    this.#start();
+    [this.#receive, this.#endListening] = [onKey, onHangUp];
+    return () => ([this.#receive, this.#endListening] = [() => {}, () => {}]);
+  }
+
+  /** Restores the terminal. */
+  close(): void {
+    if (this.#rawMode === null) return;
+    this.#rawMode.end();
+    process.stdin.off('keypress', this.#onKey).off('end', this.#onHangUp).off('error', this.#onHangUp).pause();
+  }
+
+  #start(): void {
+    if (this.#rawMode !== null) return;
+    this.#rawMode = startRawMode();
+    emitKeypressEvents(process.stdin);
+    process.stdin.on('keypress', this.#onKey).on('end', this.#onHangUp).on('error', this.#onHangUp);
+  }
+
+  readonly #onKey = (_: string | undefined, { sequence = '' }: Key): void => {
+    if (sequence === CTRL_C || sequence === CTRL_D) this.#quit();
+    else if (sequence === CTRL_Z) this.#rawMode?.suspend();
+    else if (sequence === '\n') this.#rawMode?.renew(); // in raw mode, Enter is a carriage return
+    else this.#receive(sequence);
+  };
+
+  readonly #onHangUp = (): void => this.#endListening();
+}
+
+// ───── The backend ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Keys that work in addition to the combinations. */
-const PLAIN_KEYS: readonly (readonly [sequence: string, Action])[] = [
-  ['p', 'pause'], ['r', 'resume'], ['q', 'quit'], [CTRL_C, 'quit'], [CTRL_D, 'quit'],
-];
+const PLAIN_KEYS: readonly (readonly [sequence: string, Action])[] = [['p', 'pause'], ['r', 'resume'], ['q', 'quit']];
 
-// ───── The listener ──────────────────────────────────────────────────────────────────────────────────────────────
-
-export async function listenTerminal(bindings: readonly Binding[], events: ListenerEvents): Promise<Listener> {
-  const { stdin } = process;
-  if (!stdin.isTTY) throw new BackendError('standard input is not a terminal');
+export async function listenTerminal(
+  bindings: readonly Binding[],
+  events: ListenerEvents,
+  _quitting: AbortSignal,
+  terminal: Terminal,
+): Promise<Listener> {
+  if (!process.stdin.isTTY) throw new BackendError('standard input is not a terminal');
   const actions = new Map(PLAIN_KEYS);
   const working = bindings.filter(({ action, combination, option }) => {
     const sequences = sequencesOf(combination);
@@ -28,45 +88,12 @@ export async function listenTerminal(bindings: readonly Binding[], events: Liste
     events.onNotice(`${problem}; set ${option} to another combination`);
     return false;
   });
-
-  let resumeTimer: NodeJS.Timeout | undefined;
-  let isClosed = false;
-  const onHangUp = (): void => {
-    isClosed = true;
-    events.onEnd('the terminal was closed');
-  };
-  const onKey = (_: string | undefined, { sequence = '' }: Key): void => {
+  const onKey = (sequence: string): void => {
     const action = actions.get(sequence);
     if (action !== undefined) events.onPress(action);
-    if (sequence === CTRL_Z && process.platform !== 'win32') stop();
   };
-  /** Returns the terminal to the shell until `fg`: stops the whole job, as Ctrl-Z outside raw mode does. */
-  const stop = (): void => {
-    stdin.setRawMode(false);
-    resumeTimer = setTimeout(resume, RESUME_MS);
-    process.kill(0, 'SIGTSTP');
-  };
-  /** Sets raw mode again. Node skips a mode that it believes is set, although the shell has changed it. */
-  const resume = (): void => {
-    stdin.setRawMode(false);
-    stdin.setRawMode(true);
-  };
-
-  emitKeypressEvents(stdin);
-  stdin.setRawMode(true);
-  stdin.on('keypress', onKey).on('end', onHangUp).on('error', onHangUp);
-  process.on('SIGCONT', resume);
-  return {
-    source: 'this terminal while it has the focus; p, r and q also work',
-    bindings: working,
-    close(): void {
-      clearTimeout(resumeTimer);
-      process.off('SIGCONT', resume);
-      stdin.off('keypress', onKey).off('end', onHangUp).off('error', onHangUp);
-      if (!isClosed) stdin.setRawMode(false);
-      stdin.pause();
-    },
-  };
+  const close = terminal.listen(onKey, () => events.onEnd('the terminal was closed'));
+  return { source: 'this terminal while it has the focus; p, r and q also work', bindings: working, close };
 }
 
 // ───── What terminals send ───────────────────────────────────────────────────────────────────────────────────────

@@ -112,6 +112,205 @@ async function terminal(t: TestContext, port: number, options: string = ''): Pro
   return { ended, processId, write, shows, type };
 }
 
+describe('control-kbctl in a terminal', { concurrency: 4, timeout: 30_000, skip: lacksScript() }, () => {
+  it('does not show what is typed, not even while the backend starts', async (t) => {
+    const port = await startSystem(t);
+    const { write, say, shows, ended } = startInTerminal(t, port, '$KBCTL; echo code $?', { NO_COLOR: undefined });
+    await shows(/^control-kbctl: \d+/m);
+    write('hidden\r\n');
+    say('ready 1 1 0');
+    await shows(/^press Ctrl-C/m);
+    write('secret\x1bP\x1bp\t\x1b[A\r');
+    say('hit 0');
+    await shows(/^pause … paused after/m);
+    write('\x03');
+    const lines = (await ended).stdout.split('\r\n').slice(1);
+    assert.match(lines.shift() ?? '', /^control-kbctl: \d+$/);
+    assert.match(lines.splice(5, 1)[0] ?? '', /^pause … paused after \d\.\d\d s$/);
+    assert.deepEqual(lines, [
+      'listening to macOS key events (backend macos: set by --backend)', `  ${PAUSE}  pause`, `  ${RESUME}  resume`,
+      `http://localhost:${port}: \x1b[32mactive\x1b[39m`, 'press Ctrl-C to quit', 'quit; the system is unaffected',
+      'code 0', '',
+    ]);
+  });
+
+  const ends: [what: string, act: (typed: InTerminal) => void, code: number][] = [
+    ['Ctrl-C', ({ write }) => write('\x03'), 0],
+    ['Ctrl-D', ({ write }) => write('\x04'), 0],
+    ['SIGTERM', ({ processId }) => void process.kill(processId(), 'SIGTERM'), 0],
+    ['SIGINT', ({ processId }) => void process.kill(processId(), 'SIGINT'), 0],
+    ['SIGHUP', ({ processId }) => void process.kill(processId(), 'SIGHUP'), 0],
+    ['a failure of the backend', ({ say }) => say('exit'), 1],
+  ];
+  for (const [what, act, code] of ends) {
+    it(`restores it at the end: ${what}`, async (t) => {
+      const typed = startInTerminal(t, await startSystem(t), '$KBCTL; echo code $?; echo mode $(stty -g)', {
+        HELPER: 'echo "note $PPID"; echo ready 1 1 0; read -r _ < "$KEYS"; exit 1',
+      });
+      await typed.shows(/^press Ctrl-C/m);
+      const path = typed.path();
+      assert.equal(isEchoing(path), false);
+      act(typed);
+      const { stdout } = await typed.ended;
+      assert.equal(/^code (\d+)/m.exec(stdout)?.[1], `${code}`);
+      assert.equal(/^mode (\S+)/m.exec(stdout)?.[1], typed.mode());
+      assert.doesNotMatch(stdout, /\^C|\n\r?\n/);
+    });
+  }
+
+  it('restores it when the output is closed', async (t) => {
+    const typed = startInTerminal(t, await startSystem(t), '$KBCTL | head -n 5; echo mode $(stty -g)');
+    typed.say('ready 1 1 0');
+    await typed.shows(/^press Ctrl-C/m);
+    assert.equal(isEchoing(typed.path()), false);
+    typed.say('hit 0');
+    assert.equal(/^mode (\S+)/m.exec((await typed.ended).stdout)?.[1], typed.mode());
+  });
+
+  it('quits when it is closed', async (t) => {
+    const ERRORS = join(makeFolder(t), 'errors');
+    const typed = startInTerminal(t, await startSystem(t), '$KBCTL 2> "$ERRORS"', { ERRORS });
+    typed.say('ready 1 1 0');
+    await typed.shows(/^press Ctrl-C/m);
+    const errors = readFileSync(ERRORS, 'utf8');
+    const processId = Number(/^control-kbctl: (\d+)\n$/.exec(errors)?.[1]);
+    assert.ok(isRunning(processId));
+    typed.child.kill('SIGKILL');
+    await until(() => !isRunning(processId));
+    assert.equal(readFileSync(ERRORS, 'utf8'), errors);
+  });
+
+  it('returns it to the shell on Ctrl-Z, and silences it again on fg', async (t) => {
+    const script = 'set -m; $KBCTL; echo stopped; read -r line; echo "read $line"; fg; echo code $?';
+    const { write, say, shows, path, ended } = startInTerminal(t, await startSystem(t), script);
+    say('ready 1 1 0');
+    await shows(/^press Ctrl-C/m);
+    write('\x1a');
+    await shows(/^stopped/m);
+    write('visible\n');
+    await shows(/^visible\r\nread visible/m);
+    await until(() => !isEchoing(path()));
+    write('hidden\x03');
+    const { stdout } = await ended;
+    assert.match(stdout, /^quit; the system is unaffected\r\ncode 0\r\n$/m);
+    assert.doesNotMatch(stdout, /hidden/);
+  });
+
+  const background: [what: string, script: string, keys: string][] = [
+    ['&', '$KBCTL &', ''],
+    ['Ctrl-Z and bg', '$KBCTL; bg;', '\x1a'],
+    ['SIGSTOP and bg', '$KBCTL; stty sane; bg;', ''],
+  ];
+  for (const [what, script, keys] of background) {
+    it(`leaves it to the shell after ${what}, and silences it on fg`, async (t) => {
+      const all = `set -m; ${script} echo ready; read -r line; echo "read $line"; read -r _; fg; echo code $?`;
+      const typed = startInTerminal(t, await startSystem(t), all);
+      const { write, say, shows, path, processId, ended } = typed;
+      say('ready 1 1 0');
+      await shows(/^press Ctrl-C/m);
+      write(keys);
+      if (what.startsWith('SIGSTOP')) process.kill(processId(), 'SIGSTOP');
+      await shows(/^ready$/m);
+      write('visible\n');
+      await shows(/^visible[^]*^read visible/m);
+      say('hit 0');
+      await shows(/^pause … paused after/m);
+      write('\n');
+      await until(() => !isEchoing(path()));
+      write('hidden\x04');
+      const { stdout } = await ended;
+      assert.match(stdout, /^quit; the system is unaffected\r\ncode 0\r\n$/m);
+      assert.doesNotMatch(stdout, /hidden/);
+    });
+  }
+
+  it('reads keys with the terminal backend once it is in the foreground', async (t) => {
+    const script = 'set -m; $KBCTL --port $PORT & read -r line; echo "read $line"; fg';
+    const port = await startSystem(t);
+    const KBCTL = `${process.execPath} dist/bin/kbctl.js --backend terminal`;
+    const { write, shows, path } = startInTerminal(t, port, script, { KBCTL, PORT: `${port}` });
+    await shows(/^press Ctrl-C/m);
+    write('p\n');
+    await shows(/^read p/m);
+    await until(() => !isEchoing(path()));
+    write('r');
+    await shows(/^resume … active after/m);
+  });
+
+  it('leaves it alone when it ends in the background', async (t) => {
+    const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
+    const { write, say, shows, path } = startInTerminal(t, await startSystem(t), script);
+    say('ready 1 1 0');
+    await shows(/^press Ctrl-C/m);
+    write('\n');
+    await shows(/^quit; the system is unaffected[^]*^ended/m);
+    assert.equal(isEchoing(path()), false);
+  });
+
+  it('silences it again after another program has changed its mode', async (t) => {
+    const { write, say, shows, path } = startInTerminal(t, await startSystem(t), '$KBCTL');
+    say('ready 1 1 0');
+    await shows(/^press Ctrl-C/m);
+    spawnSync('stty', ['-F', path(), 'sane']);
+    assert.ok(isEchoing(path()));
+    write('visible\n');
+    await until(() => !isEchoing(path()));
+  });
+
+  it('leaves it alone without job control, unless the terminal is the backend', async (t) => {
+    const port = await startSystem(t);
+    const { say, shows, path, write } = startInTerminal(t, port, 'setsid --wait $KBCTL; $TERMINAL', {
+      TERMINAL: `setsid --wait ${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`,
+      HELPER: 'echo ready 1 1 0; read -r _ < "$KEYS"; exit 1',
+    });
+    await shows(/^press Ctrl-C/m);
+    assert.ok(isEchoing(path()));
+    say('exit');
+    await shows(/press Ctrl-C[^]*press Ctrl-C/);
+    write('p');
+    await shows(/^pause … paused after/m);
+  });
+});
+
+interface InTerminal extends Running {
+  /** Types these keys. */
+  write(keys: string): void;
+  /** Makes the helper write these lines. */
+  say(...lines: string[]): void;
+  /** The path of the terminal, and its mode at the start. */
+  path(): string;
+  mode(): string;
+  /** The id of control-kbctl, which the helper tells. */
+  processId(): number;
+}
+
+/** Runs a bash script in a pseudo-terminal. There, $KBCTL is the program with a stand-in helper. */
+function startInTerminal(t: TestContext, port: number, script: string, options: NodeJS.ProcessEnv = {}): InTerminal {
+  const { file, path: KEYS } = makePipe(t);
+  const running = start(t, 'script', ['--quiet', '--return', '--command', 'exec bash -c "$SCRIPT"', '/dev/null'], {
+    PATH: `${STUBS}:${process.env['PATH']}`, KEYS, HELPER: 'echo "note $PPID"; exec cat "$KEYS"',
+    KBCTL: `${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`,
+    SCRIPT: `echo in $(tty) $(stty -g); ${script}`,
+    ...options,
+  });
+  const find = (pattern: RegExp): string => pattern.exec(running.output())?.[1] ?? assert.fail(running.output());
+  return {
+    ...running,
+    write: (keys) => void running.child.stdin?.write(keys),
+    say: (...lines) => void writeSync(file, `${lines.join('\n')}\n`),
+    path: () => find(/^in (\S+)/m),
+    mode: () => find(/^in \S+ (\S+)/m),
+    processId: () => Number(find(/^control-kbctl: (\d+)/m)),
+  };
+}
+
+/** Whether a terminal shows what is typed. */
+function isEchoing(path: string): boolean {
+  const { stdout } = spawnSync('stty', ['-F', path, '-a'], { encoding: 'utf8' });
+  assert.match(stdout, / -?echo /);
+  return / echo /.test(stdout);
+}
+
 // ───── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksShell }, () => {
@@ -637,14 +836,14 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     await until(() => !isRunning(processId));
   });
 
-  it('quits with 0 on Ctrl-C, which does not reach the helper', { skip: lacksScript() }, async (t) => {
+  it('quits with 0 on Ctrl-C of a terminal that is not its input; the helper does not receive it', { skip: lacksScript() }, async (t) => {
     const { port } = await startServer(t);
     const marker = join(makeFolder(t), 'interrupted');
     const env = {
       PATH: `${STUBS}:${process.env['PATH']}`, MARKER: marker,
       HELPER: 'trap \'touch "$MARKER"\' INT; echo ready 1 1 0; while :; do sleep 0.1; done',
     };
-    const program = `exec ${process.execPath} dist/bin/kbctl.js --backend macos --port ${port}`;
+    const program = `exec ${process.execPath} dist/bin/kbctl.js --backend macos --port ${port} < /dev/null`;
     const command = ['--quiet', '--return', '--command', program, '/dev/null'];
     const { child, shows, ended } = start(t, 'script', command, env);
     await shows(/^press Ctrl-C to quit\r$/m);

@@ -11,7 +11,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { SystemStatus, WebApiClient } from '../../control.ts';
-import { lacks, makeFolder, start, startProgram, startServer, until } from './helpers.ts';
+import { lacks, lacksScript, makeFolder, start, startProgram, startServer, until } from './helpers.ts';
 import type { ControlCommand, WebApiServer, WebApiServerOptions } from '../../control.ts';
 import type { Running } from './helpers.ts';
 import type { AddressInfo, Socket } from 'node:net';
@@ -167,6 +167,19 @@ describe('control-kbctl with the x11 backend', { skip: lacks('Xvfb', 'xdotool', 
     assert.match(await typed(), /Correct Horse, pr battery 42!/);
     await sleep(100);
     assert.equal(kbctl.output(), output);
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('shows nothing that is typed into its terminal', { skip: lacksScript() }, async (t) => {
+    const { port, server } = await startServer(t);
+    const program = `exec ${process.execPath} dist/bin/kbctl.js --port ${port}`;
+    const command = ['--quiet', '--return', '--command', program, '/dev/null'];
+    const { child, shows, ended } = start(t, 'script', command, display.env);
+    await shows(/^press Ctrl-C to quit/m);
+    child.stdin?.write('hidden\x1bP\r\n\x03');
+    const { code, stdout } = await ended;
+    assert.equal(code, 0);
+    assert.match(stdout, /: active\r\npress Ctrl-C to quit\r\nquit; the system is unaffected\r\n$/);
     assert.equal(server.hasCommands(), false);
   });
 
