@@ -59,7 +59,7 @@ Exit codes: 0 quit by the user, or the output was closed; 1 no backend can liste
 
 const FOLLOW_MS = 30_000;
 const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
-const NO_ANSWER_MS = 500; // without a status: then `no answer` is shown
+const NO_ANSWER_MS = 500; // without a first status: then `no answer` is shown
 const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
@@ -229,7 +229,8 @@ class Sender {
     if (state === 'done') return `${TARGETS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (state === 'failed') return `failed: ${error}`;
     if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
-    if (state === 'unanswered') return error.replace(`${command} `, ''); // the line begins with it
+    const isLost = !reply.ok && (state === 'unanswered' || state === 'pending');
+    if (isLost) return reply.error.replace(`${command} `, ''); // the line begins with it
     if (state === 'offline') {
       return reply.ok || isUnanswered(reply) ? summary : `offline: ${error.replace('http://', '')}`;
     }
@@ -270,22 +271,16 @@ async function showStatus(
     introduced();
   };
   const lineOf = (text: string, status: string): string => `${client.baseUrl}: ${paintStatus(text, status)}`;
-  const showNoAnswer = (): void => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER));
-  let timer: NodeJS.Timeout | null = setTimeout(showNoAnswer, NO_ANSWER_MS);
+  const timer = setTimeout(() => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER)), NO_ANSWER_MS);
   let isFirst = true;
   for await (const { status, reply } of observe(client, 'status', quitting)) {
-    if (status === NO_ANSWER) {
-      timer ??= setTimeout(showNoAnswer, NO_ANSWER_MS); // a system that ends cuts connections before it is offline
-      continue;
-    }
-    clearTimeout(timer ?? undefined);
-    timer = null;
-    if (reply.ok || reply.answered) show('online', lineOf(reply.ok ? reply.value : reply.error, status));
-    else if (isFirst) show(status, `${paintStatus(reply.error, status)}; each key press tries again`);
-    else show(status, lineOf(status, status));
+    clearTimeout(timer);
+    const first = isFirst && !reply.ok ? `${paintStatus(reply.error, status)}; each key press tries again` : null;
+    if (reply.ok || reply.answered) show('online', lineOf(reply.ok ? status : reply.error, status));
+    else show(status, first ?? lineOf(status, status));
     isFirst = false;
   }
-  clearTimeout(timer ?? undefined);
+  clearTimeout(timer);
 }
 
 void run(PROGRAM, main);

@@ -1,12 +1,13 @@
 // Follows the status of a system until told to stop, whatever becomes of the system.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isOld, statusNameOf } from './replies.ts';
+import { isOld, isUnanswered, statusNameOf } from './replies.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 const WAIT_S = 1; // a program that neither polls nor yields reports no change unless asked
 const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
+const CUT_MS = 2000; // a system that is ending cuts connections; one that hangs takes longer
 
 /** What a request told. */
 export interface Observation {
@@ -19,6 +20,7 @@ export interface Observation {
 
 /**
  * Yields what each request tells: as soon as something changes, and at least once a second while the system responds.
+ * A single connection that is cut tells nothing.
  *
  * @param endpoint `info` also tells why and which commands are done, unless the server is of version 0.2 or older.
  */
@@ -29,16 +31,20 @@ export async function* observe(
 ): AsyncGenerator<Observation, void> {
   let asked = endpoint;
   let status = '';
+  let wasCut = false;
   for (let tag: string | undefined; !signal.aborted;) {
+    const start = performance.now();
     const reply = await client.request(asked, { tag, wait: tag === undefined ? undefined : WAIT_S, signal });
     if (signal.aborted) return;
     if (isOld(reply) && asked === 'info') {
       asked = 'status';
       continue;
     }
+    const isCut = isUnanswered(reply) && performance.now() - start < CUT_MS;
     const isNew = !reply.ok || tag === undefined || reply.tag !== tag; // otherwise it has no body
     if (isNew) status = statusNameOf(reply);
-    yield { status, reply, isNew };
+    if (!isCut || wasCut) yield { status, reply, isNew };
+    wasCut = isCut;
     tag = reply.ok ? reply.tag : undefined;
     if (!reply.ok) asked = endpoint; // whatever comes back
     await sleep(tag === undefined ? RETRY_MS : PAUSE_MS, undefined, { signal }).catch(() => {});
