@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { isAbsent, isUnanswered, statusNameOf } from './replies.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
-import type { ControlCommand, RequestOptions } from '../../control.ts';
+import type { ControlCommand } from '../../control.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 /** The status to which each command leads; save-state leads to none. */
@@ -74,119 +74,148 @@ export interface FollowOptions {
 
 /**
  * Sends a command, unless the caller did, again while the queue is full, and waits for its outcome, of a shutdown also
- * for its effect. A server that tells no outcome (version 0.2 and older) is followed by its status. Stops early when the
- * system ends.
+ * for its effect. A server that tells no outcome (version 0.2 and older) is followed by its status. Stops early when
+ * the system ends.
  */
 export async function follow(
   client: PrintableClient,
   command: ControlCommand,
-  { timeoutMs, by, reason, reply: ownReply, signal, output }: FollowOptions,
+  options: FollowOptions,
 ): Promise<Followed> {
   const start = performance.now();
-  const target = TARGETS[command];
-  const giveUp = new AbortController();
-  const stop = (): void => giveUp.abort();
-  const timer = setTimeout(stop, timeoutMs);
-  signal?.addEventListener('abort', stop);
-  if (signal?.aborted === true) stop();
-
-  let status = null as SystemStatus | null;
-  let endTimer: NodeJS.Timeout | undefined;
-  let hasOutput = false;
-  const show = (what: string): void => {
-    output?.write(`${what} … `);
-    hasOutput = true;
-  };
-  const onStatus = (current: SystemStatus): void => {
-    if (target !== undefined && current !== target && current !== status) show(current.statusName);
-    status = current;
-    clearTimeout(endTimer);
-    if (isEnd(current) && target !== SystemStatus.OFFLINE) endTimer = setTimeout(stop, GRACE_MS);
-  };
-  const reaches = (goal: SystemStatus, end: AbortSignal): Promise<boolean> => {
-    return client.waitFor(goal, { timeout: timeoutMs, signal: end, onStatus }).then(
-      () => true,
-      (error: Error) => {
-        if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
-        return false;
-      },
-    );
-  };
-  const watching = new AbortController();
-  const watch = (): void => void reaches(target ?? SystemStatus.OFFLINE, watching.signal);
-  const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
-  const stopWatching = (): void => {
-    clearTimeout(watchTimer);
-    watching.abort();
-  };
-
-  const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
-  const options = { wait, by, reason, signal: giveUp.signal };
-  const reply = ownReply ?? await send(client, command, options, () => show('the queue is full'));
-  let told = toldBy(reply, command);
-  if (told.state === 'waiting' || told.state === 'running') {
-    told = { ...told, ...await lookUp(client, told.id, giveUp.signal) };
-  }
-
-  const conclude = async (): Promise<[state: Followed['state'], error: string]> => {
-    if (told.state === 'failed') {
-      const hasEnded = command === 'shutdown' && await ends(client);
-      return [hasEnded ? 'ended' : 'failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
-    }
-    if (told.state === 'done' && command !== 'shutdown') return ['done', ''];
-    if (!reply.ok && reply.answered) return ['refused', reply.error];
-    if (!reply.ok && !isUnanswered(reply)) {
-      const isDown = command === 'shutdown' && isAbsent(reply);
-      return isDown ? ['absent', 'already offline'] : ['offline', reply.error];
-    }
-    stopWatching();
-    const isReachable = reply.ok ? target !== undefined : target === SystemStatus.OFFLINE;
-    if (isReachable && await reaches(target as SystemStatus, giveUp.signal)) return ['done', ''];
-    let isSilent = false;
-    if (!reply.ok || (status === null && signal?.aborted !== true)) {
-      const limit = AbortSignal.timeout(LAST_MS);
-      const last = await client.request('status', { signal: limit });
-      isSilent = limit.aborted || isUnanswered(last);
-      status = isSilent ? status : statusOf(last);
-    }
-    if (status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
-    if (!reply.ok && (isSilent || !giveUp.signal.aborted)) return ['unanswered', reply.error];
-    if (!giveUp.signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
-    const pending = isEnd(status) || told.state === 'done' ? '' : '; the command is still pending';
-    return ['pending', `${describeCurrent(status)}${pending}`];
-  };
-  const [state, error] = await conclude();
-  stopWatching();
-  clearTimeout(timer);
-  clearTimeout(endTimer);
-  signal?.removeEventListener('abort', stop);
-
+  const follower = new Follower(client, command, options);
+  const { state, error, reply, told } = await follower.run();
   const seconds = (performance.now() - start) / 1000;
   const isDone = state === 'done';
+  const target = TARGETS[command];
   const value = isDone ? excerptOf(told.value, MAX_VALUE_LENGTH) : '';
-  const duration = `(${seconds.toFixed(1)} s)`;
-  if (isDone) output?.write(`${describeDone(target, value)} ${duration}\n`);
-  else if (hasOutput) output?.write(`${duration}\n`);
+  follower.endOutput(isDone ? describeDone(target, value) : '', `(${seconds.toFixed(1)} s)`);
   const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
   const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
   const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
-  return { state, value, status: isDone ? target ?? status : status, seconds, error, summary, received: told };
+  const status = isDone ? target ?? follower.status : follower.status;
+  return { state, value, status, seconds, error, summary, received: told };
 }
 
-/** Sends a command, again while the queue is full. */
-async function send(
-  client: PrintableClient,
-  command: ControlCommand,
-  options: RequestOptions & { signal: AbortSignal },
-  onFull: () => void,
-): Promise<PrintableReply> {
-  for (let isFirst = true; ; isFirst = false) {
-    const reply = await client.request(command, options);
-    if (!isFull(reply)) return reply;
-    if (isFirst) onFull();
-    await sleep(FULL_MS, undefined, options).catch(() => {});
-    if (options.signal.aborted) return reply;
+type Conclusion = [state: Followed['state'], error: string];
+
+class Follower {
+  /** The latest status; null if none is known. */
+  status: SystemStatus | null = null;
+  readonly #client: PrintableClient;
+  readonly #command: ControlCommand;
+  readonly #options: FollowOptions;
+  readonly #target: SystemStatus | undefined;
+  readonly #giveUp: AbortController = new AbortController(); // aborted when the wait ends, whatever the outcome
+  #endTimer: NodeJS.Timeout | undefined;
+  #hasOutput = false;
+
+  constructor(client: PrintableClient, command: ControlCommand, options: FollowOptions) {
+    this.#client = client;
+    this.#command = command;
+    this.#options = options;
+    this.#target = TARGETS[command];
+  }
+
+  async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; told: Told }> {
+    const { timeoutMs, signal, reply: ownReply } = this.#options;
+    const timer = setTimeout(this.#stop, timeoutMs);
+    signal?.addEventListener('abort', this.#stop);
+    if (signal?.aborted === true) this.#stop();
+    const watching = new AbortController();
+    const watch = (): void => void this.#reaches(this.#target ?? SystemStatus.OFFLINE, watching.signal);
+    const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
+
+    const reply = ownReply ?? await this.#send();
+    const told = await this.#learn(reply);
+    clearTimeout(watchTimer);
+    watching.abort();
+    const [state, error] = await this.#conclude(reply, told);
+    clearTimeout(timer);
+    clearTimeout(this.#endTimer);
+    signal?.removeEventListener('abort', this.#stop);
+    return { state, error, reply, told };
+  }
+
+  /** Ends the line of the statuses, with the result if there is one. */
+  endOutput(result: string, duration: string): void {
+    if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} ${duration}`.trimStart() + '\n');
+  }
+
+  readonly #stop = (): void => this.#giveUp.abort();
+
+  /** Sends the command, again while the queue is full. */
+  async #send(): Promise<PrintableReply> {
+    const { timeoutMs, by, reason } = this.#options;
+    const { signal } = this.#giveUp;
+    const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
+    for (let isFirst = true; ; isFirst = false) {
+      const reply = await this.#client.request(this.#command, { wait, by, reason, signal });
+      if (!isFull(reply)) return reply;
+      if (isFirst) this.#show('the queue is full');
+      await sleep(FULL_MS, undefined, { signal }).catch(() => {});
+      if (signal.aborted) return reply;
+    }
+  }
+
+  /** Returns what the server tells of the command in its response or, if that came before the outcome, later. */
+  async #learn(reply: PrintableReply): Promise<Told> {
+    const told = toldBy(reply, this.#command);
+    if (told.state !== 'waiting' && told.state !== 'running') return told;
+    return { ...told, ...await lookUp(this.#client, told.id, this.#giveUp.signal) };
+  }
+
+  async #conclude(reply: PrintableReply, told: Told): Promise<Conclusion> {
+    const isShutdown = this.#command === 'shutdown';
+    if (told.state === 'failed') {
+      const hasEnded = isShutdown && await ends(this.#client);
+      return [hasEnded ? 'ended' : 'failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
+    }
+    if (told.state === 'done' && !isShutdown) return ['done', ''];
+    if (!reply.ok && reply.answered) return ['refused', reply.error];
+    if (isShutdown && isAbsent(reply)) return ['absent', 'already offline'];
+    if (!reply.ok && !isUnanswered(reply)) return ['offline', reply.error];
+
+    const { signal } = this.#giveUp;
+    const goal = reply.ok || isShutdown ? this.#target : undefined;
+    if (goal !== undefined && await this.#reaches(goal, signal)) return ['done', ''];
+    const isStatusNeeded = this.status === null && this.#options.signal?.aborted !== true;
+    const isSilent = (!reply.ok || isStatusNeeded) && await this.#isSilent();
+    if (this.status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
+    if (!reply.ok && (isSilent || !signal.aborted)) return ['unanswered', reply.error];
+    if (!signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
+    const pending = isEnd(this.status) || told.state === 'done' ? '' : '; the command is still pending';
+    return ['pending', `${describeCurrent(this.status)}${pending}`];
+  }
+
+  async #reaches(goal: SystemStatus, signal: AbortSignal): Promise<boolean> {
+    const options = { timeout: this.#options.timeoutMs, signal, onStatus: this.#onStatus };
+    return this.#client.waitFor(goal, options).then(() => true, (error: Error) => {
+      if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
+      return false;
+    });
+  }
+
+  readonly #onStatus = (status: SystemStatus): void => {
+    if (this.#target !== undefined && status !== this.#target && status !== this.status) this.#show(status.statusName);
+    this.status = status;
+    clearTimeout(this.#endTimer);
+    if (isEnd(status) && this.#target !== SystemStatus.OFFLINE) this.#endTimer = setTimeout(this.#stop, GRACE_MS);
+  };
+
+  /** Asks for the status a last time. Returns whether there is no response. */
+  async #isSilent(): Promise<boolean> {
+    const signal = AbortSignal.timeout(LAST_MS);
+    const reply = await this.#client.request('status', { signal });
+    if (signal.aborted || isUnanswered(reply)) return true;
+    this.status = statusOf(reply);
+    return false;
+  }
+
+  #show(what: string): void {
+    this.#options.output?.write(`${what} … `);
+    this.#hasOutput = true;
   }
 }
 

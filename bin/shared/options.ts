@@ -118,8 +118,10 @@ const WIDTH = 120;
 
 /** The lines of all options in the help. */
 export function describeOptions(options: Options): string {
-  const lines = Object.entries({ ...options, ...COMMON_OPTIONS }).map(([name, { short, value, help }]: [string, Option]) => {
-    return helpLine(`${short === undefined ? '' : `-${short}, `}--${name}${value === undefined ? '' : ` ${value}`}`, help);
+  const all: [name: string, Option][] = Object.entries({ ...options, ...COMMON_OPTIONS });
+  const lines = all.map(([name, { short, value, help }]) => {
+    const label = `--${name}${value === undefined ? '' : ` ${value}`}`;
+    return helpLine(short === undefined ? label : `-${short}, ${label}`, help);
   });
   return lines.join('\n');
 }

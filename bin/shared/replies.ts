@@ -28,8 +28,8 @@ export class PrintableClient extends WebApiClient {
 
   /** The error without the address, which stands before it. */
   shorten(error: string): string {
-    const start = [`${this.baseUrl} does not respond: `, `${this.target} `].find((text) => error.startsWith(text)) ?? '';
-    return error.slice(start.length);
+    const starts = [`${this.baseUrl} does not respond: `, `${this.target} `];
+    return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
   }
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
