@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { hostname, userInfo } from 'node:os';
 import { relative } from 'node:path';
@@ -9,12 +10,13 @@ import {
   assertHarmless, freePort, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeSocketPath, NO_TOKEN,
   runProgram, start, startImpostor, startOldServer, startProgram, startServer, startSystem, TOKEN, until, WRONG_ACCESS,
 } from './helpers.ts';
+import { commandsFor, helpOf, STATUS_WORDS } from '../shared/commands.ts';
 import { describeStatus } from '../shared/describe.ts';
 import type { Ended, Running } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
-describe('control-client', () => {
+describe('control-client', { concurrency: 3 }, () => {
   it('prints the status', async (t) => {
     const port = await startSystem(t);
     assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
@@ -68,7 +70,7 @@ describe('control-client', () => {
     assert.equal(ended.code, 4);
     const outcome = JSON.parse(ended.stdout);
     assert.equal(outcome.status, 'active');
-    assert.match(outcome.error, /^not paused after 0\.\d s: the system is active; the command is still pending$/);
+    assert.match(outcome.error, /^not paused after \d\.\d s: the system is active; the command is still pending$/);
     assert.equal(ended.stderr, `control-client: ${outcome.error}\n`);
   });
 
@@ -87,7 +89,7 @@ describe('control-client', () => {
     const { status, error } = JSON.parse(ended.stdout);
     assert.equal(status, undefined);
     const reason = 'the system does not report its status; the command is still pending';
-    assert.match(error, new RegExp(`^not shut down after 0\\.\\d s: ${reason}$`));
+    assert.match(error, new RegExp(`^not shut down after \\d\\.\\d s: ${reason}$`));
     assert.equal(server.receiveCommand(), 'shutdown');
   });
 
@@ -250,7 +252,7 @@ describe('control-client', () => {
     const port = await freePort();
     const late = await client(t, port, 'wait', 'active', '--timeout', '0.3', '--json');
     assert.equal(late.code, 4);
-    assert.match(late.stderr, /^control-client: not active after 0\.\d s: the system is offline\n$/);
+    assert.match(late.stderr, /^control-client: not active after \d\.\d s: the system is offline\n$/);
     const ended = client(t, port, 'wait', 'active', '--json');
     const paused = client(t, port, 'wait', 'shutting-down');
     const saveState = (): Promise<void> => sleep(500);
@@ -308,9 +310,12 @@ describe('control-client', () => {
     assert.equal((await client(t, port, 'pause')).code, 0);
     const error = 'Command queue is full, try again later';
     const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
-    assert.deepEqual(await client(t, port, 'pause', '--wait'), refused);
+    assert.deepEqual(await client(t, port, 'pause'), refused);
     const json = { ...refused, stdout: `${JSON.stringify({ error })}\n` };
     assert.deepEqual(await client(t, port, 'pause', '--json'), json);
+    const { code, stdout, stderr } = await client(t, port, 'pause', '--wait', '--timeout', '0.5');
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, new RegExp(`^control-client: not paused after \\d\\.\\d s: ${error}\n$`));
   });
 
   it('reports a failing status provider with exit code 1', async (t) => {
@@ -365,35 +370,38 @@ describe('control-client', () => {
     assert.match(JSON.parse(command.stdout).error, /does not respond/);
   });
 
-  it('--timeout limits a request to a server that never responds', async (t) => {
+  it('reports a system that does not respond with exit code 5', async (t) => {
     const server = createServer().listen(0, 'localhost');
     t.after(() => server.close());
-    await new Promise((resolve) => server.once('listening', resolve));
+    await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
-    const ended = await client(t, port, 'pause', '--timeout', '0.3');
-    assert.equal(ended.code, 3);
-    assert.match(ended.stderr, /does not respond: timeout after 0\.3 s\n$/);
-    const waited = await client(t, port, 'pause', '--wait', '--timeout', '0.3');
-    assert.equal(waited.code, 3);
-    assert.match(waited.stderr, /^control-client: http:\S+ does not respond; the command may still take effect\n$/);
+    const silent = await client(t, port, 'status', '--timeout', '0.3');
+    const line = new RegExp(`^control-client: localhost:${port} has not answered within \\d(\\.\\d)? s\n$`);
+    assert.deepEqual([silent.code, silent.stdout], [5, 'no answer\n']);
+    assert.match(silent.stderr, line);
+    const { code, stdout, stderr } = await client(t, port, 'pause', '--wait', '--timeout', '0.3', '--json');
+    const { error, ...outcome } = JSON.parse(stdout);
+    assert.deepEqual([code, Object.keys(outcome), stderr], [5, ['seconds'], `control-client: ${error}\n`]);
+    assert.match(error, /^pause sent, but not answered within \d(\.\d)? s: it may still take effect$/);
   });
 
-  const command = 'the command must be one of status, info, watch, wait, pause, resume, save-state, shutdown, got';
-  const status = 'the status must be one of active, pausing, paused, resuming, shutting-down, offline, got';
+  const command = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
+  const status = `the status must be one of ${STATUS_WORDS.join(', ')}, got`;
+  const statusOfOn = (got: string): string => status.replace('status', 'status of --on').replace(/$/, ` '${got}'`);
   const requires = 'requires pause, resume, save-state or shutdown, got';
   const seconds = '--timeout must be a number of seconds above 0 and at most 2147483, got';
   const wrong: [args: string[], line: string][] = [
     [[], `${command} nothing`],
     [['stop'], `${command} 'stop'`],
     [[''], `${command} ''`],
-    [['pause', 'resume'], "unexpected argument 'resume'; see --help"],
+    [['pause', 'resume'], "unexpected argument 'resume'; a host of that name is resume:8391"],
     [['status', '--wait'], `--wait ${requires} 'status'`],
     [['wait', 'paused', '--wait'], `--wait ${requires} 'wait'`],
     [['info', '--reason', 'why'], `--reason ${requires} 'info'`],
     [['watch', '--by', ''], `--by ${requires} 'watch'`],
     [['wait'], `${status} nothing`],
     [['wait', 'done'], `${status} 'done'`],
-    [['wait', 'paused', 'active'], "unexpected argument 'active'; see --help"],
+    [['wait', 'paused', 'active'], "unexpected argument 'active'; a host of that name is active:8391"],
     [['status', '--prot', '1'], "unknown option '--prot'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
     [['status', '--port', '-1'],
@@ -414,6 +422,22 @@ describe('control-client', () => {
     [['status', '--timeout', '1e3'], `${seconds} '1e3'`],
     [['status', '--timeout', '9999999'], `${seconds} '9999999'`],
     [['status', '--json=1'], "option '--json' does not take an argument; see --help"],
+    [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
+    [['watch', '--timeout', '5'],
+      "--timeout requires status, info, wait, pause, resume, save-state or shutdown, got 'watch'"],
+    [['status', '--host', 'a', '--host', 'b'], "--host must be given only once, got 'a' and 'b'"],
+    [['status', '--port', '1', '--port=1'], "--port must be given only once, got '1' and '1'"],
+    [['status', '--socket', '/nowhere/a', '--socket', '/nowhere/b'],
+      "--socket must be given only once, got '/nowhere/a' and '/nowhere/b'"],
+    [['pause', '--reason', '', '--reason', 'b'], "--reason must be given only once, got '' and 'b'"],
+    [['help', 'pause'], "unexpected argument 'pause'; see --help"],
+    [['quit'], `${command} 'quit'`],
+    [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
+    [['watch', '--exec', ''], '--exec must not be empty'],
+    [['watch', '--on', 'paused'], '--on requires --exec'],
+    [['watch', '--exec', 'true', '--on', 'paused,done'], statusOfOn('done')],
+    [['watch', '--exec', 'true', '--on', 'shutting down'], statusOfOn('shutting down')],
+    [['watch', '--exec', 'true', '--on', ''], statusOfOn('')],
   ];
   for (const [args, line] of wrong) {
     it(`rejects: control-client ${args.map((arg) => arg || "''").join(' ')}`, async (t) => {
@@ -427,10 +451,19 @@ describe('control-client', () => {
     assert.deepEqual(await runProgram(t, 'client', ['stop\n\x1b[2J\x9b\u202e']), { code: 2, stdout: '', stderr });
   });
 
+  it('--help prints every command and every word for it', async (t) => {
+    const { stdout } = await runProgram(t, 'client', ['help']);
+    for (const entry of commandsFor('client')) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
+    assert.ok(!/\bquit\b/.test(stdout), 'a command of the console');
+    for (const word of ['--help', '-h', 'HELP', 'h', '?']) {
+      assert.deepEqual(await runProgram(t, 'client', [word]), { code: 0, stdout, stderr: '' }, word);
+    }
+  });
+
   it('--help prints the exit codes, --version the version', async (t) => {
     const help = await runProgram(t, 'client', ['--help']);
     assert.equal(help.code, 0);
-    for (let code = 0; code <= 4; code += 1) assert.match(help.stdout, new RegExp(`^  ${code}  `, 'm'));
+    for (let code = 0; code <= 5; code += 1) assert.match(help.stdout, new RegExp(`^  ${code}  `, 'm'));
     assert.deepEqual(await runProgram(t, 'client', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
   });
 });

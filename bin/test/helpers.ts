@@ -33,7 +33,9 @@ export interface Running {
 
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
-  NO_COLOR: '1', TERM: 'xterm', CONTROL_TOKEN: undefined, CONTROL_BY: undefined, NODE_DEBUG: undefined,
+  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', NODE_DEBUG: undefined, CONTROL_HOST: undefined,
+  CONTROL_PORT: undefined, CONTROL_SOCKET: undefined, CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined,
+  CONTROL_BY: undefined,
 };
 
 /** Starts a command, and kills it at the end of the test if it still runs. */
