@@ -77,7 +77,7 @@ export class ChangeHook {
   readonly #command: string;
   readonly #statuses: readonly string[] | null;
   readonly #changes: Map<PrintableClient, Change> = new Map(); // those to come
-  #running: Promise<void> | null = null;
+  #running: Promise<void> = Promise.resolve();
 
   /** @param statuses Those for which the command runs; null for all. */
   constructor(command: string, statuses: readonly string[] | null) {
@@ -87,9 +87,8 @@ export class ChangeHook {
 
   report(client: PrintableClient, change: Change): void {
     const before = this.#changes.get(client)?.before ?? change.before;
-    this.#changes.delete(client);
-    if (before !== change.status) this.#changes.set(client, { ...change, before });
-    this.#running ??= this.#run();
+    this.#changes.set(client, { ...change, before });
+    this.#running = this.#running.then(() => this.#run(client));
   }
 
   /** Resolves when the command has run for all changes. */
@@ -97,20 +96,19 @@ export class ChangeHook {
     await this.#running;
   }
 
-  async #run(): Promise<void> {
-    for (const [client, change] of this.#changes) { // also those that are added meanwhile
-      this.#changes.delete(client);
-      if (this.#statuses?.includes(change.status) !== false) await this.#execute(change);
-    }
-    this.#running = null;
+  async #run(client: PrintableClient): Promise<void> {
+    const change = this.#changes.get(client);
+    this.#changes.delete(client);
+    if (change === undefined || change.status === change.before) return; // an earlier run had it, or it was undone
+    if (this.#statuses?.includes(change.status) !== false) await this.#execute(change);
   }
 
   /** Its output goes to stderr, because stdout is for the lines of `watch`. */
   async #execute({ status, before, reason, target }: Change): Promise<void> {
     const variables = { CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target };
     const env = { ...process.env, ...variables };
-    const child = spawn('sh', ['-c', this.#command], { stdio: ['ignore', 2, 2], env });
     try {
+      const child = spawn('sh', ['-c', this.#command], { stdio: ['ignore', 2, 2], env });
       const [code, signal] = await once(child, 'exit') as [number | null, string | null];
       if (code !== 0) warn(`--exec ended with ${signal ?? `exit code ${code}`}`);
     } catch (error) {

@@ -724,6 +724,35 @@ describe('control-client watch --exec', { concurrency: 4, skip: lacksSockets() }
     assert.ok(!/twice/.test(output()), output());
   });
 
+  it('--on runs the command for these statuses alone', async (t) => {
+    const { setStatus, watch } = await startWatch(t);
+    const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"';
+    const { shows, output } = await watch(['--exec', command, '--on', 'paused,shutting-down']);
+    const passes = ['pausing', 'paused', 'resuming', 'active', 'paused', 'shutting down'];
+    for (const [index, status] of passes.entries()) {
+      setStatus(status);
+      await until(() => linesOf(output()).filter((line) => /^\d/.test(line)).length === index + 2, output);
+      if (status === 'paused' || status.startsWith('shut')) await shows(new RegExp(`>${status}\n(?![^]*ran)`));
+    }
+    const runs = ['ran pausing>paused', 'ran active>paused', 'ran paused>shutting down'];
+    assert.deepEqual(output().match(/^ran .*/gm), runs);
+  });
+
+  it('runs the command when the system goes offline and comes back', async (t) => {
+    const port = await freePort();
+    const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS at $CONTROL_TARGET"';
+    const args = [...at(port), 'watch', '--exec', command, '--on', 'offline,active'];
+    const { shows, output } = startProgram(t, 'client', args);
+    await shows(/  offline: /);
+    const { client: api } = await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
+    await shows(new RegExp(`^ran offline>active at 127\\.0\\.0\\.1:${port}\n`, 'm'));
+    await api.shutdown();
+    await shows(/^ran .*>offline at/m);
+    await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
+    await shows(/^ran offline>active[^]*^ran offline>active/m);
+    assert.equal(output().match(/^ran /gm)?.length, 3);
+  });
+
   it('reports a command that fails, and goes on', async (t) => {
     const { setStatus, watch } = await startWatch(t);
     const commands: Record<string, string> = { paused: 'exit 3', resuming: 'kill -9 $$', pausing: '/nowhere/command' };
