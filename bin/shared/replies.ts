@@ -65,7 +65,7 @@ export function isUnanswered(reply: WebApiReply): boolean {
 
 /** Whether nothing listens at the address. A mistyped host or a network that is down is another matter. */
 export function isAbsent(reply: WebApiReply): boolean {
-  return !reply.ok && !reply.sent && /\b(ECONNREFUSED|ENOENT)\b/.test(reply.error);
+  return !reply.ok && !reply.sent && / does not respond: (connect )?(ECONNREFUSED|ENOENT)\b/.test(reply.error);
 }
 
 /** Whether access is denied: no other request can succeed. */

@@ -503,6 +503,26 @@ describe('control-client and a system that does not respond', { concurrency: 4, 
     assert.match(stderr, /^control-client: pause sent, but not answered \(.+\): it may still take effect\n$/);
     assert.deepEqual(requests, ['POST /api/pause']);
   });
+
+  it('a host that does not exist is not already offline', async (t) => {
+    for (const host of ['name.invalid', 'ENOENT.invalid', 'ECONNREFUSED.invalid']) {
+      for (const args of [['--host', host], [`${host}:1`]]) {
+        const { code, stdout } = await run(t, ['shutdown', '--wait', '--timeout', '5', ...args]);
+        assert.deepEqual([code, stdout], [3, ''], `${args}`);
+      }
+    }
+  });
+
+  const isRoot = process.geteuid?.() === 0;
+  it('a socket of another user is not already offline', { skip: !isRoot && 'needs root' }, async (t) => {
+    const folder = makeFolder(t);
+    const socketPath = join(folder, 'ENOENT');
+    const { requests } = await startWeb(t, () => ACTIVE, socketPath);
+    chownSync(socketPath, 12345, 12345);
+    const { code, stdout, stderr } = await run(t, ['shutdown', '--wait', '--socket', socketPath]);
+    assert.deepEqual([code, stdout, requests], [3, '', []]);
+    assert.match(stderr, /no request was sent, because the socket belongs to user 12345\n$/);
+  });
 });
 
 describe('control-client and the queue', { concurrency: 4, skip: lacksSockets() }, () => {
