@@ -68,7 +68,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
  */
 export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
   const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
-  const [, host = target, port] = (isIPv6(target) ? null : /^(\[.*\]|[^:]*):(.*)$/s.exec(target)) ?? [];
+  const [, host = target, port] = (isIPv6(target) ? null : /^(\[.*\]|[^:[]*):(.*)$/s.exec(target)) ?? [];
   const address = socket === undefined ? { host, port } : { socket };
   const names = {
     host: `the host of the target '${target}'`,

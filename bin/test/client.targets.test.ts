@@ -10,7 +10,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { SystemStatus } from '../../control.ts';
-import { inParallel } from '../client/targets.ts';
+import { inParallel, parseTargets } from '../client/targets.ts';
 import {
   assertHarmless, defer, freePort, HARMLESS, HOSTILE, lacksScript, lacksSockets, launchSystem, makeFolder,
   makeSocketPath, NO_TOKEN, runProgram, start, startProgram, startServer, TOKEN, until,
@@ -120,6 +120,16 @@ describe('control-client with several targets', { concurrency: 4, skip: lacksSoc
     const { stdout } = await run(t, ['pause', ...names, ...names, '--targets', file]);
     assert.deepEqual(linesOf(stdout).map((line) => line.split('  ')[0]).sort(), [first, second].sort());
     assert.deepEqual([requests.length, socket.requests.length], [1, 1]);
+  });
+
+  it('knows ports, IPv6 addresses and the default port', async () => {
+    const urls: [target: string, url: string][] = [
+      ['gpu1', 'http://gpu1:8391'], ['gpu1:1', 'http://gpu1:1'], ['10.0.0.1', 'http://10.0.0.1:8391'],
+      ['10.0.0.1:65535', 'http://10.0.0.1:65535'], ['::1', 'http://[::1]:8391'], ['[::1]:9000', 'http://[::1]:9000'],
+      ['fe80::2', 'http://[fe80::2]:8391'], ['[fe80::3]', 'http://[fe80::3]:8391'], ['unix:/nowhere/a:1', 'unix:/nowhere/a:1'],
+    ];
+    const targets = await parseTargets([...urls.map(([target]) => target), 'gpu1:8391'], undefined, 1000);
+    assert.deepEqual(targets.map(({ name, client }) => [name, client.baseUrl]), urls);
   });
 
   const hasIPv6 = Object.values(networkInterfaces()).flat().some((address) => address?.address === '::1');
