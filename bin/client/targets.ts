@@ -47,7 +47,7 @@ async function addLines(file: string, add: (name: string, tokenFile?: string) =>
   const lines = (isInput ? await readAll(process.stdin) : readTrusted('targets', file, false)).split('\n');
   let isEmpty = true;
   for (const [index, line] of lines.entries()) {
-    const [, name, tokenFile] = /^(.+?)(?:\s+token-file=(.+))?$/.exec(line.replace(/(^|\s)#.*/, '').trim()) ?? [];
+    const [, name, tokenFile] = /^(.+?)(?:\s+token-file=(.*))?$/.exec(line.replace(/(^|\s)#.*/, '').trim()) ?? [];
     if (name === undefined) continue;
     isEmpty = false;
     try {

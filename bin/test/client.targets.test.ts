@@ -313,6 +313,14 @@ describe('control-client --targets', { concurrency: 4, skip: lacksSockets() }, (
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`]);
   });
 
+  it('rejects an empty name of a token file', async (t) => {
+    for (const name of ['gpu1', 'unix:/nowhere/a']) {
+      const { code, stdout, stderr } = await run(t, ['pause', '--targets', '-'], `${name} token-file= # none`);
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, /^control-client: line 1 of standard input: cannot use the token file '.*': E.*\n$/);
+    }
+  });
+
   it('sends the token in CONTROL_TOKEN_FILE', async (t) => {
     const [one, other] = [await startWeb(t), await startWeb(t)];
     const env = { CONTROL_TOKEN_FILE: makeFile(t, `${TOKEN}\n`, 0o600), CONTROL_TOKEN: '' };
