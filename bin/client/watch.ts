@@ -7,7 +7,7 @@ import { paintStatus } from '../shared/colour.ts';
 import { observe } from '../shared/observe.ts';
 import { warn } from '../shared/options.ts';
 import { isDenied } from '../shared/replies.ts';
-import { excerptOf, printableJson } from '../shared/text.ts';
+import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 
 export interface WatchOptions {
@@ -47,7 +47,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     if (status !== before) {
       const why = error === undefined ? '' : `: ${error}`;
       print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, { status, by, reason, error });
-      const change = { status, before, reason: excerptOf(reason), target: target ?? client.target };
+      const change = { status, before, reason: excerptOf(reason), target: printable(target ?? client.target) };
       if (before !== '') hook?.report(client, change);
       before = status;
     }

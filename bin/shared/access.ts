@@ -155,10 +155,11 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
     if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
       throw new Error(isOwn ? `others can write it; chmod go-w '${path}'` : 'it belongs to another user');
     }
+    const text = readFileSync(path, 'utf8');
     if (isSecret && process.geteuid !== undefined && (mode & 0o044) !== 0) {
       warn(`others can read the ${what} file '${path}'; chmod go-r '${path}'`);
     }
-    return readFileSync(path, 'utf8');
+    return text;
   } catch (error) {
     throw new UsageError(`cannot use the ${what} file '${path}': ${(error as Error).message}`);
   }

@@ -23,7 +23,7 @@ const WATCH_AFTER_MS = 100; // most commands are done before: their status need 
 const GRACE_MS = 250; // for an outcome that is on its way when the system ends
 const LOOK_UP_MS = 50; // between two requests for the outcome
 const FULL_MS = 100; // between two tries while the queue is full
-const LAST_MS = 250; // for the status when the time is up
+const LAST_MS = 250; // for a response when the time is up
 const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
 
 /** What came of a command. Its texts are safe to print. */
@@ -149,14 +149,17 @@ class Follower {
   async #send(): Promise<PrintableReply> {
     const { timeoutMs, by, reason } = this.#options;
     const { signal } = this.#giveUp;
-    const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
-    for (let isFirst = true; ; isFirst = false) {
-      const reply = await this.#client.request(this.#command, { wait, by, reason, signal });
-      if (!isFull(reply)) return reply;
-      if (isFirst) this.#show('the queue is full');
+    const options = { wait: Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000))), by, reason };
+    let reply = await this.#client.request(this.#command, { ...options, signal });
+    if (isFull(reply)) this.#show('the queue is full');
+    const late = new AbortController(); // a try that is under way when the time is up may still tell what came of it
+    signal.addEventListener('abort', () => setTimeout(() => late.abort(), LAST_MS).unref(), { once: true });
+    while (isFull(reply)) {
       await sleep(FULL_MS, undefined, { signal }).catch(() => {});
-      if (signal.aborted) return reply;
+      if (signal.aborted) break;
+      reply = await this.#client.request(this.#command, { ...options, signal: late.signal });
     }
+    return reply;
   }
 
   /** Returns what the server tells of the command in its response or, if that came before the outcome, later. */
@@ -174,7 +177,10 @@ class Follower {
     }
     if (told.state === 'done' && !isShutdown) return ['done', ''];
     if (!reply.ok && reply.answered) return ['refused', reply.error];
-    if (isShutdown && isAbsent(reply)) return ['absent', 'already offline'];
+    if (isShutdown && isAbsent(reply)) {
+      this.status = SystemStatus.OFFLINE;
+      return ['absent', 'already offline'];
+    }
     if (!reply.ok && !isUnanswered(reply)) return ['offline', reply.error];
 
     const { signal } = this.#giveUp;
@@ -262,13 +268,13 @@ function toldBy(reply: PrintableReply, command: ControlCommand): Told {
 async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal): Promise<Told> {
   for (let tag: string | undefined; ;) {
     const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : MAX_WAIT_S, signal });
-    if (!reply.ok) return {};
-    const { commands } = reply.body;
-    if (commands !== undefined) { // otherwise it is a 304
+    if (!reply.ok && (signal.aborted || !isUnanswered(reply))) return {};
+    const commands = reply.ok ? reply.body['commands'] : undefined;
+    if (commands !== undefined) { // otherwise it is a 304, or the response is lost
       const { state, value, error } = entriesOf(commands).find((entry) => entry['id'] === id) ?? {};
       if (state !== 'waiting' && state !== 'running') return { state, value, error };
     }
-    tag = reply.tag;
+    tag = reply.ok ? reply.tag : undefined;
     await sleep(LOOK_UP_MS, undefined, { signal }).catch(() => {});
   }
 }

@@ -28,7 +28,7 @@ export class PrintableClient extends WebApiClient {
 
   /** The error without the address, which stands before it. */
   shorten(error: string): string {
-    const starts = [`${this.baseUrl} does not respond: `, `${this.target} `];
+    const starts = [`${printable(this.baseUrl)} does not respond: `, `${this.target} `];
     return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
   }
 

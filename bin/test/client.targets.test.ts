@@ -176,6 +176,13 @@ describe('control-client with several targets', { concurrency: 4, skip: lacksSoc
     await done;
   });
 
+  it('leaves no timer behind', async () => {
+    const count = (): number => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const before = count();
+    await inParallel([1, 2, 3], async () => {});
+    assert.equal(count(), before); // no other test runs meanwhile
+  });
+
   it('has at most 32 requests under way at servers that respond', async (t) => {
     let [underWay, most] = [0, 0];
     const respond = async (): Promise<object> => {
@@ -246,6 +253,13 @@ describe('control-client with several targets', { concurrency: 4, skip: lacksSoc
       assert.deepEqual(requests, []);
     });
   }
+
+  it('prints no control characters of a target', async (t) => {
+    const path = `/nowhere/\x1b[2J\u202e${'x'.repeat(20)}`;
+    const { code, stdout } = await run(t, ['status', `unix:${path}`]);
+    const shown = path.replace(/\x1b/, ' ').replace(/\u202e/, ' ');
+    assert.deepEqual([code, stdout], [3, `unix:${shown}  offline: connect ENOENT ${shown}\n`]);
+  });
 });
 
 describe('control-client --targets', { concurrency: 4, skip: lacksSockets() }, () => {
@@ -522,6 +536,33 @@ describe('control-client and a system that does not respond', { concurrency: 4, 
     assert.deepEqual(requests, ['POST /api/pause']);
   });
 
+  it('shutdown --wait of a system that is not there is done', async (t) => {
+    const port = await freePort();
+    const [missing, left] = [makeSocketPath(t), makeSocketPath(t)];
+    const program = "require('node:net').createServer().listen(process.argv[1], () => console.log('listening'))";
+    const server = start(t, process.execPath, ['--eval', program, left]);
+    await server.shows(/listening/);
+    server.child.kill('SIGKILL'); // it leaves its socket
+    await server.ended;
+    assert.ok(existsSync(left));
+    const target = `127.0.0.1:${port}`;
+    for (const args of [at(port), ['--port', `${port}`], ['--socket', missing], ['--socket', left]]) {
+      const done = { code: 0, stdout: 'already offline\n', stderr: '' };
+      assert.deepEqual(await run(t, ['shutdown', '--wait', ...args]), done);
+      const { code, stdout, stderr } = await run(t, ['shutdown', '--wait', '--json', ...args]);
+      assert.deepEqual([code, stderr], [0, '']);
+      assert.deepEqual({ ...JSON.parse(stdout), seconds: 0 }, { seconds: 0, status: 'offline' });
+      const sent = await run(t, ['shutdown', ...args]);
+      assert.deepEqual([sent.code, sent.stdout], [3, '']);
+      for (const command of ['pause', 'resume', 'save-state']) {
+        const ended = await run(t, [command, '--wait', ...args]);
+        assert.deepEqual([ended.code, ended.stdout], [3, '']);
+      }
+    }
+    const done = { code: 0, stdout: `${target}  already offline\n`, stderr: '' };
+    assert.deepEqual(await run(t, ['shutdown', '--wait', target]), done);
+  });
+
   it('a host that does not exist is not already offline', async (t) => {
     for (const host of ['name.invalid', 'ENOENT.invalid', 'ECONNREFUSED.invalid']) {
       for (const args of [['--host', host], [`${host}:1`]]) {
@@ -571,6 +612,30 @@ describe('control-client and the queue', { concurrency: 4, skip: lacksSockets() 
     }
   });
 
+  it('--wait gives up when the queue is full for too long', async (t) => {
+    const { port, requests } = await startWeb(t, () => ({ code: 503, error: 'full' }));
+    const { code, stdout, stderr } = await run(t, [...at(port), 'shutdown', '--wait', '--timeout', '0.8', '--json']);
+    const { error, seconds } = JSON.parse(stdout);
+    assert.deepEqual([code, error, stderr], [1, 'full', stderr]);
+    assert.match(stderr, /^control-client: not shut down after \d\.\d s: full\n$/);
+    assert.ok(seconds >= 0.7, stdout);
+    assert.ok(requests.length > 1);
+  });
+
+  it('--wait learns that the queue was full to the end', async (t) => {
+    const first = defer<number>();
+    const { port } = await startWeb(t, async ({ method }) => {
+      if (method === 'GET') return ACTIVE;
+      first.resolve(performance.now());
+      const underWay = performance.now() - await first.promise;
+      if (underWay > 1) await sleep(1050 - underWay); // the time is up meanwhile
+      return { code: 503, error: 'full' };
+    });
+    const { code, stderr } = await run(t, [...at(port), 'pause', '--wait', '--timeout', '1']);
+    assert.match(stderr, /^control-client: not paused after \d\.\d s: full\n$/);
+    assert.equal(code, 1);
+  });
+
   it('shutdown --wait gets through a full queue once', { skip: lacksScript() }, async (t) => {
     const { port, server, client: api } = await startServer(t, { maxQueueSize: 1 });
     await api.pause();
@@ -602,6 +667,19 @@ describe('control-client and the queue', { concurrency: 4, skip: lacksSockets() 
     isDone = true;
     server.report({});
     assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '', isDone: true });
+  });
+
+  it('--wait asks for the outcome again if a response is lost', async (t) => {
+    let count = 0;
+    const { port } = await startWeb(t, ({ method, url }) => {
+      if (method === 'POST') return { code: 202, result: 'ok', id: '1', state: 'waiting' };
+      if (url !== '/api/info') return ACTIVE; // as before the command
+      count += 1;
+      const state = count < 4 ? { state: 'running' } : { state: 'failed', error: 'no GPU' };
+      return count % 2 === 1 ? null : { ...ACTIVE, commands: [{ id: '1', command: 'resume', ...state }] };
+    });
+    const ended = await run(t, [...at(port), 'resume', '--wait', '--timeout', '20']);
+    assert.deepEqual(ended, { code: 1, stdout: '', stderr: 'control-client: not resumed: no GPU\n' });
   });
 
   it('--wait on a terminal prints the status once', { skip: lacksScript() }, async (t) => {
@@ -661,6 +739,22 @@ describe('control-client watch with several targets', { concurrency: 4, skip: la
     child.kill('SIGTERM');
     assert.equal((await ended).stderr, `control-client: ${a}: ${NO_TOKEN}\n`);
   });
+
+  it('a server cannot pass for another target', async (t) => {
+    const commands: object[] = [];
+    const target = 'gpu1:8391';
+    const web = await startWeb(t, () => ({ ...ACTIVE, target, time: 'never', commands }));
+    const info = await run(t, ['info', '--json', web.target]);
+    assert.deepEqual(JSON.parse(info.stdout).target, web.target);
+    const watching = startProgram(t, 'client', ['watch', '--json', web.target]);
+    await watching.shows(/"active"/);
+    commands.push({ id: '1', command: 'pause', state: 'done', target, time: 'never' });
+    await until(() => changesOf(watching).length === 2, watching.output);
+    for (const change of changesOf(watching)) {
+      assert.equal(change['target'], web.target);
+      assert.match(`${change['time']}`, /^\d{4}-/);
+    }
+  });
 });
 
 describe('control-client watch --exec', { concurrency: 4, skip: lacksSockets() }, () => {
@@ -701,6 +795,18 @@ describe('control-client watch --exec', { concurrency: 4, skip: lacksSockets() }
     setStatus('paused');
     await shows(/^ran '; touch /m);
     assert.ok(!existsSync(path));
+  });
+
+  it('tells the target as it was given, cleaned of control characters', async (t) => {
+    const socketPath = join(makeFolder(t), 'a\x1b[2J\u202eb');
+    let status = 'active';
+    await startWeb(t, () => ({ status }), socketPath);
+    const args = ['watch', `unix:${socketPath}`, '--exec', 'echo "<$CONTROL_TARGET>"'];
+    const { shows, output } = startProgram(t, 'client', args);
+    await shows(/  active\n/);
+    status = 'paused';
+    await shows(/^<.*>\n/m);
+    assert.ok(output().includes(`<unix:${join(socketPath, '..')}/a [2J b>\n`), JSON.stringify(output()));
   });
 
   it('runs one command at a time; what changes meanwhile is one change', async (t) => {
