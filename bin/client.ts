@@ -3,11 +3,12 @@
 
 import { setMaxListeners } from 'node:events';
 import { DEFAULT_PORT, SystemStatus } from '../control.ts';
+import { completionFor } from './client/completion.ts';
 import { inParallel, parseTargets } from './client/targets.ts';
 import { ChangeHook, watch } from './client/watch.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
-import { commandsFor, findCommand, helpOf, STATUS_WORDS } from './shared/commands.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS } from './shared/commands.ts';
 import { describeInfo, describeStatus } from './shared/describe.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
@@ -18,7 +19,7 @@ import { printableJson } from './shared/text.ts';
 import type { ControlCommand } from '../control.ts';
 import type { Target } from './client/targets.ts';
 import type { WatchOptions } from './client/watch.ts';
-import type { Command } from './shared/commands.ts';
+import type { Command, Shell } from './shared/commands.ts';
 import type { Followed, FollowOptions } from './shared/follow.ts';
 import type { FailedReply, PrintableClient } from './shared/replies.ts';
 
@@ -79,9 +80,9 @@ async function main(): Promise<number> {
   const command = parseCommand(word);
   const argument = command.argument === undefined ? '' : parseArgument(command.argument, names.shift());
   checkOptions(command, values);
-  if (command.name === 'help') {
+  if (command.isLocal) {
     if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
-    console.log(HELP.trim());
+    console.log(command.name === 'completion' ? completionFor(argument as Shell, OPTIONS) : HELP.trim());
     return EXIT.DONE;
   }
   const timeoutMs = parseSeconds('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
@@ -147,7 +148,7 @@ function quote(text: string | undefined): string {
 /** Refuses options that the command would ignore. */
 function checkOptions({ name, options = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
-    const owners = commandsFor('client').filter((command) => command.options?.includes(option));
+    const owners = ownersOf(option);
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);
     throw new UsageError(`--${option} requires ${listOf(names, 'or')}, got '${name}'`);

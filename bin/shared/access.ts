@@ -12,7 +12,10 @@ import type { TextOption } from './options.ts';
 
 /** Options of every program. */
 export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
-  host: { type: 'string', value: 'HOST', help: `host name or IP address of the system (default ${DEFAULT_HOST})` },
+  host: {
+    type: 'string', value: 'HOST', help: `host name or IP address of the system (default ${DEFAULT_HOST})`,
+    completion: 'hosts',
+  },
   port: { type: 'string', value: 'PORT', help: `port of its web API (default ${DEFAULT_PORT})` },
   socket: {
     type: 'string', value: 'PATH', help: 'Unix socket of its web API; replaces --host and --port', completion: 'files',

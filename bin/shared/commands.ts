@@ -6,7 +6,7 @@ import { helpLine, listOf } from './options.ts';
 import type { ControlCommand } from '../../control.ts';
 
 /** What a command is called in the programs. */
-export type CommandName = ControlCommand | 'status' | 'info' | 'watch' | 'wait' | 'help' | 'quit';
+export type CommandName = ControlCommand | 'status' | 'info' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -19,11 +19,17 @@ export interface Command {
   argument?: { name: string; values: readonly string[] };
   /** The options of control-client that only some commands have. */
   options?: readonly string[];
+  /** It concerns no system, so it has no targets. */
+  isLocal?: true;
 }
 
 /** The statuses as arguments, which have no spaces. */
 export const STATUS_WORDS: readonly string[] = Object.values(SystemStatus)
   .map(({ statusName }) => statusName.replace(' ', '-'));
+
+/** The shells that control-client has a completion for. */
+export const SHELLS = ['bash', 'zsh', 'fish'] as const;
+export type Shell = typeof SHELLS[number];
 
 const SENDING = ['wait', 'timeout', 'reason', 'by'];
 
@@ -38,7 +44,9 @@ export const COMMANDS: readonly Command[] = [
   { name: 'resume', words: ['r'], help: 'resume the system', options: SENDING },
   { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
   { name: 'shutdown', help: 'shut the system down', options: SENDING },
-  { name: 'help', words: ['h', '?'], help: 'print this help' },
+  { name: 'completion', program: 'client', help: `print the completion for a shell: ${listOf(SHELLS, 'or')}`,
+    argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
+  { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },
   { name: 'quit', words: ['q', 'exit'], program: 'console', help: 'quit the console; the system is unaffected' },
 ];
 
@@ -49,6 +57,11 @@ export function commandsFor(program: 'client' | 'console'): Command[] {
 /** Finds a command by any of its words, in any case. */
 export function findCommand(program: 'client' | 'console', word: string): Command | undefined {
   return commandsFor(program).find((command) => wordsOf(command).includes(word.toLowerCase()));
+}
+
+/** The commands of control-client that alone have an option; none if all have it. */
+export function ownersOf(option: string): Command[] {
+  return commandsFor('client').filter(({ options }) => options?.includes(option));
 }
 
 /** All words for a command, the shortest first. */

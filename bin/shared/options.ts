@@ -47,8 +47,8 @@ export interface Option {
   /** What its value is: `SECONDS`. Empty for a switch. */
   value?: string;
   help: string;
-  /** What completes its value: these words, comma-separated if it is a list, or the names of files. */
-  completion?: readonly string[] | 'files';
+  /** What completes its value: these words, also after a comma, the names of files, or the names of hosts. */
+  completion?: readonly string[] | 'files' | 'hosts';
 }
 
 /** One that has a value. */
@@ -62,8 +62,14 @@ const COMMON_OPTIONS = {
   version: { type: 'boolean', help: 'print the version' },
 } as const satisfies Record<string, Option>;
 
-type Options = Readonly<Record<string, Option>>;
+export type Options = Readonly<Record<string, Option>>;
+export type NamedOption = [name: string, option: Option];
 type Parsed<T extends Options> = ReturnType<typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>>;
+
+/** The options of a program, and those of all programs. */
+export function withCommon(options: Options): NamedOption[] {
+  return Object.entries({ ...options, ...COMMON_OPTIONS });
+}
 
 /**
  * Parses the command line. Handles `--help` and `--version` itself and then returns null.
@@ -118,8 +124,7 @@ const WIDTH = 120;
 
 /** The lines of all options in the help. */
 export function describeOptions(options: Options): string {
-  const all: [name: string, Option][] = Object.entries({ ...options, ...COMMON_OPTIONS });
-  const lines = all.map(([name, { short, value, help }]) => {
+  const lines = withCommon(options).map(([name, { short, value, help }]) => {
     const label = `--${name}${value === undefined ? '' : ` ${value}`}`;
     return helpLine(short === undefined ? label : `-${short}, ${label}`, help);
   });

@@ -336,7 +336,7 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
 /** The Debian packages of the programs that tests need. */
 const PACKAGES = {
   Xvfb: 'xvfb', xdotool: 'xdotool', xterm: 'xterm', setxkbmap: 'x11-xkb-utils', mcs: 'mono-mcs', mono: 'mono-runtime',
-  cc: 'gcc',
+  cc: 'gcc', bash: 'bash', zsh: 'zsh', fish: 'fish',
 } as const;
 
 /** Why tests with these programs are skipped; false if all are installed. */

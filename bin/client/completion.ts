@@ -1,0 +1,180 @@
+// control-client completion: a script that completes the command line in a shell, made from the tables of the help.
+// To install it, add one line:
+//
+//   bash   eval "$(control-client completion bash)"    to ~/.bashrc
+//   zsh    eval "$(control-client completion zsh)"     to ~/.zshrc, after compinit
+//   fish   control-client completion fish | source     to ~/.config/fish/config.fish
+//
+// Each script looks for the command among the words before the cursor, and skips the values of options.
+
+import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
+import { withCommon } from '../shared/options.ts';
+import type { Command, Shell } from '../shared/commands.ts';
+import type { NamedOption, Option, Options } from '../shared/options.ts';
+
+type Completion = Option['completion'];
+
+const COMMANDS = commandsFor('client');
+
+/** Returns the script for a shell. */
+export function completionFor(shell: Shell, options: Options): string {
+  return { bash, zsh, fish }[shell](withCommon(options)).trim();
+}
+
+function targetsOf({ isLocal }: Command): Completion {
+  return isLocal ? undefined : 'hosts';
+}
+
+function isCommon([name]: NamedOption): boolean {
+  return ownersOf(name).length === 0;
+}
+
+function flagsOf([name, { short }]: NamedOption): string[] {
+  return short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];
+}
+
+/** The flags before values. */
+function valuedFlags(options: NamedOption[]): string[] {
+  return options.filter(([, { type }]) => type === 'string').flatMap(flagsOf);
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** A pattern of bash and zsh for commands. */
+function patternOf(...commands: Command[]): string {
+  return commands.flatMap(wordsOf).map(quote).join('|');
+}
+
+function bash(options: NamedOption[]): string {
+  const offer = (completion: Completion): string => {
+    if (completion === undefined) return ':';
+    if (completion === 'hosts') return 'COMPREPLY=($(compgen -A hostname -- "$current"))';
+    if (completion !== 'files') return `words=${quote(completion.join(' '))}`;
+    const fallback = `{ IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$current")); }`; // bash 3.2 of macOS has no compopt
+    return `compopt -o default 2>/dev/null || ${fallback}`;
+  };
+  const own = options.filter((option) => !isCommon(option)).map(([name]) => {
+    return `case $command in ''|${patternOf(...ownersOf(name))}) flags+=' --${name}' ;; esac`;
+  });
+  const offers = COMMANDS.map((command) => {
+    const targets = offer(targetsOf(command));
+    const first = command.argument && offer(command.argument.values);
+    return `${patternOf(command)}) ${first ? `if [[ $argument ]]; then ${targets}; else ${first}; fi` : targets} ;;`;
+  });
+  const values = options.map(([name, { completion }]) => `--${name}) ${offer(completion)} ;;`);
+  return `
+_control_client() {
+  local current=\${COMP_WORDS[COMP_CWORD]} command= argument= option= word words= IFS=$' \\t\\n'
+  local flags='${options.filter(isCommon).flatMap(flagsOf).join(' ')}'
+  for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    if [[ $word == [@:=]* ]]; then option=\${option:-$word} # bash splits words here: the rest of a value follows
+    elif [[ $option ]]; then option=
+    else
+      case $word in
+        ${valuedFlags(options).join('|')}) option=$word ;;
+        -*) ;;
+        *) if [[ $command ]]; then argument=$word; else command=$word; fi ;;
+      esac
+    fi
+  done
+  [[ $current == [@:=]* ]] && option=\${option:-$current} current=
+  ${own.join('\n  ')}
+  COMPREPLY=()
+  case \${option:-$command} in
+    '') ${offer(COMMANDS.map(({ name }) => name))} ;;
+    ${[...offers, ...values].join('\n    ')}
+  esac
+  [[ -z $option && $current == -* ]] && words=$flags
+  [[ $words ]] && COMPREPLY=($(compgen -P "\${current%"\${current##*,}"}" -W "$words" -- "\${current##*,}"))
+}
+complete -F _control_client control-client
+`;
+}
+
+function zsh(options: NamedOption[]): string {
+  const escape = (text: string): string => text.replaceAll(/[\\:[\]]/g, '\\$&');
+  const offer = (completion: Completion, value: string): string => {
+    if (completion === undefined) return ' ';
+    return Array.isArray(completion) ? `_values -s , ${value} ${completion.join(' ')}` : `_${completion}`;
+  };
+  const known = options.map((option) => {
+    const [name, { value, help, completion }] = option;
+    const [equals, offers] = value === undefined ? ['', ''] : ['=', `:${escape(value)}:${offer(completion, value)}`];
+    const specs = flagsOf(option).map((flag) => quote(`${flag}${equals}[${escape(help)}]${offers}`));
+    const condition = isCommon(option) ? '' : `[[ $command == (|${patternOf(...ownersOf(name))}) ]] && `;
+    return `${condition}specs+=(${specs.join(' ')})`;
+  });
+  const offers = COMMANDS.map((command) => {
+    const { argument } = command;
+    const first = argument ? `'2:${argument.name}:(${argument.values.join(' ')})' ` : '';
+    return `${patternOf(command)}) specs+=(${first}${targetsOf(command) ? "'*:TARGET:_hosts'" : ''}) ;;`;
+  });
+  return `
+_control_client() {
+  local word command option
+  local -a specs=('1:command:{_describe command commands}') commands=(
+    ${COMMANDS.map(({ name, help }) => quote(`${name}:${help}`)).join('\n    ')}
+  )
+  for word in $words[2,CURRENT-1]; do
+    if [[ $option ]]; then option=
+    elif [[ $word == (${valuedFlags(options).join('|')}) ]]; then option=$word
+    elif [[ $word != -* ]]; then command=$word; break
+    fi
+  done
+  ${known.join('\n  ')}
+  case $command in
+    ${offers.join('\n    ')}
+  esac
+  _arguments $specs
+}
+compdef _control_client control-client
+`;
+}
+
+function fish(options: NamedOption[]): string {
+  const text = (plain: string): string => quote(plain.replaceAll('\\', '\\\\'));
+  const after = (pattern: string): string => `-n '__control_client_after "${pattern}"'`;
+  const anyOf = (...commands: Command[]): string => {
+    return `(${commands.flatMap(wordsOf).map((word) => word.replaceAll(/[^\w-]/g, '[$&]')).join('|')})`;
+  };
+  const commands = COMMANDS.flatMap((command) => {
+    const { name, help, argument } = command;
+    const targets = `${anyOf(command)}${argument ? ' .+' : '( .+)?'}`;
+    return [
+      `${after('')} -a ${name} -d ${text(help)}`,
+      ...argument ? [`${after(anyOf(command))} -a ${quote(argument.values.join(' '))}`] : [],
+      ...targetsOf(command) ? [`${after(targets)} -a '(__fish_print_hostnames)'`] : [],
+    ];
+  });
+  const offer = (completion: Completion): string => {
+    if (completion === undefined) return '-x';
+    if (completion === 'files') return '-rF';
+    return `-xa '(${completion === 'hosts' ? '__fish_print_hostnames' : `__fish_append , ${completion.join(' ')}`})'`;
+  };
+  const known = options.map((option) => {
+    const [name, { short, value, help, completion }] = option;
+    const condition = isCommon(option) ? '' : `${after(`|${anyOf(...ownersOf(name))}( .+)?`)} `;
+    const form = `${short === undefined ? '' : `-s ${short} `}-l ${name}`;
+    return `${condition}${form} ${value === undefined ? '' : `${offer(completion)} `}-d ${text(help)}`;
+  });
+  return `
+# Tells whether the words before the cursor, without options and their values, match a pattern.
+function __control_client_after
+    set -l words
+    set -l option ''
+    for word in (commandline -opc)[2..]
+        if test -n "$option"
+            set option ''
+        else if contains -- $word ${valuedFlags(options).join(' ')}
+            set option $word
+        else if not string match -q -- '-*' $word
+            set -a words $word
+        end
+    end
+    string match -qr -- "^($argv)\\$" "$words"
+end
+${['-f', ...commands, ...known].map((line) => `complete -c control-client ${line}`).join('\n')}
+`;
+}
