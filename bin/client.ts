@@ -119,12 +119,9 @@ function execute(
     case 'info': return getInfo(client);
     case 'wait': return waitFor(client, parseStatus(argument), timeoutMs);
     case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
-    default: {
-      const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
-      const options = { timeoutMs, by, reason, output };
-      return wait ? finish(client, command as ControlCommand, options) : send(client, command as ControlCommand, options);
-    }
   }
+  const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
+  return (wait ? finish : send)(client, command as ControlCommand, { timeoutMs, by, reason, output });
 }
 
 // ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +208,7 @@ function print({ text = '', json, error = '' }: Outcome, { name, label, client }
     console.log(printableJson({ ...target, ...json, ...target })); // in front, and not the server's
   } else if (text !== '') {
     const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
-    console.log(`${text}${suffix}`.replaceAll(/^/gm, label));
+    console.log(`${text}${suffix}`.replaceAll(/^/gm, () => label));
     if (name !== undefined) return;
   }
   if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
@@ -264,7 +261,8 @@ async function getStatus(client: PrintableClient, isForPeople: boolean): Promise
 
 async function getInfo(client: PrintableClient): Promise<Outcome> {
   const reply = await client.request('info');
-  return reply.ok ? { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body } : failure(reply);
+  if (!reply.ok) return failure(reply);
+  return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
 }
 
 async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {

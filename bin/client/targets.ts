@@ -67,8 +67,9 @@ export async function inParallel<T>(items: readonly T[], work: (item: T) => Prom
   for (const item of items) {
     if (starting.size >= AT_ONCE) await Promise.race(starting);
     const done = work(item);
-    const started = Promise.race([done, sleep(SLOW_MS, undefined, { ref: false })]).finally(() => starting.delete(started));
+    const started = Promise.race([done, sleep(SLOW_MS, undefined, { ref: false })]);
     starting.add(started);
+    void started.finally(() => starting.delete(started)).catch(() => {}); // `all` reports it
     all.push(done);
   }
   await Promise.all(all);

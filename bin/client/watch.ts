@@ -105,8 +105,10 @@ export class ChangeHook {
 
   /** Its output goes to stderr, because stdout is for the lines of `watch`. */
   async #execute({ status, before, reason, target }: Change): Promise<void> {
-    const variables = { CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target };
-    const env = { ...process.env, ...variables };
+    const env = {
+      ...process.env,
+      CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target,
+    };
     try {
       const child = spawn('sh', ['-c', this.#command], { stdio: ['ignore', 2, 2], env });
       const [code, signal] = await once(child, 'exit') as [number | null, string | null];
