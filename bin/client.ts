@@ -8,13 +8,13 @@ import { inParallel, parseTargets } from './client/targets.ts';
 import { ChangeHook, watch } from './client/watch.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
-import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS } from './shared/commands.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from './shared/commands.ts';
 import { describeInfo, describeStatus } from './shared/describe.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
 } from './shared/options.ts';
-import { describeUnknown, isDenied, isUnanswered, statusNameOf, UNKNOWN } from './shared/replies.ts';
+import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './shared/replies.ts';
 import { printableJson } from './shared/text.ts';
 import type { ControlCommand } from '../control.ts';
 import type { Target } from './client/targets.ts';
@@ -22,6 +22,8 @@ import type { WatchOptions } from './client/watch.ts';
 import type { Command, Shell } from './shared/commands.ts';
 import type { Followed, FollowOptions } from './shared/follow.ts';
 import type { FailedReply, PrintableClient } from './shared/replies.ts';
+
+const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
@@ -41,7 +43,7 @@ const OPTIONS = {
     help: 'watch: run CMD with sh at each new status, with CONTROL_STATUS, CONTROL_BEFORE, CONTROL_REASON and ' +
       'CONTROL_TARGET in its environment',
   },
-  on: { type: 'string', value: 'STATUS,…', completion: STATUS_WORDS, help: 'watch: run CMD for these statuses alone' },
+  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses alone' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
 
@@ -172,9 +174,8 @@ async function selectTargets(names: string[], values: Values, timeoutMs: number)
 
 function createHook({ exec, on }: Values): ChangeHook | null {
   if (exec === undefined) return null;
-  const argument = { name: 'status of --on', values: STATUS_WORDS };
-  const statuses = on?.split(',').map((word) => parseStatus(parseArgument(argument, word)).statusName);
-  return new ChangeHook(parseText('--exec', exec), statuses ?? null);
+  const words = on?.split(',').map((word) => parseArgument({ name: 'status of --on', values: ON_WORDS }, word));
+  return new ChangeHook(parseText('--exec', exec), words ?? null);
 }
 
 function parseStatus(word: string): SystemStatus {

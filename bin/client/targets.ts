@@ -33,7 +33,7 @@ export async function parseTargets(
   const clients = new Map<string, [name: string, client: PrintableClient]>(); // by URL
   const add = (name: string, tokenFile?: string): void => {
     const client = createTargetClient(name, timeoutMs, tokenFile);
-    if (!clients.has(client.baseUrl)) clients.set(client.baseUrl, [name, client]);
+    if (tokenFile !== undefined || !clients.has(client.baseUrl)) clients.set(client.baseUrl, [name, client]);
   };
   for (const name of names) add(name);
   if (file !== undefined) await addLines(file, add);

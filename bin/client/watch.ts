@@ -2,8 +2,9 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { commandsOf, describeAuthor, describeCommand } from '../shared/describe.ts';
 import { paintStatus } from '../shared/colour.ts';
+import { wordOf } from '../shared/commands.ts';
+import { commandsOf, describeAuthor, describeCommand } from '../shared/describe.ts';
 import { observe } from '../shared/observe.ts';
 import { warn } from '../shared/options.ts';
 import { isDenied } from '../shared/replies.ts';
@@ -75,14 +76,14 @@ interface Change {
  */
 export class ChangeHook {
   readonly #command: string;
-  readonly #statuses: readonly string[] | null;
+  readonly #words: readonly string[] | null;
   readonly #changes: Map<PrintableClient, Change> = new Map(); // those to come
   #running: Promise<void> = Promise.resolve();
 
-  /** @param statuses Those for which the command runs; null for all. */
-  constructor(command: string, statuses: readonly string[] | null) {
+  /** @param words The statuses for which the command runs; null for all. */
+  constructor(command: string, words: readonly string[] | null) {
     this.#command = command;
-    this.#statuses = statuses;
+    this.#words = words;
   }
 
   report(client: PrintableClient, change: Change): void {
@@ -100,7 +101,7 @@ export class ChangeHook {
     const change = this.#changes.get(client);
     this.#changes.delete(client);
     if (change === undefined || change.status === change.before) return; // an earlier run had it, or it was undone
-    if (this.#statuses?.includes(change.status) !== false) await this.#execute(change);
+    if (this.#words?.includes(wordOf(change.status)) !== false) await this.#execute(change);
   }
 
   /** Its output goes to stderr, because stdout is for the lines of `watch`. */

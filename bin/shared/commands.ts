@@ -23,9 +23,13 @@ export interface Command {
   isLocal?: true;
 }
 
-/** The statuses as arguments, which have no spaces. */
-export const STATUS_WORDS: readonly string[] = Object.values(SystemStatus)
-  .map(({ statusName }) => statusName.replace(' ', '-'));
+/** The statuses as arguments. */
+export const STATUS_WORDS: readonly string[] = Object.values(SystemStatus).map(({ statusName }) => wordOf(statusName));
+
+/** The name of a status without the space. */
+export function wordOf(statusName: string): string {
+  return statusName.replace(' ', '-');
+}
 
 /** The shells that control-client has a completion for. */
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
