@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 // control-console: an interactive console for a running system.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../control.ts';
 import { History, historyPath } from './console/history.ts';
 import { PipedLines, TerminalLines } from './console/lines.ts';
@@ -199,9 +198,9 @@ class Prompt {
 
   /** Returns the prompt, with the current status if the system tells it soon. */
   async refresh(): Promise<string> {
-    const { signal } = this.#end;
-    const told = this.#client.request('status', { signal }).then((reply) => this.#update(statusNameOf(reply)));
-    await Promise.race([told, sleep(PROMPT_MS, undefined, { signal, ref: false })]);
+    const limit = AbortSignal.timeout(PROMPT_MS);
+    const reply = await this.#client.request('status', { signal: limit });
+    if (!limit.aborted) this.#update(statusNameOf(reply));
     return this.#text();
   }
 

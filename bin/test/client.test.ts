@@ -392,7 +392,9 @@ describe('control-client', { concurrency: 3 }, () => {
 
   const command = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
   const status = `the status must be one of ${STATUS_WORDS.join(', ')}, got`;
-  const statusOfOn = (got: string): string => status.replace('status', 'status of --on').replace(/$/, ` '${got}'`);
+  const statusOfOn = (got: string): string => {
+    return status.replace('status', 'status of --on').replace(', got', `, no-answer, got '${got}'`);
+  };
   const requires = 'requires pause, resume, save-state or shutdown, got';
   const seconds = '--timeout must be a number of seconds above 0 and at most 2147483, got';
   const wrong: [args: string[], line: string][] = [
