@@ -59,7 +59,7 @@ export class TerminalLines implements Lines {
   readonly #rawMode: RawMode;
   #typed = '';
   #receive: ((line: string | null) => void) | null = null; // while a line is read
-  #isComplete = false; // the editor has got a whole line
+  #endsInReturn = false; // the latest keys: a line feed after it belongs to it
   #isClosed = false;
   #isQuestion = false;
   #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
@@ -117,7 +117,6 @@ export class TerminalLines implements Lines {
   async #read(prompt: string): Promise<string | null> {
     if (this.#isClosed) return null;
     const line = new Promise<string | null>((resolve) => (this.#receive = resolve));
-    this.#isComplete = false;
     this.#editor.setPrompt(prompt);
     this.#editor.prompt();
     this.#feed();
@@ -126,12 +125,14 @@ export class TerminalLines implements Lines {
 
   /** Draws the prompt and the line again, as far as it has been typed. */
   #show(): void {
-    if (this.#receive !== null && !this.#isComplete) this.#editor.prompt(true);
+    if (this.#receive !== null) this.#editor.prompt(true);
   }
 
   // Own listeners, to be removed.
   readonly #onKeys = (keys: string): void => {
-    for (const part of keys.split(/([\x03\x1a])/)) {
+    const text = this.#endsInReturn ? keys.replace(/^\n/, '') : keys;
+    this.#endsInReturn = keys.endsWith('\r');
+    for (const part of text.replaceAll(/\r\n?|\n/g, '\r').split(/([\x03\x1a])/)) {
       if (part === CTRL_Z) {
         this.#rawMode.suspend();
       } else if (part === CTRL_C && this.#receive === null) {
@@ -140,20 +141,22 @@ export class TerminalLines implements Lines {
       } else {
         this.#typed += part;
       }
+      this.#feed();
     }
-    this.#feed();
   };
 
   readonly #onHangUp = (): void => void this.#editorInput.end();
 
-  /** Passes keys on to the editor until it has a whole line. */
+  /**
+   * Passes keys on to the editor, which handles each at once, until it has a whole line. They go one by one, because the
+   * editor appends text that arrives together to the line, wherever the cursor is.
+   */
   #feed(): void {
-    if (this.#receive === null || this.#isComplete) return;
-    const [keys, end] = /^[^\r\n]*(\r\n|\r|\n)?/.exec(this.#typed) as RegExpExecArray;
-    if (keys === '') return;
-    this.#typed = this.#typed.slice(keys.length);
-    this.#isComplete = end !== undefined;
-    this.#editorInput.write(keys);
+    while (this.#receive !== null && this.#typed !== '') {
+      const [key = ''] = this.#typed; // a code point
+      this.#typed = this.#typed.slice(key.length);
+      this.#editorInput.write(key);
+    }
   }
 
   #onLine(line: string): void {

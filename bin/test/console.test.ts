@@ -378,6 +378,19 @@ describe('control-console on a terminal', { concurrency: 4, skip: lacksScript() 
     assert.equal((await ended).code, 0);
   });
 
+  it('edits lines that are longer than the terminal, also while its width changes', async (t) => {
+    const { type, tty } = await terminal(t, await startSystem(t));
+    const word = 'x'.repeat(250);
+    await type(word, /x$/);
+    await type(LEFT.repeat(250), /.*/);
+    await type('a', /a/);
+    await resize(tty, 40);
+    await type('b\x05c', /c$/); // Ctrl-E: to the end
+    await type('\r', shown(`unknown command 'abx{250}c'; type help for a list of commands`));
+    await resize(tty, 100);
+    await type('status\r', shown('active'));
+  });
+
   it('takes characters whose bytes arrive one by one', async (t) => {
     const { type, write, shows } = await terminal(t, await startSystem(t));
     for (const byte of Buffer.from('äß€😀')) {
@@ -386,6 +399,15 @@ describe('control-console on a terminal', { concurrency: 4, skip: lacksScript() 
     }
     await shows(/😀/);
     await type('\x7fü\r', shown("unknown command 'äß€ü'; type help for a list of commands"));
+  });
+
+  it('takes keys after Alt-Enter and after half an escape sequence', async (t) => {
+    const { type, ended } = await terminal(t, await startSystem(t));
+    for (const keys of ['\x1b\r', '\x1b[\r', '\x1bO\r', '\x1b[1;5\r']) {
+      await type(`stat${keys}us\r`, shown('active'));
+    }
+    await type(CTRL_D, /\n/);
+    assert.equal((await ended).code, 0);
   });
 
   it('two consoles name their targets', async (t) => {
@@ -419,6 +441,14 @@ describe('control-console and lines that are pasted', { concurrency: 4, skip: la
     });
   }
 
+  it('takes mixed line ends, and a CR LF that arrives in two parts', async (t) => {
+    const { type } = await terminal(t, await startSystem(t));
+    await type('help quit\rhelp pause\nhelp save\r\n\n# end', /^help quit\n[^]*> help pause\n[^]*> help save\n[^]*> \n[^\n]*> # end$/);
+    await type(CTRL_C, /> $/);
+    await type('help quit\r', /unaffected\n[^\n]*> $/);
+    await type('\nstatus\n', new RegExp(`^status\nactive\n${prompt('active')}$`));
+  });
+
   it('takes the answer to a question from the lines', async (t) => {
     const { type, ended, output } = await terminal(t, await startSystem(t));
     await type('shutdown\rn\rshutdown\r\rshutdown\ry\rstatus\r', /offline \(\d+\.\d s\)/);
@@ -442,6 +472,13 @@ describe('control-console and lines that are pasted', { concurrency: 4, skip: la
     assert.doesNotMatch(output(), /Shut localhost/);
   });
 
+  it('Ctrl-C in the same write ends the command before it', async (t) => {
+    const { port, server } = await startServer(t);
+    const { type } = await terminal(t, port);
+    await type(`save\r${CTRL_C}`, shown('(save-state )?not (sent|saved).*'));
+    await type('status\r', shown('active.*'));
+    assert.ok(!server.hasCommands() || server.receiveCommand() === 'save-state');
+  });
 });
 
 describe('control-console and job control', { concurrency: 4, skip: lacksScript() }, () => {
