@@ -57,6 +57,7 @@ export class TerminalLines implements Lines {
   readonly #editorInput: PassThrough = new PassThrough();
   readonly #editor: Interface;
   readonly #rawMode: RawMode;
+  #recalled: string[]; // the lines that Up recalls
   #typed = '';
   #receive: ((line: string | null) => void) | null = null; // while a line is read
   #endsInReturn = false; // the latest keys: a line feed after it belongs to it
@@ -69,15 +70,17 @@ export class TerminalLines implements Lines {
   constructor(words: readonly string[], history: History) {
     this.#words = words;
     this.#history = history;
+    this.#recalled = history.load();
     this.#editor = createInterface({
       input: this.#editorInput, output: process.stdout, terminal: true, completer: (line: string) => this.#complete(line),
-      history: history.load(), historySize: 1000, removeHistoryDuplicates: true,
+      history: [...this.#recalled], historySize: 1000, removeHistoryDuplicates: true,
     });
     this.#editor.on('line', (line) => this.#onLine(line));
     this.#editor.on('close', () => this.#onClose());
     this.#editor.on('SIGINT', () => this.#onInterrupt());
     this.#editor.on('history', (lines) => {
-      if (this.#isQuestion) lines.shift(); // keep answers out of the history
+      if (this.#isQuestion) lines.splice(0, lines.length, ...this.#recalled); // keep answers out of the history
+      else this.#recalled = [...lines];
     });
     this.#rawMode = startRawMode(() => this.#show());
     process.stdin.setEncoding('utf8');

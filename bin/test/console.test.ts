@@ -358,6 +358,30 @@ describe('control-console on a terminal', { concurrency: 4, skip: lacksScript() 
     await shows(/saved \(\d+\.\d s\)\n[^\n]*status\nactive\n[^\n]*# half$/);
   });
 
+  it('confirms a shutdown of the target, keeps the answer out of the history, and exits', async (t) => {
+    const port = await startSystem(t, { saveState: () => sleep(200) });
+    const folder = makeFolder(t);
+    const { type, ended } = await terminal(t, port, { XDG_STATE_HOME: folder });
+    const question = new RegExp(`Shut localhost:${port} down\\? \\(y/\\[N\\]\\) $`);
+    for (const answer of ['no', 'shutdown', 'status', '']) {
+      await type('status\r', shown('active'));
+      await type('shutdown\r', question);
+      await type(`${answer}\r`, shown('shutdown cancelled'));
+      await type(UP, /> shutdown$/);
+      await type(UP, /> status$/);
+      await type(CTRL_C, /> $/);
+    }
+    await type('shutdown\r', question);
+    await type('ye', /ye$/);
+    await type(CTRL_C, question); // clears the answer
+    await type(CTRL_C, shown('shutdown cancelled'));
+    await type(UP, /> shutdown$/);
+    await type('\r', question);
+    await type('y\r', /shutting down … offline \(\d\.\d s\)/);
+    assert.equal((await ended).code, 0);
+    assert.deepEqual(new Set(readHistory(folder)), new Set(['status', 'shutdown']));
+  });
+
   it('Ctrl-C clears the line, and pressed twice on an empty line quits', async (t) => {
     const port = await startSystem(t);
     const { type, ended } = await terminal(t, port);
