@@ -1,6 +1,6 @@
 // The history of the console: one line per command, the newest last.
 
-import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { dirname, isAbsolute, join } from 'node:path';
 import { warn } from '../shared/options.ts';
@@ -22,20 +22,22 @@ export class History {
     this.#path = path;
   }
 
-  /** Returns the latest lines, the newest first, and shortens a file that has become long. */
+  /** Returns the latest lines, each once, the newest first. Shortens a file that has become long. */
   load(): string[] {
-    let lines: string[] = [];
+    let latest: string[] = [];
     this.#try((path) => {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      // A FIFO would block the program, and a link to /dev/null would make that private.
+      if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) throw new Error(`'${path}' is not a file`);
       appendFileSync(path, '', { mode: 0o600 });
       chmodSync(path, 0o600);
-      const all = readFileSync(path, 'utf8').split('\n').filter((line) => line !== '');
-      lines = all.slice(-MAX_LINES);
-      if (all.length <= 2 * MAX_LINES) return;
-      writeFileSync(`${path}.${process.pid}`, `${lines.join('\n')}\n`, { mode: 0o600 });
+      const lines = readFileSync(path, 'utf8').split('\n').filter((line) => line !== '');
+      latest = [...new Set(lines.reverse())].slice(0, MAX_LINES);
+      if (lines.length <= 2 * MAX_LINES) return;
+      writeFileSync(`${path}.${process.pid}`, `${[...latest].reverse().join('\n')}\n`, { mode: 0o600 });
       renameSync(`${path}.${process.pid}`, path);
     });
-    return lines.reverse();
+    return latest;
   }
 
   add(line: string): void {

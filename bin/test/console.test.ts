@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync,
+  existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync,
 } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { hostname, userInfo } from 'node:os';
@@ -692,6 +692,17 @@ describe('control-console and its history', { concurrency: 4, skip: lacksScript(
     assert.equal(statSync(file).mode & 0o777, 0o600);
   });
 
+  it('leaves a file alone that is none', async (t) => {
+    const folder = makeFolder(t);
+    const pipe = join(folder, 'pipe');
+    execFileSync('mkfifo', ['--mode=644', pipe]);
+    mkdirSync(join(folder, 'control'));
+    symlinkSync(pipe, join(folder, 'control', 'history')); // as a link to /dev/null, which turns a history off
+    const { type } = await terminal(t, await startSystem(t), { XDG_STATE_HOME: folder });
+    await type('status\r', shown('active'));
+    assert.equal(statSync(pipe).mode & 0o777, 0o644);
+  });
+
   for (const [what, value] of [['unset', undefined], ['empty', ''], ['relative', 'state']] as const) {
     it(`is in ~/.local/state if XDG_STATE_HOME is ${what}`, async (t) => {
       const home = makeFolder(t);
@@ -713,6 +724,15 @@ describe('control-console and its history', { concurrency: 4, skip: lacksScript(
     await type('# end\r', /\n[^\n]*> $/);
     assert.deepEqual(readHistory(folder), [...lines.slice(1500), '# end']);
     assert.equal(statSync(file).mode & 0o777, 0o600);
+  });
+
+  it('recalls a repeated command once', async (t) => {
+    const folder = makeFolder(t);
+    writeHistory(folder, `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`);
+    const { type } = await terminal(t, await startSystem(t), { XDG_STATE_HOME: folder });
+    await type(UP, /> status$/);
+    await type(UP, /> help$/);
+    await type(UP, /> resume$/);
   });
 
   it('two consoles at once keep the lines of both', async (t) => {
