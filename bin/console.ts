@@ -187,11 +187,12 @@ class Prompt {
   readonly #end = new AbortController();
   #status = 'connecting';
   #heardAt = performance.now();
+  #tickedAt = performance.now();
 
   constructor(client: PrintableClient, lines: Lines) {
     this.#client = client;
     this.#lines = lines;
-    const timer = setInterval(() => this.#show(), TICK_MS); // for how long there has been no answer
+    const timer = setInterval(() => this.#tick(), TICK_MS); // for how long there has been no answer
     this.#end.signal.addEventListener('abort', () => clearInterval(timer));
     void this.#follow();
   }
@@ -216,8 +217,21 @@ class Prompt {
   }
 
   #update(status: string): void {
-    this.#status = status;
-    if (status !== NO_ANSWER) this.#heardAt = performance.now();
+    const isAnswer = status !== NO_ANSWER;
+    if (isAnswer || this.#isSilent()) this.#status = status;
+    if (isAnswer) this.#heardAt = performance.now();
+  }
+
+  /** A console that was stopped itself has heard nothing, and its requests have timed out: that tells nothing. */
+  #tick(): void {
+    const now = performance.now();
+    if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;
+    this.#tickedAt = now;
+    this.#show();
+  }
+
+  #isSilent(): boolean {
+    return performance.now() - this.#heardAt > SILENT_MS;
   }
 
   #show(): void {
@@ -225,9 +239,9 @@ class Prompt {
   }
 
   #text(): string {
-    const silenceMs = performance.now() - this.#heardAt;
-    const isSilent = silenceMs > SILENT_MS && this.#status !== SystemStatus.OFFLINE.statusName;
-    const status = isSilent ? `${NO_ANSWER} for ${Math.floor(silenceMs / 1000)} s` : this.#status;
+    const isSilent = this.#isSilent() && this.#status !== SystemStatus.OFFLINE.statusName;
+    const seconds = Math.floor((performance.now() - this.#heardAt) / 1000);
+    const status = isSilent ? `${NO_ANSWER} for ${seconds} s` : this.#status;
     const where = isDefault(this.#client) ? '' : ` ${this.#client.target}`;
     return `control-console${where} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
   }

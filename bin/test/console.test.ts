@@ -574,6 +574,16 @@ describe('control-console and job control', { concurrency: 4, skip: lacksScript(
     await type('status\r', shown('active'));
   });
 
+  it('does not take the time in which it was stopped for a silence of the system', async (t) => {
+    const { type, shows, output, ...console } = await terminal(t, await startSystem(t));
+    await shows(new RegExp(`${prompt('active')}$`));
+    await console.stop();
+    await sleep(6500); // the time limit of its requests is 6 s
+    console.continue();
+    await type('status\r', shown('active'));
+    assert.doesNotMatch(output(), /no answer/);
+  });
+
   for (const [how, keys, code] of [
     ['Ctrl-D', CTRL_D, 0], ['quit', 'quit\r', 0], ['Ctrl-C twice', CTRL_C + CTRL_C, 0], ['SIGTERM', '', 143],
     ['SIGTERM during a wait', 'save\r', 143],
