@@ -72,14 +72,15 @@ export class TerminalLines implements Lines {
     this.#history = history;
     this.#recalled = history.load();
     this.#editor = createInterface({
-      input: this.#editorInput, output: process.stdout, terminal: true, completer: (line: string) => this.#complete(line),
+      input: this.#editorInput, output: process.stdout, terminal: true,
+      completer: (line: string) => this.#complete(line),
       history: [...this.#recalled], historySize: 1000, removeHistoryDuplicates: true,
     });
     this.#editor.on('line', (line) => this.#onLine(line));
     this.#editor.on('close', () => this.#onClose());
     this.#editor.on('SIGINT', () => this.#onInterrupt());
     this.#editor.on('history', (lines) => {
-      if (this.#isQuestion) lines.splice(0, lines.length, ...this.#recalled); // keep answers out of the history
+      if (this.#isQuestion) lines.splice(0, lines.length, ...this.#recalled); // answers stay out of it
       else this.#recalled = [...lines];
     });
     this.#rawMode = startRawMode(() => this.#show());
@@ -151,8 +152,8 @@ export class TerminalLines implements Lines {
   readonly #onHangUp = (): void => void this.#editorInput.end();
 
   /**
-   * Passes keys on to the editor, which handles each at once, until it has a whole line. They go one by one, because the
-   * editor appends text that arrives together to the line, wherever the cursor is.
+   * Passes keys on to the editor, which handles each at once, until it has a whole line. They go one by one, because
+   * the editor appends text that arrives together to the line, wherever the cursor is.
    */
   #feed(): void {
     while (this.#receive !== null && this.#typed !== '') {
