@@ -33,7 +33,7 @@ export class History {
       chmodSync(path, 0o600);
       const lines = readFileSync(path, 'utf8').split('\n').filter((line) => line !== '');
       latest = [...new Set(lines.reverse())].slice(0, MAX_LINES);
-      if (lines.length <= 2 * MAX_LINES) return;
+      if (lines.length <= MAX_LINES) return;
       writeFileSync(`${path}.${process.pid}`, `${[...latest].reverse().join('\n')}\n`, { mode: 0o600 });
       renameSync(`${path}.${process.pid}`, path);
     });
