@@ -127,9 +127,9 @@ export class TerminalLines implements Lines {
     return line;
   }
 
-  /** Draws the prompt and the line again, as far as it has been typed. */
+  /** Draws the prompt and the line again, as far as it has been typed, unless the shell has the terminal. */
   #show(): void {
-    if (this.#receive !== null) this.#editor.prompt(true);
+    if (this.#receive !== null && this.#rawMode.isOn) this.#editor.prompt(true);
   }
 
   // Own listeners, to be removed.

@@ -529,14 +529,18 @@ describe('control-console and job control', { concurrency: 4, skip: lacksScript(
   });
 
   it('keeps the line, and leaves the terminal to the shell while it is stopped', async (t) => {
-    const { type } = await shell(t, await startSystem(t));
+    const { address: { port }, client } = await launchSystem(t, {}, { webApiAddress: ['localhost', 0] });
+    const { type, output } = await shell(t, port);
     await type('stat', /stat$/);
     await type(CTRL_Z, /Stopped[^]*SHELL> $/);
     await type('stty -a | tr ";" "\\n"\r', / icanon [^]* echo [^]*SHELL> $/);
-    await type('bg\r', /SHELL> /);
-    await type('\r', /Stopped[^]*SHELL> $/); // it may not use the terminal in the background
-    await type('fg\r', /> stat$/);
-    await type('us\r', shown(ACTIVE));
+    await type('bg\r', /SHELL> $/);
+    const length = output().length;
+    await client.request('pause', { wait: 5 });
+    await type('sleep 2; jobs\r', /Running[^]*SHELL> $/);
+    assert.ok(!output().slice(length).includes('paused'), 'it draws nothing in the background');
+    await type('fg\r', /\(paused\) > stat$/);
+    await type('us\r', /paused \d+ s ago[^]*> $/);
   });
 
   it('Ctrl-Z while a command runs leaves the command running', async (t) => {
