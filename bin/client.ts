@@ -65,7 +65,7 @@ Exit codes:
   0  success; shutdown --wait: also if it was offline already
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error
-  3  offline: nothing responds at that address
+  3  offline: no control server responds at that address
   4  --wait, wait: not done or not reached in time, or no longer possible
   5  no answer: the request was sent, and a command may still take effect
 `;
@@ -83,8 +83,10 @@ async function main(): Promise<number> {
   const argument = command.argument === undefined ? '' : parseArgument(command.argument, names.shift());
   checkOptions(command, values);
   if (command.isLocal) {
+    const topic = command.name === 'help' ? names.shift() : undefined;
     if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
-    console.log(command.name === 'completion' ? completionFor(argument as Shell, OPTIONS) : HELP.trim());
+    if (command.name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
+    else console.log(topic === undefined ? HELP.trim() : helpOf(parseCommand(topic)));
     return EXIT.DONE;
   }
   const timeoutMs = parseSeconds('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
@@ -163,13 +165,15 @@ async function selectTargets(names: string[], values: Values, timeoutMs: number)
   if (names.length === 0 && values.targets === undefined) {
     return [{ name: undefined, label: '', client: createClient(values, timeoutMs) }];
   }
+  const word = names.find((name) => findCommand('client', name) !== undefined || STATUS_WORDS.includes(name));
+  if (word !== undefined) {
+    throw new UsageError(`unexpected argument '${word}'; a host of that name is ${word}:${DEFAULT_PORT}`);
+  }
   for (const option of ['host', 'port', 'socket'] as const) {
     if (values[option] === undefined) continue;
     throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
   }
-  const word = names.find((name) => findCommand('client', name) !== undefined || STATUS_WORDS.includes(name));
-  if (word === undefined) return parseTargets(names, values.targets, timeoutMs);
-  throw new UsageError(`unexpected argument '${word}'; a host of that name is ${word}:${DEFAULT_PORT}`);
+  return parseTargets(names, values.targets, timeoutMs);
 }
 
 function createHook({ exec, on }: Values): ChangeHook | null {
@@ -215,10 +219,10 @@ function print({ text = '', json, error = '' }: Outcome, { name, label, client }
   if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
 }
 
-function failure(reply: FailedReply, status: string | undefined = undefined): Outcome {
+function failure(reply: FailedReply, status?: string): Outcome {
   const { error, answered, original } = reply;
   const exitCode = answered ? EXIT.REFUSED : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
-  return { exitCode, text: status ?? '', json: { status, error: original }, error };
+  return { exitCode, json: { status, error: original }, error };
 }
 
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -250,14 +254,15 @@ async function finish(client: PrintableClient, command: ControlCommand, options:
 /** Scripts compare the word on stdout, so people get more of it only where no script can read it. */
 async function getStatus(client: PrintableClient, isForPeople: boolean): Promise<Outcome> {
   const reply = await client.request('status');
-  if (!reply.ok) return failure(reply, reply.answered ? undefined : statusNameOf(reply));
-  if (reply.value === UNKNOWN) {
+  const name = statusNameOf(reply);
+  if (!reply.ok) return reply.answered ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
+  if (name === UNKNOWN) {
     const error = describeUnknown(reply.original);
-    return { exitCode: EXIT.REFUSED, text: UNKNOWN, json: { status: reply.original, error }, error };
+    return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
   }
   const known = isForPeople ? await client.request('info') : null;
-  const text = known?.ok === true ? describeStatus(known.body) : reply.value;
-  return { exitCode: EXIT.DONE, text: paintStatus(text, reply.value), json: { status: reply.value } };
+  const text = known?.ok === true ? describeStatus(known.body) : name;
+  return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
 }
 
 async function getInfo(client: PrintableClient): Promise<Outcome> {

@@ -2,8 +2,8 @@
 // control-console: an interactive console for a running system.
 
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../control.ts';
-import { History, historyPath } from './console/history.ts';
-import { PipedLines, TerminalLines } from './console/lines.ts';
+import { History } from './console/history.ts';
+import { isComment, PipedLines, TerminalLines } from './console/lines.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
 import { paintError, paintStatus } from './shared/colour.ts';
 import { commandsFor, findCommand, helpOf, wordsOf } from './shared/commands.ts';
@@ -47,18 +47,17 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const client = createClient(parsed.values);
-  const lines = openLines(parsed.values['no-history'] === true);
-  if (lines.isTerminal) process.stdout.write(`${printable(client.baseUrl)}: type help for a list of commands
-`);
+  const lines = openLines(parsed.values['no-history'] !== true);
+  if (lines.isTerminal) print(`${printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
 }
 
-function openLines(noHistory: boolean): Lines {
+function openLines(keepsHistory: boolean): Lines {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return new PipedLines();
   const words = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
-  return new TerminalLines(words, new History(noHistory ? null : historyPath()));
+  return new TerminalLines(words, new History(keepsHistory));
 }
 
 // ───── The session ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,7 +86,7 @@ class Session {
   }
 
   async #execute(line: string): Promise<boolean> {
-    if (line === '' || line.startsWith('#')) return true;
+    if (line === '' || isComment(line)) return true;
     const [, topic] = /^\S+\s+(\S+)$/.exec(line) ?? [];
     const isHelp = topic !== undefined && findCommand('console', line.replace(/\s.*$/, ''))?.name === 'help';
     const word = isHelp ? topic : line;
@@ -217,9 +216,9 @@ class Prompt {
   }
 
   #update(status: string): void {
-    const isAnswer = status !== NO_ANSWER;
-    if (isAnswer || this.#isSilent()) this.#status = status;
-    if (isAnswer) this.#heardAt = performance.now();
+    const hasResponded = status !== NO_ANSWER;
+    if (hasResponded || this.#isSilent()) this.#status = status;
+    if (hasResponded) this.#heardAt = performance.now();
   }
 
   /** A console that was stopped itself has heard nothing, and its requests have timed out: that tells nothing. */

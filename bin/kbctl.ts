@@ -12,7 +12,7 @@ import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
-import { follow, TARGETS } from './shared/follow.ts';
+import { follow, GOALS } from './shared/follow.ts';
 import { observe } from './shared/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { isUnanswered, NO_ANSWER } from './shared/replies.ts';
@@ -226,7 +226,7 @@ class Sender {
     if (reply === null || (!reply.ok && !reply.sent && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
     const { state, error, summary } = await follow(this.#client, command, options);
-    if (state === 'done') return `${TARGETS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    if (state === 'done') return `${GOALS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (state === 'failed') return `failed: ${error}`;
     if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
     const isLost = !reply.ok && (state === 'unanswered' || state === 'pending');
@@ -270,15 +270,14 @@ async function showStatus(
     shown = state;
     introduced();
   };
-  const lineOf = (text: string, status: string): string => `${client.baseUrl}: ${paintStatus(text, status)}`;
+  const url = printable(client.baseUrl);
+  const lineOf = (text: string, status: string): string => `${url}: ${paintStatus(text, status)}`;
   const timer = setTimeout(() => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER)), NO_ANSWER_MS);
-  let isFirst = true;
   for await (const { status, reply } of observe(client, 'status', quitting)) {
     clearTimeout(timer);
-    const first = isFirst && !reply.ok ? `${paintStatus(reply.error, status)}; each key press tries again` : null;
     if (reply.ok || reply.answered) show('online', lineOf(reply.ok ? status : reply.error, status));
-    else show(status, first ?? lineOf(status, status));
-    isFirst = false;
+    else if (shown === null) show(status, `${paintStatus(reply.error, status)}; each key press tries again`);
+    else show(status, lineOf(status, status));
   }
   clearTimeout(timer);
 }

@@ -4,22 +4,23 @@ import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSyn
 import { homedir } from 'node:os';
 import { dirname, isAbsolute, join } from 'node:path';
 import { warn } from '../shared/options.ts';
+import { printable } from '../shared/text.ts';
 
-const MAX_LINES = 1000;
+export const MAX_LINES = 1000;
 
 /** `$XDG_STATE_HOME/control/history`, by default in `~/.local/state` (XDG Base Directory Specification). */
-export function historyPath(): string {
+function historyPath(): string {
   const folder = process.env['XDG_STATE_HOME'] ?? '';
   return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control', 'history');
 }
 
 /** Several consoles may share the file: each appends its own lines. A file that cannot be used is reported once. */
 export class History {
-  #path: string | null;
+  #isKept: boolean;
 
-  /** @param path Null keeps no history between runs. */
-  constructor(path: string | null) {
-    this.#path = path;
+  /** @param isKept Whether the history is kept between runs. */
+  constructor(isKept: boolean) {
+    this.#isKept = isKept;
   }
 
   /** Returns the latest lines, each once, the newest first. Shortens a file that has become long. */
@@ -31,7 +32,7 @@ export class History {
       if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) throw new Error(`'${path}' is not a file`);
       appendFileSync(path, '', { mode: 0o600 });
       chmodSync(path, 0o600);
-      const lines = readFileSync(path, 'utf8').split('\n').filter((line) => line !== '');
+      const lines = readFileSync(path, 'utf8').split('\n').map(printable).filter((line) => line !== '');
       latest = [...new Set(lines.reverse())].slice(0, MAX_LINES);
       if (lines.length <= MAX_LINES) return;
       writeFileSync(`${path}.${process.pid}`, `${[...latest].reverse().join('\n')}\n`, { mode: 0o600 });
@@ -45,11 +46,11 @@ export class History {
   }
 
   #try(use: (path: string) => void): void {
-    if (this.#path === null) return;
+    if (!this.#isKept) return;
     try {
-      use(this.#path);
+      use(historyPath());
     } catch (error) {
-      this.#path = null;
+      this.#isKept = false;
       warn(`cannot keep the history: ${(error as Error).message}; --no-history keeps none`);
     }
   }

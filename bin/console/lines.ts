@@ -3,6 +3,7 @@
 import { createInterface } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { CTRL_C, CTRL_Z, startRawMode } from '../shared/terminal.ts';
+import { MAX_LINES } from './history.ts';
 import type { History } from './history.ts';
 import type { RawMode } from '../shared/terminal.ts';
 import type { Interface } from 'node:readline';
@@ -30,7 +31,8 @@ export class PipedLines implements Lines {
 
   async next(): Promise<string | null> {
     const { value, done } = await this.#lines.next();
-    return done === true ? null : value;
+    if (done === true) return null;
+    return isComment(value) ? this.next() : value;
   }
 
   ask(): Promise<string | null> {
@@ -42,6 +44,11 @@ export class PipedLines implements Lines {
   close(): void {
     this.#readline.close();
   }
+}
+
+/** Whether a line is for the readers of a script. */
+export function isComment(line: string): boolean {
+  return line.trimStart().startsWith('#');
 }
 
 // ───── A terminal ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +81,7 @@ export class TerminalLines implements Lines {
     this.#editor = createInterface({
       input: this.#editorInput, output: process.stdout, terminal: true,
       completer: (line: string) => this.#complete(line),
-      history: [...this.#recalled], historySize: 1000, removeHistoryDuplicates: true,
+      history: [...this.#recalled], historySize: MAX_LINES, removeHistoryDuplicates: true,
     });
     this.#editor.on('line', (line) => this.#onLine(line));
     this.#editor.on('close', () => this.#onClose());
@@ -178,13 +185,13 @@ export class TerminalLines implements Lines {
     this.#receive = null;
   }
 
-  /** Ctrl-C clears the line. On an empty line it answers a question with no; pressed twice, it quits the console. */
+  /** Ctrl-C answers a question with no, and clears any other line. Pressed twice on an empty line, it quits. */
   #onInterrupt(): void {
     if (this.#editor.line !== '') {
       this.#interrupts = 0;
       this.#editor.write(null, { ctrl: true, name: 'e' });
       this.#editor.write(null, { ctrl: true, name: 'u' });
-      return;
+      if (!this.#isQuestion) return;
     }
     process.stdout.write('\n');
     if (this.#isQuestion) return this.#onLine('');

@@ -56,22 +56,23 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
   const isNetwork = (options.host ?? options.port) !== undefined;
   for (const part of ['host', 'port', 'socket'] as const) {
     const isReplaced = part === 'socket' ? isNetwork : options.socket !== undefined;
-    const variable = process.env[VARIABLES[part]] || undefined; // empty is as good as unset
-    if (options[part] !== undefined || isReplaced || variable === undefined) continue;
-    address[part] = variable;
+    if (options[part] !== undefined || isReplaced) continue;
+    address[part] = process.env[VARIABLES[part]] || undefined; // empty is as good as unset
     names[part] = VARIABLES[part];
   }
   return clientFor(parseAccess(address, 1, names), timeoutMs);
 }
 
 /**
- * Returns a client for `HOST`, `HOST:PORT` or `unix:PATH`; an IPv6 address before a port is in brackets.
+ * Returns a client for `HOST`, `HOST:PORT`, `http://HOST:PORT` or `unix:PATH`. An IPv6 address before a port is in
+ * brackets.
  *
  * @throws {UsageError} If the target or the token is invalid.
  */
 export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
   const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
-  const [, host = target, port] = (isIPv6(target) ? null : /^(\[.*\]|[^:[]*):(.*)$/s.exec(target)) ?? [];
+  const authority = target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1');
+  const [, host = authority, port] = (isIPv6(authority) ? null : /^(\[.*\]|[^:[]*):(.*)$/s.exec(authority)) ?? [];
   const address = socket === undefined ? { host, port } : { socket };
   const names = {
     host: `the host of the target '${target}'`,

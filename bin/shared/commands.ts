@@ -1,5 +1,4 @@
-// The commands of control-client and control-console: a line here is a command of theirs, in the help and the
-// completion, too.
+// The commands of control-client and control-console. The programs, their help and the completion have no other list.
 
 import { SystemStatus } from '../../control.ts';
 import { helpLine, listOf } from './options.ts';
@@ -38,7 +37,7 @@ export type Shell = typeof SHELLS[number];
 const SENDING = ['wait', 'timeout', 'reason', 'by'];
 
 export const COMMANDS: readonly Command[] = [
-  { name: 'status', help: 'tell the status, and on a terminal what is known of it', options: ['timeout'] },
+  { name: 'status', help: 'tell the status, and what is known of it', options: ['timeout'] },
   { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
   { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },

@@ -1,6 +1,6 @@
 // What /api/info tells, in words for people. Any program may have sent it, so every field may have any type and text.
 
-import { entriesOf } from './follow.ts';
+import { entriesOf } from './replies.ts';
 import { excerpt, excerptOf, MAX_VALUE_LENGTH } from './text.ts';
 
 type Body = Readonly<Record<string, unknown>>;

@@ -2,13 +2,13 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { isAbsent, isUnanswered, statusNameOf } from './replies.ts';
+import { entriesOf, isAbsent, isUnanswered, statusNameOf } from './replies.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 /** The status to which each command leads; save-state leads to none. */
-export const TARGETS: Partial<Record<ControlCommand, SystemStatus>> = {
+export const GOALS: Partial<Record<ControlCommand, SystemStatus>> = {
   pause: SystemStatus.PAUSED,
   resume: SystemStatus.ACTIVE,
   shutdown: SystemStatus.OFFLINE,
@@ -23,7 +23,8 @@ const WATCH_AFTER_MS = 100; // most commands are done before: their status need 
 const GRACE_MS = 250; // for an outcome that is on its way when the system ends
 const LOOK_UP_MS = 50; // between two requests for the outcome
 const FULL_MS = 100; // between two tries while the queue is full
-const LAST_MS = 250; // for a response when the time is up
+const LAST_MS = 1000; // for a response when the time is up: two round trips, also from another continent
+const HURRY_MS = 250; // the same when the caller ends the wait
 const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
 
 /** What came of a command. Its texts are safe to print. */
@@ -87,14 +88,14 @@ export async function follow(
   const { state, error, reply, told } = await follower.run();
   const seconds = (performance.now() - start) / 1000;
   const isDone = state === 'done';
-  const target = TARGETS[command];
+  const goal = GOALS[command];
   const value = isDone ? excerptOf(told.value, MAX_VALUE_LENGTH) : '';
-  follower.endOutput(isDone ? describeDone(target, value) : '', `(${seconds.toFixed(1)} s)`);
+  follower.endOutput(isDone ? describeDone(goal, value) : '', `(${seconds.toFixed(1)} s)`);
   const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
   const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
   const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
-  const status = isDone ? target ?? follower.status : follower.status;
+  const status = isDone ? goal ?? follower.status : follower.status;
   return { state, value, status, seconds, error, summary, received: told };
 }
 
@@ -106,8 +107,9 @@ class Follower {
   readonly #client: PrintableClient;
   readonly #command: ControlCommand;
   readonly #options: FollowOptions;
-  readonly #target: SystemStatus | undefined;
-  readonly #giveUp: AbortController = new AbortController(); // aborted when the wait ends, whatever the outcome
+  readonly #goal: SystemStatus | undefined;
+  /** Aborted by the time limit, the caller, or the end of the system. */
+  readonly #giveUp: AbortController = new AbortController();
   #endTimer: NodeJS.Timeout | undefined;
   #hasOutput = false;
 
@@ -115,7 +117,7 @@ class Follower {
     this.#client = client;
     this.#command = command;
     this.#options = options;
-    this.#target = TARGETS[command];
+    this.#goal = GOALS[command];
   }
 
   async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; told: Told }> {
@@ -124,7 +126,7 @@ class Follower {
     signal?.addEventListener('abort', this.#stop);
     if (signal?.aborted === true) this.#stop();
     const watching = new AbortController();
-    const watch = (): void => void this.#reaches(this.#target ?? SystemStatus.OFFLINE, watching.signal);
+    const watch = (): void => void this.#reaches(this.#goal ?? SystemStatus.OFFLINE, watching.signal);
     const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
 
     const reply = ownReply ?? await this.#send();
@@ -184,8 +186,8 @@ class Follower {
     if (!reply.ok && !isUnanswered(reply)) return ['offline', reply.error];
 
     const { signal } = this.#giveUp;
-    const goal = reply.ok || isShutdown ? this.#target : undefined;
-    if (goal !== undefined && await this.#reaches(goal, signal)) return ['done', ''];
+    const awaited = reply.ok || isShutdown ? this.#goal : undefined;
+    if (awaited !== undefined && await this.#reaches(awaited, signal)) return ['done', ''];
     const isStatusNeeded = this.status === null && this.#options.signal?.aborted !== true;
     const isSilent = (!reply.ok || isStatusNeeded) && await this.#isSilent();
     if (this.status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
@@ -204,15 +206,15 @@ class Follower {
   }
 
   readonly #onStatus = (status: SystemStatus): void => {
-    if (this.#target !== undefined && status !== this.#target && status !== this.status) this.#show(status.statusName);
+    if (this.#goal !== undefined && status !== this.#goal && status !== this.status) this.#show(status.statusName);
     this.status = status;
     clearTimeout(this.#endTimer);
-    if (isEnd(status) && this.#target !== SystemStatus.OFFLINE) this.#endTimer = setTimeout(this.#stop, GRACE_MS);
+    if (isEnd(status) && this.#goal !== SystemStatus.OFFLINE) this.#endTimer = setTimeout(this.#stop, GRACE_MS);
   };
 
   /** Asks for the status a last time. Returns whether there is no response. */
   async #isSilent(): Promise<boolean> {
-    const signal = AbortSignal.timeout(LAST_MS);
+    const signal = AbortSignal.timeout(this.#options.signal?.aborted === true ? HURRY_MS : LAST_MS);
     const reply = await this.#client.request('status', { signal });
     if (signal.aborted || isUnanswered(reply)) return true;
     this.status = statusOf(reply);
@@ -279,12 +281,7 @@ async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal)
   }
 }
 
-/** The commands that `/api/info` lists, of which nothing can be taken for granted. */
-export function entriesOf(commands: unknown): Record<string, unknown>[] {
-  return Array.isArray(commands) ? commands.map((entry) => Object(entry) as Record<string, unknown>) : [];
-}
-
-function describeDone(target: SystemStatus | undefined, value: string): string {
-  if (target === undefined) return `saved ${value}`.trimEnd();
-  return value === '' ? target.statusName : `${target.statusName}: ${value}`;
+function describeDone(goal: SystemStatus | undefined, value: string): string {
+  if (goal === undefined) return `saved ${value}`.trimEnd();
+  return value === '' ? goal.statusName : `${goal.statusName}: ${value}`;
 }

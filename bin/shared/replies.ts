@@ -28,7 +28,8 @@ export class PrintableClient extends WebApiClient {
 
   /** The error without the address, which stands before it. */
   shorten(error: string): string {
-    const starts = [`${printable(this.baseUrl)} does not respond: `, `${this.target} `];
+    const url = printable(this.baseUrl);
+    const starts = [`${url} does not respond: `, `${url} `, `${this.target} `];
     return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
   }
 
@@ -90,6 +91,11 @@ export function statusNameOf(reply: PrintableReply): string {
   if (reply.statusCode === 403) return 'access denied';
   if (reply.answered) return UNKNOWN;
   return isUnanswered(reply) ? NO_ANSWER : SystemStatus.OFFLINE.statusName;
+}
+
+/** The commands that `/api/info` lists, of which nothing can be taken for granted. */
+export function entriesOf(commands: unknown): Record<string, unknown>[] {
+  return Array.isArray(commands) ? commands.map((entry) => Object(entry) as Record<string, unknown>) : [];
 }
 
 /** Why `UNKNOWN` is shown. */

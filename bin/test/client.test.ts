@@ -437,7 +437,8 @@ describe('control-client', { concurrency: 3 }, () => {
     [['status', '--socket', '/nowhere/a', '--socket', '/nowhere/b'],
       "--socket must be given only once, got '/nowhere/a' and '/nowhere/b'"],
     [['pause', '--reason', '', '--reason', 'b'], "--reason must be given only once, got '' and 'b'"],
-    [['help', 'pause'], "unexpected argument 'pause'; see --help"],
+    [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
+    [['help', 'stop'], `${command} 'stop'`],
     [['quit'], `${command} 'quit'`],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--exec', ''], '--exec must not be empty'],
@@ -456,6 +457,11 @@ describe('control-client', { concurrency: 3 }, () => {
   it('prints no control characters of an argument', async (t) => {
     const stderr = `control-client: ${command} 'stop [2J '\n`;
     assert.deepEqual(await runProgram(t, 'client', ['stop\n\x1b[2J\x9b\u202e']), { code: 2, stdout: '', stderr });
+  });
+
+  it('help explains a command', async (t) => {
+    const stdout = '  p, pause           pause the system\n';
+    assert.deepEqual(await runProgram(t, 'client', ['help', 'p']), { code: 0, stdout, stderr: '' });
   });
 
   it('--help prints every command and every word for it', async (t) => {

@@ -137,6 +137,13 @@ describe('control-console with a pipe', { concurrency: 4 }, () => {
     assert.match(stdout, new RegExp(`^${ACTIVE}\n${info}${helps}$`));
   });
 
+  it('takes no comment for the answer to a question', async (t) => {
+    const port = await startSystem(t);
+    const { code, stdout, stderr } = await piped(t, port, 'shutdown\n  # really?\ny\n');
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /offline \(\d+\.\d s\)\n$/);
+  });
+
   it('saves with save-state as with save', async (t) => {
     const { port, server } = await startServer(t);
     const ended = piped(t, port, 'Save-State\n');
@@ -378,7 +385,6 @@ describe('control-console on a terminal', { concurrency: 4, skip: lacksScript() 
     }
     await type('shutdown\r', question);
     await type('ye', /ye$/);
-    await type(CTRL_C, question); // clears the answer
     await type(CTRL_C, shown('shutdown cancelled'));
     await type(UP, /> shutdown$/);
     await type('\r', question);
@@ -814,6 +820,27 @@ describe('control-console and its history', { concurrency: 4, skip: lacksScript(
     await type('status\r', shown(ACTIVE));
     await type('status\r', shown(ACTIVE));
     assert.equal(output().match(/cannot keep the history/g)?.length, 1, output());
+  });
+
+  it('a user without a home folder gets one warning, and the commands run', async (t) => {
+    const code = `
+      import os from 'node:os';
+      import { syncBuiltinESMExports } from 'node:module';
+      os.homedir = () => { throw new Error('no home') }; // as for a user whom the system does not know
+      syncBuiltinESMExports();
+    `;
+    const env = { XDG_STATE_HOME: '', NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(code)}` };
+    const { type, output } = await terminal(t, await startSystem(t), env);
+    await type('status\r', shown(ACTIVE));
+    assert.equal(output().match(/cannot keep the history: no home; --no-history keeps none/g)?.length, 1, output());
+  });
+
+  it('recalls lines of the file without control characters', async (t) => {
+    const folder = makeFolder(t);
+    writeHistory(folder, 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n');
+    const { type, output } = await terminal(t, await startSystem(t), { XDG_STATE_HOME: folder });
+    await type(UP, /> one ]0;title 2Jtwo $/);
+    assertHarmless(output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, '')); // readline's
   });
 
   it('a pipe has none', async (t) => {

@@ -887,7 +887,8 @@ describe('control-demo with invalid options', { concurrency: 4, timeout: 60_000 
   for (const [options, message] of CASES) {
     it(`rejects ${options.join(' ')}`, async (t) => {
       const folder = join(makeFolder(t), 'states');
-      const { code, stdout, stderr } = await runProgram(t, 'demo', ['--states-dir', folder, ...options]);
+      const place = options[0]?.startsWith('--states-dir') === true ? [] : ['--states-dir', folder];
+      const { code, stdout, stderr } = await runProgram(t, 'demo', [...place, ...options]);
       assert.deepEqual([code, stdout], [2, '']);
       assert.match(stderr, oneLine(message));
       assert.ok(!existsSync(folder));
@@ -1079,9 +1080,10 @@ interface DemoRun extends Running {
   client: WebApiClient;
 }
 
-/** Starts the program and waits until it runs. */
+/** Starts the program, in a new folder unless the options name one, and waits until it runs. */
 function startDemo(t: TestContext, ...options: string[]): Promise<DemoRun> {
-  const folder = makeFolder(t);
+  const named = options.indexOf('--states-dir');
+  const folder = named < 0 ? makeFolder(t) : options.splice(named, 2)[1] as string;
   return connect(folder, startProgram(t, 'demo', ['--port', '0', '--states-dir', folder, ...options]));
 }
 

@@ -557,10 +557,11 @@ describe('control-kbctl sends', { concurrency: 4, timeout: 30_000, skip: lacksSh
   });
 
   it('the token in CONTROL_TOKEN, to a Unix socket', { skip: lacksSockets() }, async (t) => {
-    const socketPath = makeSocketPath(t);
+    const path = makeSocketPath(t);
+    const socketPath = `${path}\x1b`;
     const { server } = await startServer(t, { port: undefined, socketPath, token: TOKEN });
     const { say, shows, output } = await listening(t, ['--socket', socketPath], { CONTROL_TOKEN: TOKEN });
-    await shows(new RegExp(`^unix:${socketPath}: active$`, 'm'));
+    await shows(new RegExp(`^unix:${path} : active$`, 'm'));
     say('hit 1');
     assert.equal(await server.nextCommand(), 'resume');
     server.report({});
