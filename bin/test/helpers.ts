@@ -33,9 +33,9 @@ export interface Running {
 
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
-  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', NODE_DEBUG: undefined, CONTROL_HOST: undefined,
-  CONTROL_PORT: undefined, CONTROL_SOCKET: undefined, CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined,
-  CONTROL_BY: undefined,
+  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // which turns colour off
+  NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
+  CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_BY: undefined,
 };
 
 /** Starts a command, and kills it at the end of the test if it still runs. */
