@@ -87,8 +87,8 @@ class Session {
 
   async #execute(line: string): Promise<boolean> {
     if (line === '' || isComment(line)) return true;
-    const [, topic] = /^\S+\s+(\S+)$/.exec(line) ?? [];
-    const isHelp = topic !== undefined && findCommand('console', line.replace(/\s.*$/, ''))?.name === 'help';
+    const [first = '', topic, ...others] = line.split(/\s+/);
+    const isHelp = topic !== undefined && others.length === 0 && findCommand('console', first)?.name === 'help';
     const word = isHelp ? topic : line;
     const command = findCommand('console', word);
     if (command === undefined) return fail(`unknown command '${word}'; type help for a list of commands`);

@@ -837,7 +837,8 @@ describe('control-kbctl with a helper', { concurrency: 4, timeout: 30_000, skip:
     await until(() => !isRunning(processId));
   });
 
-  it('quits with 0 on Ctrl-C of a terminal that is not its input; the helper does not receive it', { skip: lacksScript() }, async (t) => {
+  const ctrlC = 'quits with 0 on Ctrl-C of a terminal that is not its input; the helper does not receive it';
+  it(ctrlC, { skip: lacksScript() }, async (t) => {
     const { port } = await startServer(t);
     const marker = join(makeFolder(t), 'interrupted');
     const env = {
