@@ -1859,7 +1859,7 @@ function nameOf(status: unknown): unknown {
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? String(status) : status;
 }
 
-/** Returns null if the status is unknown, or the one of the client's tag. A system that does not respond may hang. */
+/** Returns null if the reply tells no known status. A system that took the request and did not respond may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
   return reply.answered || (reply.sent && reply.statusCode === undefined) ? null : OFFLINE;

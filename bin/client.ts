@@ -152,7 +152,7 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     const owners = ownersOf(option);
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);
-    throw new UsageError(`--${option} requires ${listOf(names, 'or')}, got '${name}'`);
+    throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
   }
   if (values.timeout !== undefined && options.includes('wait') && values.wait !== true) {
     throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);

@@ -38,7 +38,7 @@ const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', tok
 const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
 
 /** The address of a web API, and its token. */
-export interface Access {
+interface Access {
   host: string;
   port: number;
   socketPath: string | undefined;

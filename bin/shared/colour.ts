@@ -11,7 +11,7 @@ const STATUS_COLOURS: Readonly<Record<string, Colour>> = {
 };
 
 /** Colours a text for a stream, if it is a terminal with colours. */
-export function paint(text: string, colour: Colour, stream: WriteStream = process.stdout): string {
+function paint(text: string, colour: Colour, stream: WriteStream = process.stdout): string {
   if (!stream.isTTY || !stream.hasColors()) return text;
   return styleText(colour, text, { validateStream: false });
 }

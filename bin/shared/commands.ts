@@ -36,18 +36,18 @@ export type Shell = typeof SHELLS[number];
 
 const SENDING = ['wait', 'timeout', 'reason', 'by'];
 
-export const COMMANDS: readonly Command[] = [
+const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'tell the status, and what is known of it', options: ['timeout'] },
   { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
   { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
-  { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS, 'or')}`,
+  { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS)}`,
     argument: { name: 'STATUS', values: STATUS_WORDS }, options: ['timeout'] },
   { name: 'pause', words: ['p'], help: 'pause the system', options: SENDING },
   { name: 'resume', words: ['r'], help: 'resume the system', options: SENDING },
   { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
   { name: 'shutdown', help: 'shut the system down', options: SENDING },
-  { name: 'completion', program: 'client', help: `print the completion for a shell: ${listOf(SHELLS, 'or')}`,
+  { name: 'completion', program: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
   { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },
   { name: 'quit', words: ['q', 'exit'], program: 'console', help: 'quit the console; the system is unaffected' },

@@ -101,6 +101,7 @@ export async function follow(
 
 type Conclusion = [state: Followed['state'], error: string];
 
+/** One command, from the request to its outcome. */
 class Follower {
   /** The latest status; null if none is known. */
   status: SystemStatus | null = null;

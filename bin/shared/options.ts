@@ -44,7 +44,7 @@ export interface Option {
   short?: string;
   multiple?: boolean;
   default?: string | boolean;
-  /** What its value is: `SECONDS`. Empty for a switch. */
+  /** What its value is: `SECONDS`. A switch has none. */
   value?: string;
   help: string;
   /** What completes its value: these words, also after a comma, the names of files, or the names of hosts. */
@@ -147,8 +147,8 @@ export function helpLine(label: string, help: string): string {
 }
 
 /** `pause, resume or shutdown`. */
-export function listOf(words: readonly string[], conjunction: 'and' | 'or'): string {
-  return words.join(', ').replace(/, (?=[^,]*$)/, ` ${conjunction} `);
+export function listOf(words: readonly string[]): string {
+  return words.join(', ').replace(/, (?=[^,]*$)/, ' or ');
 }
 
 // ───── Values ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ export const UNKNOWN = 'unknown';
 export const NO_ANSWER = 'no answer';
 
 /** The statuses that servers send. */
-export const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
+const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
   .filter((status) => status !== SystemStatus.OFFLINE)
   .map(({ statusName }) => statusName);
 
