@@ -2,10 +2,10 @@
 // control-demo: a program to control. It learns to balance a pole on a cart, as fast as one core can.
 
 import { randomInt } from 'node:crypto';
-import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, WebApiClient, WebApiServer } from '../control.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn, latestIn, pathsIn, readCheckpoint } from './demo/checkpoints.ts';
-import { parseAccess } from './shared/access.ts';
+import { baseUrlOf, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
 import { describeOptions, EXIT, parseInteger, parseOptions, parseText, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Control, System, WebApiAddress } from '../control.ts';
@@ -13,18 +13,7 @@ import type { Control, System, WebApiAddress } from '../control.ts';
 const PROGRAM = 'control-demo';
 
 const OPTIONS = {
-  host: {
-    type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
-  },
-  port: {
-    type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
-  },
-  socket: { type: 'string', value: 'PATH', help: 'Unix socket for the web API; replaces --host and --port' },
-  'allow-host': {
-    type: 'string', multiple: true, value: 'NAME',
-    help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
-      'names; may be repeated (default: only localhost, --host and IP addresses)',
-  },
+  ...SERVER_OPTIONS,
   'no-web-api': { type: 'boolean', default: false, help: 'run without a web API' },
   until: {
     type: 'string', value: 'RETURN',
@@ -56,7 +45,7 @@ exits.
 
 ${describeOptions(OPTIONS)}
 
-If the environment variable CONTROL_TOKEN is set, or CONTROL_TOKEN_FILE names a file, clients must know that token.
+${TOKEN_HELP}
 
 Exit codes: 0 shut down or RETURN reached, 1 failed to run or to save the last checkpoint, 2 usage error.
 `;
@@ -71,8 +60,7 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const { seed, load, keep, until, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
-  const { host, port, socketPath, token } = parseAccess(parsed.values, 0);
-  const allowedHosts = parseAllowedHosts(parsed.values['allow-host'] ?? []);
+  const { host, port, socketPath, token, allowedHosts } = parseServerOptions(parsed.values);
   if (seed !== undefined && load !== undefined) {
     throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }
@@ -98,16 +86,6 @@ async function main(): Promise<number> {
     if (error !== demo.saveError) throw error;
   });
   return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
-}
-
-/** Lets the server check the names, before anything is written. */
-function parseAllowedHosts(allowedHosts: string[]): string[] {
-  try {
-    new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, allowedHosts });
-    return allowedHosts;
-  } catch (error) {
-    throw new UsageError((error as Error).message.replace('each of allowedHosts', '--allow-host'));
-  }
 }
 
 function parseReturn(option: string, text: string): number {
@@ -267,10 +245,7 @@ function describeControl(address: WebApiAddress | null): string {
   const options = socketPath === undefined ? network : ` --socket ${socketPath}`;
   const isNpmStart = process.env['npm_lifecycle_event'] === 'start';
   const program = isNpmStart ? `npm run console${options && ' --'}` : 'control-console';
-  const { baseUrl } = socketPath === undefined
-    ? new WebApiClient(host, port)
-    : new WebApiClient(undefined, undefined, { socketPath });
-  return `web API at ${baseUrl} · control it from another terminal: ${program}${options}`;
+  return `web API at ${baseUrlOf(address)} · control it from another terminal: ${program}${options}`;
 }
 
 // ───── The progress line ─────────────────────────────────────────────────────────────────────────────────────────

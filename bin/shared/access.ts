@@ -3,14 +3,15 @@
 import { readFileSync, statSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import { hostname, userInfo } from 'node:os';
-import { DEFAULT_HOST, DEFAULT_PORT, WebApiClient } from '../../control.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
 import { parseInteger, UsageError, warn } from './options.ts';
 import { PrintableClient } from './replies.ts';
-import type { TextOption } from './options.ts';
+import type { WebApiAddress } from '../../control.ts';
+import type { ListOption, TextOption } from './options.ts';
 
 // ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Options of every program. */
+/** Options of the clients. */
 export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
   host: {
     type: 'string', value: 'HOST', help: `host name or IP address of the system (default ${DEFAULT_HOST})`,
@@ -21,6 +22,27 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
     type: 'string', value: 'PATH', help: 'Unix socket of its web API; replaces --host and --port', completion: 'files',
   },
 };
+
+/** Options of the programs that serve a web API. */
+export const SERVER_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption; 'allow-host': ListOption } = {
+  host: {
+    type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
+  },
+  port: {
+    type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
+  },
+  socket: { type: 'string', value: 'PATH', help: 'Unix socket for the web API; replaces --host and --port' },
+  'allow-host': {
+    type: 'string', multiple: true, value: 'NAME',
+    help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
+      'names; may be repeated (default: only localhost, --host and IP addresses)',
+  },
+};
+
+/** What the help of each server says. */
+export const TOKEN_HELP: string = `
+If the environment variable CONTROL_TOKEN is set, or CONTROL_TOKEN_FILE names a file, clients must know that token.
+`.trim();
 
 /** What the help of each client says. */
 export const ENVIRONMENT_HELP: string = `
@@ -43,6 +65,10 @@ interface Access {
   port: number;
   socketPath: string | undefined;
   token: string | undefined;
+}
+
+interface ServerAccess extends Access {
+  allowedHosts: string[];
 }
 
 /**
@@ -110,6 +136,30 @@ export function parseAccess(
   }
   const portNumber = port === undefined ? DEFAULT_PORT : parseInteger(names.port, port, minPort, 65535);
   return { host, port: portNumber, socketPath, token };
+}
+
+/**
+ * Checks the options of a program that serves a web API, and returns those of its server.
+ *
+ * @throws {UsageError} If one of them is invalid.
+ */
+export function parseServerOptions(values: Address & { 'allow-host'?: string[] | undefined }): ServerAccess {
+  const access = parseAccess(values, 0);
+  const { 'allow-host': allowedHosts = [] } = values;
+  try {
+    new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, allowedHosts }); // it knows the rules
+  } catch (error) {
+    throw new UsageError((error as Error).message.replace('each of allowedHosts', '--allow-host'));
+  }
+  return { ...access, allowedHosts };
+}
+
+/** The URL of a server, for people. */
+export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
+  const client = socketPath === undefined
+    ? new WebApiClient(host, port)
+    : new WebApiClient(undefined, undefined, { socketPath });
+  return client.baseUrl;
 }
 
 function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number | undefined): PrintableClient {

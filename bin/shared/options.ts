@@ -12,21 +12,29 @@ export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4,
 /** A usage error: one line that names the option, the expected value and the value received. */
 export class UsageError extends Error {}
 
-/** Runs a program. `main` returns the exit code. */
-export async function run(name: string, main: () => Promise<number>): Promise<void> {
+/**
+ * Runs a program. `main` returns the exit code.
+ *
+ * @param ownsOutput False if a child shares standard output: Node would make a pipe non-blocking for both.
+ */
+export async function run(name: string, main: () => Promise<number>, ownsOutput: boolean = true): Promise<void> {
   program = name;
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return; // `… | head -1` must not fail
-    if (error.code === 'EIO' && process.stdout.isTTY) return; // nor a program whose terminal was closed
-    warn(`cannot write to standard output: ${error.message}`);
-    process.exit(EXIT.REFUSED);
-  });
+  if (ownsOutput) watchOutput();
   try {
     process.exitCode = await main();
   } catch (error) {
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     warn(error instanceof Error ? error.message : String(error));
   }
+}
+
+function watchOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return; // `… | head -1` must not fail
+    if (error.code === 'EIO' && process.stdout.isTTY) return; // nor a program whose terminal was closed
+    warn(`cannot write to standard output: ${error.message}`);
+    process.exit(EXIT.REFUSED);
+  });
 }
 
 let program = '';
@@ -57,6 +65,12 @@ export interface TextOption extends Option {
   multiple?: false;
 }
 
+/** One that may be repeated. */
+export interface ListOption extends Option {
+  type: 'string';
+  multiple: true;
+}
+
 const COMMON_OPTIONS = {
   help: { type: 'boolean', short: 'h', help: 'print this help' },
   version: { type: 'boolean', help: 'print the version' },
@@ -81,11 +95,12 @@ export function parseOptions<const T extends Options>(
   options: T,
   help: string,
   maxPositionals: number = 0,
+  args: readonly string[] = process.argv.slice(2),
 ): Parsed<T> | null {
   let parsed;
   try {
     const config = { ...options, ...COMMON_OPTIONS };
-    parsed = parseArgs({ options: config, strict: true, allowPositionals: true, tokens: true });
+    parsed = parseArgs({ args, options: config, strict: true, allowPositionals: true, tokens: true });
   } catch (error) {
     throw new UsageError(`${describeParseError(error as NodeJS.ErrnoException)}; see --help`);
   }

@@ -1,0 +1,131 @@
+// The socket in CONTROL_FD, on which a program takes its commands itself. Both sides write lines of JSON:
+//
+//   program      {"status":"active"}                               from its first line on, it takes commands
+//   control-run  {"id":7,"command":"save-state"}                   also pause, resume, shutdown; one at a time
+//   program      {"done":7,"value":"ckpt/12.pt"}                   or {"failed":7,"error":"disk full"}
+//   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
+
+import { SystemStatus } from '../../control.ts';
+import type { CommandOutcome, ControlCommand } from '../../control.ts';
+import type { Socket } from 'node:net';
+
+const MAX_LINE_LENGTH = 65_536;
+const MAX_DETAIL_BYTES = 3000; // of its line; /api/info has room for 4096, with what control-run adds
+const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
+
+/** The status that a program has once it has done a command. */
+const GOALS: Partial<Record<ControlCommand, SystemStatus>> = {
+  pause: SystemStatus.PAUSED, resume: SystemStatus.ACTIVE,
+};
+
+export interface ChannelListener {
+  /** Not called for a status that a program reports while a command is to lead to another. */
+  onStatus(status: SystemStatus): void;
+  onDetail(detail: object): void;
+  /** Called once, when the program has written what is not understood. */
+  onNonsense(what: string): void;
+}
+
+export class Channel {
+  readonly #socket: Socket;
+  readonly #listener: ChannelListener;
+  #isOpen = false;
+  #rest = ''; // of a line that is not complete
+  #isTooLong = false; // the line that it belongs to
+  #hasComplained = false;
+  #id = 0; // of the latest command
+  #goal: SystemStatus | undefined; // while it is not over
+  #onOutcome: ((outcome: CommandOutcome) => void) | null = null; // likewise
+
+  constructor(socket: Socket, listener: ChannelListener) {
+    this.#socket = socket;
+    this.#listener = listener;
+    socket.setEncoding('utf8').on('data', (text: string) => this.#read(text));
+    socket.on('error', () => {}); // `close` follows
+    socket.on('close', () => this.close());
+    socket.unref();
+  }
+
+  /** Whether the program takes commands itself. */
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** Passes a command to the program. */
+  send(command: ControlCommand, onOutcome: (outcome: CommandOutcome) => void): void {
+    this.#id += 1;
+    this.#goal = GOALS[command];
+    this.#onOutcome = onOutcome;
+    this.#socket.write(`${JSON.stringify({ id: this.#id, command })}\n`);
+  }
+
+  /** Ends the latest command, unless it is over. What the program says of it later is ignored. */
+  settle(outcome: CommandOutcome): void {
+    const onOutcome = this.#onOutcome;
+    if (onOutcome === null) return;
+    if (this.#goal !== undefined && !('error' in outcome)) this.#listener.onStatus(this.#goal);
+    this.#goal = undefined;
+    this.#onOutcome = null;
+    onOutcome(outcome);
+  }
+
+  close(): void {
+    this.#isOpen = false;
+    this.settle({ error: new Error('the program closed CONTROL_FD') });
+    this.#socket.destroy();
+  }
+
+  #read(text: string): void {
+    const lines = (this.#rest + text).split('\n');
+    this.#rest = lines.pop() as string;
+    for (const line of lines) {
+      if (this.#isTooLong) this.#isTooLong = false;
+      else if (!this.#take(line)) this.#complain(`a line that is not understood: ${line}`);
+    }
+    if (this.#rest.length <= MAX_LINE_LENGTH) return;
+    this.#rest = '';
+    this.#isTooLong = true;
+    this.#complain('a line above 64 KiB');
+  }
+
+  /** Returns false if the line is not understood; then it changes nothing. */
+  #take(line: string): boolean {
+    const { status, detail, done, failed, value, error = 'the program gave no reason' } = parse(line);
+    const known = STATUSES.find(({ statusName }) => statusName === status);
+    const id = done ?? failed;
+    const isValid = (status ?? detail ?? id) !== undefined &&
+      (status === undefined || known !== undefined) &&
+      (detail === undefined || (isRecord(detail) && Buffer.byteLength(line) <= MAX_DETAIL_BYTES)) &&
+      (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id)) &&
+      (value === undefined || value === null || typeof value === 'string' || Number.isFinite(value));
+    if (!isValid) return false;
+    this.#isOpen = true;
+    if (isRecord(detail)) this.#listener.onDetail(detail);
+    if (id === this.#id) { // not an earlier one, which is over
+      this.settle(failed === undefined ? { value: value as string | number } : { error: new Error(String(error)) });
+    }
+    if (known === undefined) return true;
+    if (this.#goal === undefined) this.#listener.onStatus(known);
+    else if (this.#goal === known) this.settle({});
+    return true;
+  }
+
+  #complain(what: string): void {
+    if (!this.#hasComplained) this.#listener.onNonsense(what);
+    this.#hasComplained = true;
+  }
+}
+
+/** Returns an empty object if the line is not an object in JSON. */
+function parse(line: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(line);
+    return isRecord(value) ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,50 @@
+// The keeper: a shell that waits for the end of control-run, even by SIGKILL, and then continues and ends what is left of
+// the program, which would otherwise stay stopped for ever.
+
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+
+// Each line of standard input replaces the targets. The end of the input is that of control-run. A signal to a process
+// group has the group's negative number as its target.
+const SCRIPT = `
+grace=$1 mark=$2 cgroup=$3
+targets=
+while read -r line; do targets=$line; done
+if [ -n "$targets" ]; then
+  [ -d /proc/self ] && targets="$targets $(grep -lsF "$mark" /proc/[0-9]*/environ | cut -d / -f 3)"
+  [ -n "$cgroup" ] && targets="$targets $(cat "$cgroup/cgroup.procs")"
+  for target in $targets; do kill -s TERM -- "$target"; kill -s CONT -- "$target"; done
+  while [ "$grace" -gt 0 ]; do
+    left=
+    for target in $targets; do kill -s 0 -- "$target" && left="$left $target"; done
+    [ -n "$left" ] || break
+    sleep 1
+    grace=$((grace - 1))
+  done
+  for target in $left; do kill -s KILL -- "$target"; done
+fi
+[ -z "$cgroup" ] || rmdir "$cgroup"
+`;
+
+export class Keeper {
+  readonly #shell: ChildProcess;
+
+  /**
+   * @param mark A variable with its value that only the environment of the program's processes has.
+   * @param cgroup The path of their cgroup, which is removed at the end; empty if there is none.
+   */
+  constructor(graceMs: number, mark: string, cgroup: string) {
+    const grace = String(Math.ceil(graceMs / 1000));
+    const args = ['-c', SCRIPT, 'control-run-keeper', grace, mark, cgroup];
+    // In its own session, signals from the terminal do not reach it.
+    this.#shell = spawn('sh', args, { detached: true, stdio: ['pipe', 'ignore', 'ignore'] });
+    this.#shell.on('error', () => {}); // there is no sh on Windows
+    this.#shell.stdin?.on('error', () => {});
+    this.#shell.unref();
+  }
+
+  /** Sets what to end: process ids, negative for groups. Nothing: the program has ended. */
+  watch(targets: readonly number[]): void {
+    this.#shell.stdin?.write(`${targets.join(' ')}\n`);
+  }
+}

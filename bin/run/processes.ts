@@ -1,0 +1,248 @@
+// The processes of a program: which they are, and how they are stopped, continued and ended together.
+
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { constants } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Cgroup } from './cgroup.ts';
+
+const MAX_STOP_MS = 10_000; // a process may be in a system call for longer
+const VFORK_MS = 50;
+const MAX_KILL_MS = 5000;
+const POLL_MS = 20; // of the wait for the end of all processes
+const MAX_NAMES = 3; // of processes in a message
+const TICKS_PER_SECOND = 100; // of the CPU times in /proc
+const SECONDS_PER_PART = [1, 60, 3600, 86_400]; // of `[[days-]hours:]minutes:seconds`, from the right
+const MAX_PS_LENGTH = 2 ** 24;
+
+export interface Process {
+  pid: number;
+  parent: number;
+  group: number;
+  session: number; // 0 if unknown
+  /** One letter, as `ps` shows it: `T` is stopped. */
+  state: string;
+  startedAt: number; // clock ticks since boot; 0 if unknown
+  /** Also of the children that it has waited for; ps does not tell these. */
+  cpuSeconds: number;
+  /** Returns the resident memory in KiB, including what it shares with others. */
+  measureMemory(): number;
+}
+
+export class Processes {
+  readonly #main: number;
+  readonly #ownsSession: boolean;
+  readonly #mark: string;
+  readonly #cgroup: Cgroup | null;
+  readonly #startedAt: number;
+  #stopped: number[] = [];
+
+  /**
+   * @param main The first process of the program.
+   * @param ownsSession Whether it is the leader of a session.
+   * @param mark A variable with its value, `NAME=VALUE`, that only the environment of this program has.
+   * @param cgroup Contains all processes of the program, and nothing else.
+   */
+  constructor(main: number, ownsSession: boolean, mark: string, cgroup: Cgroup | null) {
+    this.#main = main;
+    this.#ownsSession = ownsSession;
+    this.#mark = mark;
+    this.#cgroup = cgroup;
+    this.#startedAt = readProcess(main)[0]?.startedAt ?? 0;
+  }
+
+  /** What `stop()` has stopped. */
+  get stopped(): readonly number[] {
+    return this.#stopped;
+  }
+
+  /**
+   * Lists the processes that run: the contents of the cgroup if there is one. Otherwise the members of the session, the
+   * processes that inherited the mark, and the descendants of all these. A process that escapes has left the session,
+   * has changed its environment and was left by its parent.
+   */
+  list(): Process[] {
+    const members = this.#cgroup === null ? this.#search() : this.#cgroup.pids().flatMap(readProcess);
+    return members.filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // it has ended
+  }
+
+  #search(): Process[] {
+    const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
+    const members = new Map(younger.filter((one) => this.#isMember(one)).map((one) => [one.pid, one]));
+    for (const parent of members.keys()) { // includes those that the loop adds
+      for (const one of younger) if (one.parent === parent) members.set(one.pid, one);
+    }
+    return [...members.values()];
+  }
+
+  #isMember({ pid, group, session }: Process): boolean {
+    if (pid === this.#main) return true;
+    return (this.#ownsSession && (group === this.#main || session === this.#main)) || hasVariable(pid, this.#mark);
+  }
+
+  /**
+   * Stops all processes, including those that start meanwhile. Those that were stopped before stay so after
+   * `continue()`.
+   *
+   * @throws {Error} If one of them does not stop within 10 s; the others are continued then.
+   */
+  async stop(): Promise<void> {
+    const stopped = new Set(this.#stopped);
+    const running = await this.#stopAll(stopped);
+    this.#stopped = [...stopped];
+    if (running.length === 0) return;
+    this.continue();
+    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `${pid} (state ${state})`).join(', ');
+    throw new Error(`${running.length} of ${stopped.size} processes did not stop within 10 s: ${names}`);
+  }
+
+  /** Returns those that did not stop in time. */
+  async #stopAll(stopped: Set<number>): Promise<readonly Process[]> {
+    const start = performance.now();
+    this.#cgroup?.freeze(true); // so that the first look misses nothing
+    this.#stopRunning(this.list(), stopped);
+    this.#cgroup?.freeze(false);
+    // A process may have started after a look began, but not if all the others had stopped before: hence a second look.
+    for (let looks = 0; ;) {
+      const elapsed = performance.now() - start;
+      await sleep(elapsed < VFORK_MS ? 1 : 10);
+      const processes = this.list();
+      if (elapsed > VFORK_MS) letExec(processes);
+      const running = this.#stopRunning(processes, stopped);
+      looks = running.length === 0 ? looks + 1 : 0;
+      if (looks === 2 || elapsed > MAX_STOP_MS) return running;
+    }
+  }
+
+  #stopRunning(processes: readonly Process[], stopped: Set<number>): readonly Process[] {
+    const running = processes.filter((one) => !isStopped(one));
+    for (const { pid } of running) stopped.add(pid);
+    send(running, 'SIGSTOP');
+    return running;
+  }
+
+  /** Continues what `stop()` has stopped: children first, so that a shell does not notice that its job was stopped. */
+  continue(): void {
+    for (const pid of [...this.#stopped].reverse()) trySend(pid, 'SIGCONT');
+    this.#stopped = [];
+  }
+
+  /** Sends a signal to all processes. A stopped process takes it when it continues. */
+  signal(name: NodeJS.Signals): void {
+    send(this.list(), name);
+  }
+
+  /**
+   * Ends all processes: SIGTERM, then SIGKILL for those that are left.
+   *
+   * @returns How many had to be killed.
+   */
+  async end(graceMs: number): Promise<number> {
+    this.signal('SIGTERM');
+    this.continue();
+    if (await this.#areGone(graceMs)) return 0;
+    const { length } = this.list();
+    for (const end = performance.now() + MAX_KILL_MS; performance.now() < end;) {
+      this.signal('SIGKILL');
+      if (await this.#areGone(POLL_MS)) break;
+    }
+    return length;
+  }
+
+  async #areGone(timeoutMs: number): Promise<boolean> {
+    for (const end = performance.now() + timeoutMs; this.list().length > 0;) {
+      if (performance.now() >= end) return false;
+      await sleep(POLL_MS);
+    }
+    return true;
+  }
+
+  /**
+   * Returns the process that handles a signal, instead of being ended by it: of several, one whose parent does not.
+   * Null if there is none. Without /proc, nobody can tell, and it is the main process.
+   */
+  findHandler(name: NodeJS.Signals): number | null {
+    if (!HAS_PROC) return this.#main;
+    const handlers = this.list().filter(({ pid }) => handles(pid, name));
+    const pids = handlers.map(({ pid }) => pid);
+    return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
+  }
+}
+
+/** A group gets one signal, so that all of it stops at once, unless this process is in it. */
+function send(processes: readonly Process[], name: NodeJS.Signals): void {
+  const targets = processes.map(({ pid, group }) => (group === OWN_GROUP ? pid : -group));
+  for (const target of new Set(targets)) trySend(target, name);
+}
+
+function trySend(target: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(target, name);
+  } catch {} // it has ended, or belongs to another user
+}
+
+/** A process that called vfork() cannot stop before its child calls exec() or ends; a stopped child does neither. */
+function letExec(processes: readonly Process[]): void {
+  const waiting = new Set(processes.filter(({ state }) => state === 'D').map(({ pid }) => pid));
+  for (const one of processes) if (waiting.has(one.parent) && isStopped(one)) trySend(one.pid, 'SIGCONT');
+}
+
+function isStopped({ state }: Process): boolean {
+  return /^t/i.test(state); // t: by a debugger
+}
+
+// ───── /proc and ps ──────────────────────────────────────────────────────────────────────────────────────────────
+
+const HAS_PROC = process.platform === 'linux';
+const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group;
+
+function listAll(): Process[] {
+  return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
+}
+
+/** Returns nothing if the process has ended. */
+function readProcess(pid: number | string): Process[] {
+  const stat = tryRead(`/proc/${pid}/stat`); // see proc(5); the name of the program may contain spaces and parentheses
+  if (stat === '') return [];
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
+  const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+  return [{
+    pid: Number(pid), parent, group, session, state: fields[0] as string, startedAt: Number(fields[19]),
+    cpuSeconds: ticks / TICKS_PER_SECOND,
+    measureMemory: () => Number(/^VmRSS:\s+(\d+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? 0),
+  }];
+}
+
+/** For macOS and others. Without ps, as on Windows, the list is empty. */
+export function listByPs(): Process[] {
+  const columns = ['pid', 'ppid', 'pgid', 'state', 'time', 'rss'].flatMap((name) => ['-o', `${name}=`]);
+  const { stdout } = spawnSync('ps', ['-A', ...columns], { encoding: 'utf8', maxBuffer: MAX_PS_LENGTH });
+  return (stdout ?? '').split('\n').filter((line) => line !== '').map((line) => {
+    const [pid, parent, group, state = '', time = '', memory] = line.trim().split(/\s+/);
+    const cpuSeconds = time.split(/[-:]/).map(Number).reverse()
+      .reduce((sum, part, index) => sum + part * (SECONDS_PER_PART[index] ?? 0), 0);
+    return {
+      pid: Number(pid), parent: Number(parent), group: Number(group), session: 0, state, startedAt: 0, cpuSeconds,
+      measureMemory: () => Number(memory),
+    };
+  });
+}
+
+function hasVariable(pid: number, variable: string): boolean {
+  return HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(variable);
+}
+
+function handles(pid: number, name: NodeJS.Signals): boolean {
+  const caught = /^SigCgt:\s+([0-9a-f]+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? '0';
+  return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[name] - 1)) & 1n) === 1n;
+}
+
+/** Returns an empty text if the process has ended, or belongs to another user. */
+function tryRead(path: string): string {
+  try {
+    return readFileSync(path, 'latin1');
+  } catch {
+    return '';
+  }
+}

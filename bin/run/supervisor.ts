@@ -1,0 +1,349 @@
+// The program under control: what the commands do to it, and what happens when it ends.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus, WebApiServer } from '../../control.ts';
+import { baseUrlOf } from '../shared/access.ts';
+import { Cgroup } from './cgroup.ts';
+import { Keeper } from './keeper.ts';
+import { Program } from './program.ts';
+import type { CommandOutcome, ControlCommand, WebApiServerOptions } from '../../control.ts';
+import type { Command, End } from './program.ts';
+
+const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
+const MIN_RESTART_MS = 1000; // doubles with each restart
+const MAX_RESTART_MS = 60_000;
+const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
+const MAX_OUTPUT_LENGTH = 65_536; // of the save command
+const MAX_LINE_LENGTH = 200; // of the command line in the detail
+
+export interface Settings {
+  line: readonly [string, ...string[]];
+  /** How to save; at most one of the two. */
+  saveSignal: NodeJS.Signals | undefined;
+  saveCommand: string | undefined;
+  /** Time to save by a signal, and time to end after SIGTERM, each. */
+  graceMs: number;
+  /** When a program that takes commands itself is stopped if it has not paused. */
+  forceStopMs: number | undefined;
+  /** In a row. */
+  maxRestarts: number;
+  isOnTerminal: boolean;
+}
+
+export class Supervisor {
+  readonly #settings: Settings;
+  readonly #say: (message: string) => void;
+  readonly #server: WebApiServer;
+  readonly #command: Command;
+  readonly #keeper: Keeper;
+  readonly #signalled: AbortController = new AbortController(); // by a signal that asks for the end
+  #program!: Program; // set before any command is taken
+  #lastEnd: End | null = null;
+  #status: SystemStatus = ACTIVE;
+  #detail: object = {}; // what the program tells of itself
+  #restarts = 0; // in a row
+  #restartTimer: NodeJS.Timeout | undefined;
+  #isRestartDue = false; // once the status is active
+  #failedSave: CommandOutcome | null = null; // for the shutdowns that were on the queue at the time
+  #hasCalledOff = false; // a shutdown, because of it
+  #isSuspended = false; // with the program, by SIGTSTP
+  #isOver = false;
+
+  /** @param say Prints a line for people. */
+  constructor(settings: Settings, options: Omit<WebApiServerOptions, 'systemStatus'>, say: (message: string) => void) {
+    const { line, isOnTerminal, graceMs } = settings;
+    this.#settings = settings;
+    this.#say = say;
+    this.#server = new WebApiServer({ ...options, systemStatus: () => this.#status, describe: () => this.#describe() });
+    this.#command = { line, isOnTerminal, mark: `CONTROL_RUN=${process.pid}-${Date.now()}`, cgroup: Cgroup.create() };
+    this.#keeper = new Keeper(graceMs, this.#command.mark, this.#command.cgroup?.path ?? '');
+  }
+
+  /**
+   * Runs the program, and again if it fails, until it has ended for good. Returns its exit code.
+   *
+   * @throws {Error} If the web API cannot listen. The program was not started.
+   */
+  async run(): Promise<number> {
+    const server = this.#server;
+    const address = await server.runInBackground();
+    this.#handleSignals();
+    await this.#start();
+    if (this.#lastEnd === null) this.#say(`${this.#program.name} · web API at ${baseUrlOf(address)}`);
+    while (!this.#isOver) {
+      if (!server.hasCommands()) this.#failedSave = null;
+      server.report(await this.#execute(await server.nextCommand()).catch((error: unknown) => ({ error })));
+    }
+    await server.close();
+    return (this.#lastEnd as End).exitCode;
+  }
+
+  // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
+
+  async #start(): Promise<void> {
+    this.#isRestartDue = false;
+    const program = await Program.start(this.#command, {
+      onStatus: (status) => this.#status !== SHUTTING_DOWN && this.#setStatus(status),
+      onDetail: (detail) => (this.#detail = detail),
+      onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
+    });
+    if (!(program instanceof Program)) {
+      this.#say(program.text);
+      return this.#finish(program);
+    }
+    this.#program = program;
+    this.#detail = {};
+    this.#continue();
+    void program.ended.then((end) => this.#onEnd(program, end));
+  }
+
+  #onEnd(program: Program, end: End): void {
+    program.channel.close();
+    program.processes.continue(); // what it leaves behind runs on
+    this.#keeper.watch([]);
+    if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
+    if (!end.isFailure || this.#status === SHUTTING_DOWN || this.#restarts >= this.#settings.maxRestarts) {
+      return this.#finish(end);
+    }
+    this.#lastEnd = end;
+    const delayMs = Math.min(MIN_RESTART_MS * 2 ** this.#restarts, MAX_RESTART_MS);
+    this.#restarts += 1;
+    this.#say(`${program.name} ended with ${end.text}: restart ${this.#restarts} in ${delayMs / 1000} s`);
+    this.#restartTimer = setTimeout(() => {
+      this.#isRestartDue = true;
+      this.#setStatus(this.#status);
+    }, delayMs);
+  }
+
+  /** The program has ended for good, or cannot be started. */
+  #finish(end: End): void {
+    this.#lastEnd = end;
+    this.#server.post('shutdown', { reason: end.text });
+  }
+
+  #setStatus(status: SystemStatus): void {
+    this.#status = status;
+    if (status === ACTIVE && this.#isRestartDue) void this.#start();
+  }
+
+  /** What `/api/info` tells. */
+  #describe(): object | null {
+    const program = this.#program;
+    if (program === undefined) return null;
+    const processes = program.end === null ? program.processes.list() : [];
+    const cpuSeconds = processes.reduce((sum, process) => sum + process.cpuSeconds, 0);
+    const memory = processes.reduce((sum, process) => sum + process.measureMemory(), 0);
+    return {
+      ...this.#detail,
+      pid: program.pid,
+      command: this.#command.line.join(' ').slice(0, MAX_LINE_LENGTH),
+      started: program.startedAt.toISOString(),
+      processes: processes.length,
+      'CPU seconds': Number(cpuSeconds.toFixed(2)),
+      'memory MiB': Math.round(memory / 1024),
+      ...(this.#restarts > 0 && { restarts: this.#restarts, 'last end': this.#lastEnd?.text }),
+    };
+  }
+
+  // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  #execute(command: ControlCommand): Promise<CommandOutcome> {
+    switch (command) {
+      case 'pause': return this.#pause();
+      case 'resume': return this.#resume();
+      case 'save-state': return this.#save();
+      case 'shutdown': return this.#shutDown();
+    }
+  }
+
+  async #pause(): Promise<CommandOutcome> {
+    if (this.#status === PAUSED) return {};
+    this.#setStatus(PAUSING);
+    const outcome = this.#program.channel.isOpen ? await this.#askToPause() : await this.#stop();
+    if (this.#status === PAUSING) this.#setStatus('error' in outcome ? ACTIVE : PAUSED);
+    return outcome;
+  }
+
+  async #stop(): Promise<CommandOutcome> {
+    const program = this.#program;
+    if (program.end !== null) return {}; // it waits for its restart
+    try {
+      await program.processes.stop();
+      this.#keeper.watch(program.processes.stopped);
+      program.checkRunning();
+      return {};
+    } catch (error) {
+      return { error };
+    }
+  }
+
+  async #askToPause(): Promise<CommandOutcome> {
+    const { forceStopMs } = this.#settings;
+    const { channel } = this.#program;
+    const timer = forceStopMs && setTimeout(async () => {
+      const outcome = await this.#stop();
+      channel.settle('error' in outcome ? outcome : { value: `stopped after ${forceStopMs / 1000} s` });
+    }, forceStopMs);
+    const outcome = await this.#ask('pause', this.#server.signal);
+    clearTimeout(timer);
+    return outcome;
+  }
+
+  async #resume(): Promise<CommandOutcome> {
+    if (this.#status === ACTIVE) return {};
+    this.#setStatus(RESUMING);
+    this.#continue();
+    const outcome = this.#program.channel.isOpen ? await this.#ask('resume', this.#server.signal) : {};
+    if (this.#status === RESUMING) this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
+    return outcome;
+  }
+
+  /**
+   * Passes a command to a program that takes commands itself, and waits for the outcome. Gives up some time after
+   * another command, or a signal, has come.
+   *
+   * @param hurry Aborts then.
+   */
+  async #ask(command: ControlCommand, hurry: AbortSignal): Promise<CommandOutcome> {
+    const { channel, name } = this.#program;
+    const { graceMs } = this.#settings;
+    let timer: NodeJS.Timeout | undefined;
+    const limit = (): void => {
+      const error = new Error(`${name} did not respond within ${graceMs / 1000} s, and another command waits`);
+      timer = setTimeout(() => channel.settle({ error }), graceMs);
+    };
+    const outcome = await new Promise<CommandOutcome>((resolve) => {
+      channel.send(command, resolve);
+      if (hurry.aborted) limit();
+      else hurry.addEventListener('abort', limit);
+    });
+    hurry.removeEventListener('abort', limit);
+    clearTimeout(timer);
+    return outcome;
+  }
+
+  #continue(): void {
+    const { pid, processes } = this.#program;
+    processes.continue();
+    this.#keeper.watch([this.#command.isOnTerminal ? pid : -pid]);
+  }
+
+  async #save(): Promise<CommandOutcome> {
+    const { channel, name, pid, processes } = this.#program;
+    const { saveSignal, saveCommand } = this.#settings;
+    this.#program.checkRunning();
+    if (channel.isOpen) return await this.#ask('save-state', this.#signalled.signal);
+    if (saveCommand !== undefined) return await runCommand(saveCommand, pid);
+    if (saveSignal === undefined) throw new Error('no way to save: start control-run with --save-signal or --save-command');
+    if (processes.stopped.length > 0) throw new Error(`${name} is stopped: it takes ${saveSignal} once it is resumed`);
+    return this.#sendSaveSignal(saveSignal);
+  }
+
+  #sendSaveSignal(name: NodeJS.Signals): CommandOutcome {
+    const pid = this.#program.processes.findHandler(name);
+    if (pid === null) throw new Error(`no process of ${this.#program.name} handles ${name}, which would end it`);
+    this.#continue();
+    process.kill(pid, name);
+    return { value: `${name} sent to process ${pid}` };
+  }
+
+  /** Saves for the last time and ends the program, unless the save fails and a client can try again. */
+  async #shutDown(): Promise<CommandOutcome> {
+    const program = this.#program;
+    if (this.#failedSave !== null && !this.#signalled.signal.aborted) return this.#failedSave;
+    const before = this.#status;
+    this.#setStatus(SHUTTING_DOWN);
+    clearTimeout(this.#restartTimer);
+    let saved: CommandOutcome = {};
+    if (program !== undefined && program.end === null) {
+      saved = await this.#saveLast().catch((error: unknown) => ({ error }));
+      if ('error' in saved && !this.#hasCalledOff && !this.#signalled.signal.aborted) {
+        this.#hasCalledOff = true;
+        this.#failedSave = saved;
+        this.#setStatus(before);
+        return saved;
+      }
+      const { graceMs } = this.#settings;
+      const killed = await program.processes.end(graceMs);
+      if (killed > 0) this.#say(`${program.name} did not end within ${graceMs / 1000} s: killed`);
+      this.#lastEnd = await program.ended;
+    }
+    this.#isOver = true;
+    if ('error' in saved) return saved;
+    const { value } = saved;
+    return { value: value === undefined ? this.#lastEnd?.text : `${value}; ${this.#lastEnd?.text}` };
+  }
+
+  async #saveLast(): Promise<CommandOutcome> {
+    const { channel, ended } = this.#program;
+    const { saveSignal, saveCommand, graceMs } = this.#settings;
+    const grace = (): Promise<unknown> => Promise.race([ended, sleep(graceMs, null, { ref: false })]);
+    if (channel.isOpen) return await this.#askToEnd(grace());
+    if (saveCommand !== undefined) return await this.#save();
+    if (saveSignal === undefined) return {};
+    const outcome = this.#sendSaveSignal(saveSignal);
+    await grace(); // nobody can tell when it is done
+    return outcome;
+  }
+
+  /** A program that takes commands itself also saves and ends itself. */
+  async #askToEnd(grace: Promise<unknown>): Promise<CommandOutcome> {
+    const { channel } = this.#program;
+    this.#continue();
+    const answer = new Promise<CommandOutcome>((resolve) => channel.send('shutdown', resolve));
+    const outcome = await Promise.race([answer, grace.then(() => ({}))]);
+    if ('error' in outcome && channel.isOpen) return outcome;
+    await grace;
+    return 'error' in outcome ? {} : outcome;
+  }
+
+  // ───── Signals ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * On a terminal, the program is in the same process group and gets Ctrl-C, Ctrl-Z and changes of the window itself.
+   */
+  #handleSignals(): void {
+    const { isOnTerminal } = this.#settings;
+    const end = (name: NodeJS.Signals): void => {
+      this.#signalled.abort();
+      this.#server.post('shutdown', { reason: name });
+    };
+    const pass = (name: NodeJS.Signals): void => this.#program.send(name);
+    for (const name of ['SIGTERM', 'SIGHUP'] as const) process.on(name, end);
+    for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
+    process.on('SIGCONT', () => this.#onContinue());
+    process.on('SIGINT', isOnTerminal ? () => {} : end);
+    if (isOnTerminal) process.on('SIGQUIT', () => {});
+    else process.on('SIGWINCH', pass).on('SIGTSTP', () => this.#suspend());
+  }
+
+  /** Ctrl-Z, if only this process gets it. */
+  async #suspend(): Promise<void> {
+    this.#isSuspended = this.#program.processes.stopped.length === 0;
+    await this.#stop();
+    process.kill(process.pid, 'SIGSTOP');
+  }
+
+  #onContinue(): void {
+    if (this.#isSuspended) this.#continue();
+    else if (this.#program.processes.stopped.length > 0) void this.#stop(); // the terminal has continued all
+    this.#isSuspended = false;
+  }
+}
+
+/** Its exit code tells whether it has saved, and the last line of its output what. */
+async function runCommand(command: string, pid: number): Promise<CommandOutcome> {
+  const child = spawn(command, {
+    shell: true,
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, CONTROL_PID: String(pid) },
+  });
+  let output = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
+  const [code, signal] = await once(child, 'close') as [number | null, string | null];
+  const [line] = output.trimEnd().split('\n').slice(-1);
+  if (code === 0) return { value: line };
+  throw new Error(`the save command ended with ${signal ?? `exit code ${code}`}${line && `: ${line}`}`);
+}
