@@ -1,6 +1,6 @@
 // A cgroup of Linux for the processes of a program: it lists them all, and freezes them at once.
 
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export class Cgroup {
@@ -10,18 +10,21 @@ export class Cgroup {
   private constructor(parent: string) {
     this.#parent = parent;
     this.path = join(parent, `control-run-${process.pid}`);
-    mkdirSync(this.path);
   }
 
   /** Creates a cgroup (version 2) below that of this process. Returns null if that is not possible. */
   static create(): Cgroup | null {
+    let cgroup: Cgroup | undefined;
     try {
-      const [, path] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
-      const [, mount] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
-      const cgroup = new Cgroup(join(mount as string, path as string));
-      cgroup.spawn(() => {}); // this process may be allowed to create it, but not to enter it
+      const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
+      const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
+      cgroup = new Cgroup(join(mount, path));
+      mkdirSync(cgroup.path);
+      cgroup.spawn(() => {}); // some may create a cgroup, but not enter it
+      cgroup.freeze(false);
       return cgroup;
     } catch {
+      cgroup?.remove();
       return null;
     }
   }
@@ -49,6 +52,13 @@ export class Cgroup {
 
   freeze(isFrozen: boolean): void {
     writeFileSync(join(this.path, 'cgroup.freeze'), isFrozen ? '1' : '0');
+  }
+
+  /** Removes it if it exists and is empty. */
+  remove(): void {
+    try {
+      rmdirSync(this.path);
+    } catch {}
   }
 }
 

@@ -12,7 +12,7 @@ targets=
 while read -r line; do targets=$line; done
 if [ -n "$targets" ]; then
   [ -d /proc/self ] && targets="$targets $(grep -lsF "$mark" /proc/[0-9]*/environ | cut -d / -f 3)"
-  [ -n "$cgroup" ] && targets="$targets $(cat "$cgroup/cgroup.procs")"
+  [ -n "$cgroup" ] && echo 0 > "$cgroup/cgroup.freeze" && targets="$targets $(cat "$cgroup/cgroup.procs")"
   for target in $targets; do kill -s TERM -- "$target"; kill -s CONT -- "$target"; done
   while [ "$grace" -gt 0 ]; do
     left=

@@ -35,7 +35,8 @@ export class Processes {
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
   readonly #startedAt: number;
-  #stopped: number[] = [];
+  readonly #stopped: Set<number> = new Set();
+  #isStopping = false; // until continue()
 
   /**
    * @param main The first process of the program.
@@ -52,8 +53,8 @@ export class Processes {
   }
 
   /** What `stop()` has stopped. */
-  get stopped(): readonly number[] {
-    return this.#stopped;
+  get stopped(): number[] {
+    return [...this.#stopped];
   }
 
   /**
@@ -81,50 +82,46 @@ export class Processes {
   }
 
   /**
-   * Stops all processes, including those that start meanwhile. Those that were stopped before stay so after
-   * `continue()`.
+   * Stops all processes, including those that start meanwhile, unless `continue()` is called. Those that were stopped
+   * before stay so after `continue()`.
    *
    * @throws {Error} If one of them does not stop within 10 s; the others are continued then.
    */
   async stop(): Promise<void> {
-    const stopped = new Set(this.#stopped);
-    const running = await this.#stopAll(stopped);
-    this.#stopped = [...stopped];
-    if (running.length === 0) return;
+    this.#isStopping = true;
+    const running = await this.#stopAll();
+    if (running.length === 0 || !this.#isStopping) return;
     this.continue();
     const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `${pid} (state ${state})`).join(', ');
-    throw new Error(`${running.length} of ${stopped.size} processes did not stop within 10 s: ${names}`);
+    throw new Error(`${running.length} of all processes did not stop within 10 s: ${names}`);
   }
 
   /** Returns those that did not stop in time. */
-  async #stopAll(stopped: Set<number>): Promise<readonly Process[]> {
+  async #stopAll(): Promise<readonly Process[]> {
     const start = performance.now();
-    this.#cgroup?.freeze(true); // so that the first look misses nothing
-    this.#stopRunning(this.list(), stopped);
-    this.#cgroup?.freeze(false);
+    this.#cgroup?.freeze(true); // so that none starts another before it is stopped
+    let processes = this.list();
+    const before = new Set(processes.filter(isStopped).map(({ pid }) => pid).filter((pid) => !this.#stopped.has(pid)));
     // A process may have started after a look began, but not if all the others had stopped before: hence a second look.
     for (let looks = 0; ;) {
-      const elapsed = performance.now() - start;
-      await sleep(elapsed < VFORK_MS ? 1 : 10);
-      const processes = this.list();
-      if (elapsed > VFORK_MS) letExec(processes);
-      const running = this.#stopRunning(processes, stopped);
+      for (const { pid } of processes) if (!before.has(pid)) this.#stopped.add(pid);
+      const running = processes.filter((one) => !isStopped(one));
       looks = running.length === 0 ? looks + 1 : 0;
-      if (looks === 2 || elapsed > MAX_STOP_MS) return running;
+      const elapsed = performance.now() - start;
+      if (looks === 2 || elapsed > MAX_STOP_MS || !this.#isStopping) return running;
+      if (elapsed > VFORK_MS) letExec(processes);
+      send(running, 'SIGSTOP');
+      this.#cgroup?.freeze(false);
+      await sleep(elapsed < VFORK_MS ? 1 : 10);
+      processes = this.list();
     }
-  }
-
-  #stopRunning(processes: readonly Process[], stopped: Set<number>): readonly Process[] {
-    const running = processes.filter((one) => !isStopped(one));
-    for (const { pid } of running) stopped.add(pid);
-    send(running, 'SIGSTOP');
-    return running;
   }
 
   /** Continues what `stop()` has stopped: children first, so that a shell does not notice that its job was stopped. */
   continue(): void {
+    this.#isStopping = false;
     for (const pid of [...this.#stopped].reverse()) trySend(pid, 'SIGCONT');
-    this.#stopped = [];
+    this.#stopped.clear();
   }
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */

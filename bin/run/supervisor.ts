@@ -211,7 +211,7 @@ export class Supervisor {
     const { graceMs } = this.#settings;
     let timer: NodeJS.Timeout | undefined;
     const limit = (): void => {
-      const error = new Error(`${name} did not respond within ${graceMs / 1000} s, and another command waits`);
+      const error = new Error(`${name} did not respond, and the next command has waited for ${graceMs / 1000} s`);
       timer = setTimeout(() => channel.settle({ error }), graceMs);
     };
     const outcome = await new Promise<CommandOutcome>((resolve) => {
@@ -234,10 +234,12 @@ export class Supervisor {
     const { channel, name, pid, processes } = this.#program;
     const { saveSignal, saveCommand } = this.#settings;
     this.#program.checkRunning();
-    if (channel.isOpen) return await this.#ask('save-state', this.#signalled.signal);
-    if (saveCommand !== undefined) return await runCommand(saveCommand, pid);
-    if (saveSignal === undefined) throw new Error('no way to save: start control-run with --save-signal or --save-command');
-    if (processes.stopped.length > 0) throw new Error(`${name} is stopped: it takes ${saveSignal} once it is resumed`);
+    if (saveCommand !== undefined && !channel.isOpen) return await runCommand(saveCommand, pid);
+    if (saveSignal === undefined && !channel.isOpen) {
+      throw new Error('no way to save: start control-run with --save-signal or --save-command');
+    }
+    if (processes.stopped.length > 0) throw new Error(`${name} is stopped and cannot save: resume it first`);
+    if (saveSignal === undefined || channel.isOpen) return await this.#ask('save-state', this.#signalled.signal);
     return this.#sendSaveSignal(saveSignal);
   }
 
@@ -310,7 +312,7 @@ export class Supervisor {
       this.#signalled.abort();
       this.#server.post('shutdown', { reason: name });
     };
-    const pass = (name: NodeJS.Signals): void => this.#program.send(name);
+    const pass = (name: NodeJS.Signals): void => this.#program?.send(name);
     for (const name of ['SIGTERM', 'SIGHUP'] as const) process.on(name, end);
     for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
     process.on('SIGCONT', () => this.#onContinue());

@@ -149,7 +149,7 @@ export function describeOptions(options: Options): string {
 /** An indented label and what it means, wrapped. */
 export function helpLine(label: string, help: string): string {
   let text = `  ${label}`.padEnd(LABEL_WIDTH - 1);
-  let column = text.length;
+  let column = text.length < LABEL_WIDTH ? text.length : WIDTH; // a long label has a line of its own
   for (const word of help.split(' ')) {
     if (column + 1 + word.length > WIDTH) {
       text += `\n${' '.repeat(LABEL_WIDTH - 1)}`;
