@@ -13,9 +13,10 @@ import { connect } from 'node:net';
 import { availableParallelism, cpus } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
-import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiServer, launch } from '../../control.ts';
+import { DEFAULT_MAX_QUEUE_SIZE, SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { OutgoingHttpHeaders, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -53,6 +54,8 @@ const WATCHERS = 40; // connections that wait for a change of the status
 const CHANGES = 100;
 const PASSES = 5; // of a loop whose steps are measured
 const IDLE_MS = 10_000;
+const FORKERS = 200;
+const PAUSES = 20; // of each program in a round
 
 const STATUS = 'GET /api/status';
 const PAUSE = 'POST /api/pause';
@@ -424,6 +427,135 @@ const calls: Measurement = {
   explain: ['The cost of the loop is subtracted. hasCommands() includes systemStatus(). bytes: allocated per call.'],
 };
 
+// ───── Any program under control-run ─────────────────────────────────────────────────────────────────────────────
+
+const RUN = fileURLToPath(new URL('../dist/bin/run.js', import.meta.url)); // relative to .dev/bench.js
+
+const TREES = [
+  { name: 'one process that computes', count: 1, script: 'while :; do :; done' },
+  { name: 'ten processes', count: 10, script: 'for i in 1 2 3 4 5 6 7 8 9; do while :; do :; done & done; wait' },
+  {
+    name: `${FORKERS} processes that fork all the time`,
+    count: FORKERS,
+    script: `i=0; while [ $((i += 1)) -lt ${FORKERS} ]; do while :; do (:); done & done; wait`,
+  },
+] as const;
+
+const pauses: Measurement = {
+  name: 'pauses',
+  title: 'Time from sending POST /api/pause to control-run until all processes of its program are stopped.',
+  rows: TREES.map(({ name }) => name),
+  columns: [
+    ['p50 ms', 'p50', formatMilliseconds],
+    ['p99 ms', 'p99', formatMilliseconds],
+    ['least p99', 'p99', formatMilliseconds, 'least'],
+    ['most p99', 'p99', formatMilliseconds, 'most'],
+  ],
+  measure(round) {
+    return inTurn(round, TREES.map(({ count, script }) => async () => {
+      const { client, end } = await startRun(['sh', '-c', script]);
+      const measureTree = async (): Promise<Record<string, number>> => (await client.info())?.detail as Figures;
+      while ((await measureTree())['processes'] as number < count) await sleep(SLICE_MS);
+      const delays: number[] = [];
+      while (delays.length < PAUSES) {
+        await sleep(SLICE_MS);
+        const start = clock();
+        if ((await client.request('pause', { wait: 30 })).ok === false) endWith('a pause failed');
+        delays.push(clock() - start);
+        const before = await measureTree();
+        await sleep(2 * SLICE_MS);
+        const after = await measureTree();
+        for (const figure of ['processes', 'CPU seconds']) {
+          if (before[figure] !== after[figure]) endWith('a process of a paused program runs');
+        }
+        await client.request('resume', { wait: 30 });
+      }
+      await end();
+      return { p50: quantile(delays, 0.5), p99: quantile(delays, 0.99) };
+    }));
+  },
+  explain: [`${PAUSES} pauses per round. After each, the processes are checked: their CPU time must stand still.`],
+};
+
+const burden: Measurement = {
+  name: 'burden',
+  title: 'Run time of a program that computes, and the CPU time of control-run beside it.',
+  rows: ['alone', 'under control-run'],
+  columns: [
+    ['seconds', 'seconds', formatMilliseconds],
+    ['added', 'added', formatHundredths],
+    ['least', 'added', formatHundredths, 'least'],
+    ['most', 'added', formatHundredths, 'most'],
+    ['CPU', 'cpu', formatHundredths],
+  ],
+  async measure(round) {
+    const [alone, controlled] = await inTurn(round, [false, true].map((isControlled) => async () => {
+      const runs: number[] = [];
+      while (runs.length < STARTS) runs.push(await measureRunTime(isControlled));
+      return quantile(runs, 0.5) / 1000;
+    })) as [number, number];
+    return [{ seconds: alone }, { seconds: controlled, added: controlled / alone - 1, cpu: await measureIdleTime() }];
+  },
+  explain: [
+    `seconds: median of ${STARTS} runs, as the program itself measures it. CPU: share of a core that control-run uses`,
+    `over ${IDLE_MS / 1000} s without requests.`,
+  ],
+};
+
+/** Returns milliseconds. */
+async function measureRunTime(isControlled: boolean): Promise<number> {
+  const source = `
+    const start = performance.now();
+    let value = 0;
+    for (let index = 0; index < 1e9; index += 1) value = (value * 31 + index) | 0;
+    console.log(performance.now() - start, value);`;
+  const prefix = isControlled ? [RUN, '--port', '0', process.execPath] : [];
+  const child = spawn(process.execPath, [...prefix, '--eval', source], { stdio: ['ignore', 'pipe', 'ignore'] });
+  const [line] = await once(createInterface(child.stdout), 'line') as [string];
+  await once(child, 'close');
+  return Number(line.split(' ')[0]);
+}
+
+/** Returns the share of a core that control-run uses while its program sleeps. */
+async function measureIdleTime(): Promise<number> {
+  const { child, end } = await startRun(['sleep', '1000']);
+  await sleep(WARM_UP_MS);
+  const before = processorTimeOf(child);
+  await sleep(IDLE_MS);
+  const after = processorTimeOf(child);
+  await end();
+  return (after - before) / IDLE_MS;
+}
+
+/** Returns milliseconds. */
+function processorTimeOf({ pid }: ChildProcess): number {
+  const [user, system] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ').slice(11, 13) ?? [];
+  return 10 * (Number(user) + Number(system));
+}
+
+interface StartedRun {
+  child: ChildProcess;
+  client: WebApiClient;
+  end(): Promise<void>;
+}
+
+/** Starts control-run with a command. */
+async function startRun(command: readonly string[]): Promise<StartedRun> {
+  const args = [RUN, '--host', '127.0.0.1', '--port', '0', '--grace', '1', ...command];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  children.add(child);
+  const [banner] = await once(createInterface(child.stderr), 'line') as [string];
+  const client = new WebApiClient('127.0.0.1', Number(/:(\d+)$/.exec(banner)?.[1]), { timeout: 30_000 });
+  const end = async (): Promise<void> => {
+    const ended = once(child, 'exit');
+    child.kill();
+    await ended;
+    children.delete(child);
+    client.close();
+  };
+  return { child, client, end };
+}
+
 // ───── Footprint ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 const MODULE = new URL('../dist/control.js', import.meta.url); // relative to .dev/bench.js
@@ -546,7 +678,7 @@ async function measureSizes(): Promise<Figures> {
 // ───── Summary ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 const MEASUREMENTS: readonly Measurement[] = [
-  throughput, busyHost, ticksUnderFlood, delivery, waiting, steps, calls, footprint,
+  throughput, busyHost, ticksUnderFlood, delivery, waiting, steps, calls, pauses, burden, footprint,
 ];
 
 type Results = Map<Measurement, readonly Summary[]>;
@@ -576,6 +708,7 @@ function digest(results: Results): (readonly [what: string, ours: string, refere
     ['change to those who wait p50 / p99 ms', pair(waiting, 0, ['p50', 'p99']), inHost,
       pair(waiting, 1, ['p50', 'p99'])],
     ['command until done p50 / p99 ms', pair(waiting, 2, ['p50', 'p99']), inHost, pair(waiting, 4, ['p50', 'p99'])],
+    ['pause of ten processes p50 / p99 ms', pair(pauses, 1, ['p50', 'p99']), 'of one', pair(pauses, 0, ['p50', 'p99'])],
     ['launch() ns per step / awaited step', both('launch'), 'bare loop', both('loop')],
     ['hasCommands() ns', formatTenths(of(calls, 0, 'nanoseconds')), 'array.length > 0',
       formatTenths(of(calls, 1, 'nanoseconds'))],
