@@ -173,6 +173,17 @@ describe('The cause of a status', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
+  it('is that command also if the program reports its outcome before it polls again', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    await send(port, 'POST /api/pause?by=ana');
+    assert.equal(server.receiveCommand(), 'pause');
+    status = PAUSED;
+    server.report({});
+    server.hasCommands();
+    assert.equal((await getInfo(port)).by, 'ana');
+  });
+
   it('is told in absolute-form targets and requests that wait, too, and never cuts a character', async (t) => {
     const { port, obey } = await start(t);
     const query = `?reason=${EMOJI.repeat(300)}&by=ana`;
