@@ -9,7 +9,7 @@ import type { Cgroup } from './cgroup.ts';
 const MAX_STOP_MS = 10_000; // a process may be in a system call for longer
 const VFORK_MS = 50;
 const MAX_KILL_MS = 5000;
-const POLL_MS = 20; // of the wait for the end of all processes
+const POLL_MS = 50; // of the wait for the end of all processes
 const MAX_NAMES = 3; // of processes in a message
 const TICKS_PER_SECOND = 100; // of the CPU times in /proc
 const SECONDS_PER_PART = [1, 60, 3600, 86_400]; // of `[[days-]hours:]minutes:seconds`, from the right
@@ -68,6 +68,7 @@ export class Processes {
   }
 
   #search(): Process[] {
+    if (IS_WINDOWS) return listAlone(this.#main);
     const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
     const members = new Map(younger.filter((one) => this.#isMember(one)).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes those that the loop adds
@@ -88,6 +89,7 @@ export class Processes {
    * @throws {Error} If one of them does not stop within 10 s; the others are continued then.
    */
   async stop(): Promise<void> {
+    if (IS_WINDOWS) throw new Error('Windows has no way to stop a process');
     this.#isStopping = true;
     const running = await this.#stopAll();
     if (running.length === 0 || !this.#isStopping) return;
@@ -191,7 +193,8 @@ function isStopped({ state }: Process): boolean {
 // ───── /proc and ps ──────────────────────────────────────────────────────────────────────────────────────────────
 
 const HAS_PROC = process.platform === 'linux';
-const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group;
+const IS_WINDOWS = process.platform === 'win32';
+const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
   return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
@@ -211,7 +214,17 @@ function readProcess(pid: number | string): Process[] {
   }];
 }
 
-/** For macOS and others. Without ps, as on Windows, the list is empty. */
+/** Where there is neither /proc nor ps. */
+function listAlone(pid: number): Process[] {
+  try {
+    process.kill(pid, 0);
+    return [{ pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0 }];
+  } catch {
+    return [];
+  }
+}
+
+/** For macOS and others. */
 export function listByPs(): Process[] {
   const columns = ['pid', 'ppid', 'pgid', 'state', 'time', 'rss'].flatMap((name) => ['-o', `${name}=`]);
   const { stdout } = spawnSync('ps', ['-A', ...columns], { encoding: 'utf8', maxBuffer: MAX_PS_LENGTH });
