@@ -6,11 +6,14 @@
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 
 import { SystemStatus } from '../../control.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
 import type { CommandOutcome, ControlCommand } from '../../control.ts';
 import type { Socket } from 'node:net';
 
 const MAX_LINE_LENGTH = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of its line; /api/info has room for 4096, with what control-run adds
+const MAX_LINES = 1000; // after these, timers and commands get their turn
+const TOO_LONG = 'a line above 64 KiB';
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
 /** The status that a program has once it has done a command. */
@@ -79,18 +82,23 @@ export class Channel {
     const lines = (this.#rest + text).split('\n');
     this.#rest = lines.pop() as string;
     for (const line of lines) {
-      if (this.#isTooLong) this.#isTooLong = false;
-      else if (!this.#take(line)) this.#complain(`a line that is not understood: ${line}`);
+      if (this.#isTooLong || line.length > MAX_LINE_LENGTH) this.#complain(TOO_LONG);
+      else if (!this.#take(line)) this.#complain(`a line that is not understood: ${excerpt(line)}`);
+      this.#isTooLong = false;
     }
-    if (this.#rest.length <= MAX_LINE_LENGTH) return;
-    this.#rest = '';
-    this.#isTooLong = true;
-    this.#complain('a line above 64 KiB');
+    if (this.#rest.length > MAX_LINE_LENGTH) {
+      this.#rest = '';
+      this.#isTooLong = true;
+      this.#complain(TOO_LONG);
+    }
+    if (lines.length < MAX_LINES) return;
+    this.#socket.pause();
+    setImmediate(() => this.#socket.resume());
   }
 
   /** Returns false if the line is not understood; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, done, failed, value, error = 'the program gave no reason' } = parse(line);
+    const { status, detail, done, failed, value, error } = parse(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
     const isValid = (status ?? detail ?? id) !== undefined &&
@@ -102,7 +110,8 @@ export class Channel {
     this.#isOpen = true;
     if (isRecord(detail)) this.#listener.onDetail(detail);
     if (id === this.#id) { // not an earlier one, which is over
-      this.settle(failed === undefined ? { value: value as string | number } : { error: new Error(String(error)) });
+      const reason = excerptOf(error, MAX_VALUE_LENGTH) || 'the program gave no reason';
+      this.settle(failed === undefined ? { value: value as string | number } : { error: new Error(reason) });
     }
     if (known === undefined) return true;
     if (this.#goal === undefined) this.#listener.onStatus(known);

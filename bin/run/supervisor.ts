@@ -48,6 +48,7 @@ export class Supervisor {
   #isRestartDue = false; // once the status is active
   #failedSave: CommandOutcome | null = null; // for the shutdowns that were on the queue at the time
   #hasCalledOff = false; // a shutdown, because of it
+  #isEnding = false; // by a shutdown; the program may also report that status itself
   #isSuspended = false; // with the program, by SIGTSTP
   #isOver = false;
 
@@ -85,7 +86,7 @@ export class Supervisor {
   async #start(): Promise<void> {
     this.#isRestartDue = false;
     const program = await Program.start(this.#command, {
-      onStatus: (status) => this.#status !== SHUTTING_DOWN && this.#setStatus(status),
+      onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => (this.#detail = detail),
       onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
     });
@@ -104,10 +105,11 @@ export class Supervisor {
     program.processes.continue(); // what it leaves behind runs on
     this.#keeper.watch([]);
     if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
-    if (!end.isFailure || this.#status === SHUTTING_DOWN || this.#restarts >= this.#settings.maxRestarts) {
+    if (!end.isFailure || this.#isEnding || this.#restarts >= this.#settings.maxRestarts) {
       return this.#finish(end);
     }
     this.#lastEnd = end;
+    if (this.#status !== PAUSED) this.#setStatus(ACTIVE); // it may have reported another one
     const delayMs = Math.min(MIN_RESTART_MS * 2 ** this.#restarts, MAX_RESTART_MS);
     this.#restarts += 1;
     this.#say(`${program.name} ended with ${end.text}: restart ${this.#restarts} in ${delayMs / 1000} s`);
@@ -121,6 +123,11 @@ export class Supervisor {
   #finish(end: End): void {
     this.#lastEnd = end;
     this.#server.post('shutdown', { reason: end.text });
+  }
+
+  /** Ignores what a program wrote before it was stopped, and what it says of its end. */
+  #takeStatus(status: SystemStatus): void {
+    if (!this.#isEnding && this.#program.processes.stopped.length === 0) this.#setStatus(status);
   }
 
   #setStatus(status: SystemStatus): void {
@@ -179,49 +186,59 @@ export class Supervisor {
     }
   }
 
+  /** Stops a program that does not pause itself in time. It finds the command when it continues. */
   async #askToPause(): Promise<CommandOutcome> {
     const { forceStopMs } = this.#settings;
-    const { channel } = this.#program;
-    const timer = forceStopMs && setTimeout(async () => {
+    let stopping: Promise<void> | undefined;
+    const stop = async (): Promise<void> => {
       const outcome = await this.#stop();
-      channel.settle('error' in outcome ? outcome : { value: `stopped after ${forceStopMs / 1000} s` });
-    }, forceStopMs);
-    const outcome = await this.#ask('pause', this.#server.signal);
+      this.#program.channel.settle('error' in outcome ? outcome : { value: 'stopped by SIGSTOP' });
+    };
+    const force = (): void => void (stopping ??= stop());
+    const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
+    const outcome = await this.#ask('pause', this.#server.signal, force);
     clearTimeout(timer);
+    await stopping; // it may have paused meanwhile, and a resume must find all that is stopped
     return outcome;
   }
 
   async #resume(): Promise<CommandOutcome> {
     if (this.#status === ACTIVE) return {};
+    const { channel } = this.#program;
     this.#setStatus(RESUMING);
     this.#continue();
-    const outcome = this.#program.channel.isOpen ? await this.#ask('resume', this.#server.signal) : {};
+    const giveUp = (): void => {
+      this.#setStatus(ACTIVE); // as far as control-run is concerned
+      channel.settle({ error: this.#silence() });
+    };
+    const outcome = channel.isOpen ? await this.#ask('resume', this.#server.signal, giveUp) : {};
     if (this.#status === RESUMING) this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
     return outcome;
   }
 
   /**
-   * Passes a command to a program that takes commands itself, and waits for the outcome. Gives up some time after
-   * another command, or a signal, has come.
+   * Passes a command to a program that takes commands itself, and waits for the outcome.
    *
-   * @param hurry Aborts then.
+   * @param hurry Aborts when something else waits for that.
+   * @param onLate Called if the outcome has not come some time after that.
    */
-  async #ask(command: ControlCommand, hurry: AbortSignal): Promise<CommandOutcome> {
-    const { channel, name } = this.#program;
-    const { graceMs } = this.#settings;
+  async #ask(command: ControlCommand, hurry: AbortSignal, onLate: () => void): Promise<CommandOutcome> {
     let timer: NodeJS.Timeout | undefined;
     const limit = (): void => {
-      const error = new Error(`${name} did not respond, and the next command has waited for ${graceMs / 1000} s`);
-      timer = setTimeout(() => channel.settle({ error }), graceMs);
+      timer = setTimeout(onLate, this.#settings.graceMs);
     };
     const outcome = await new Promise<CommandOutcome>((resolve) => {
-      channel.send(command, resolve);
+      this.#program.channel.send(command, resolve);
       if (hurry.aborted) limit();
       else hurry.addEventListener('abort', limit);
     });
     hurry.removeEventListener('abort', limit);
     clearTimeout(timer);
     return outcome;
+  }
+
+  #silence(): Error {
+    return new Error(`${this.#program.name} has not responded within ${this.#settings.graceMs / 1000} s`);
   }
 
   #continue(): void {
@@ -239,8 +256,8 @@ export class Supervisor {
       throw new Error('no way to save: start control-run with --save-signal or --save-command');
     }
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped and cannot save: resume it first`);
-    if (saveSignal === undefined || channel.isOpen) return await this.#ask('save-state', this.#signalled.signal);
-    return this.#sendSaveSignal(saveSignal);
+    if (saveSignal !== undefined && !channel.isOpen) return this.#sendSaveSignal(saveSignal);
+    return await this.#ask('save-state', this.#signalled.signal, () => channel.settle({ error: this.#silence() }));
   }
 
   #sendSaveSignal(name: NodeJS.Signals): CommandOutcome {
@@ -256,14 +273,16 @@ export class Supervisor {
     const program = this.#program;
     if (this.#failedSave !== null && !this.#signalled.signal.aborted) return this.#failedSave;
     const before = this.#status;
+    this.#isEnding = true;
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let saved: CommandOutcome = {};
     if (program !== undefined && program.end === null) {
       saved = await this.#saveLast().catch((error: unknown) => ({ error }));
-      if ('error' in saved && !this.#hasCalledOff && !this.#signalled.signal.aborted) {
+      if ('error' in saved && program.end === null && !this.#hasCalledOff && !this.#signalled.signal.aborted) {
         this.#hasCalledOff = true;
         this.#failedSave = saved;
+        this.#isEnding = false;
         this.#setStatus(before);
         return saved;
       }
