@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // control-run: puts any command under control, unchanged.
 
-import { writeSync } from 'node:fs';
+import { closeSync, writeSync } from 'node:fs';
 import { constants } from 'node:os';
 import { basename } from 'node:path';
 import { isatty } from 'node:tty';
@@ -55,7 +55,8 @@ ${describeOptions(OPTIONS)}
 
 ${TOKEN_HELP}
 
-On macOS, processes that leave their group and their parent escape. On Windows there is no pause: it cannot stop a process.
+On macOS, processes that leave their group and their parent escape. On Windows there is no pause: it cannot stop
+processes.
 
 Exit codes: that of COMMAND, 128 + N if signal N ended it; 2 usage error, 125 no web API, 126 COMMAND cannot be started,
 127 COMMAND not found.
@@ -87,11 +88,23 @@ async function main(): Promise<number> {
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('orphans are not reaped: start the container with --init');
   try {
-    return await new Supervisor(settings, { ...serverOptions, name: basename(file) }, say).run();
+    const { exitCode, text } = await new Supervisor(settings, { ...serverOptions, name: basename(file) }, say).run();
+    if (settings.isOnTerminal) leaveTerminal(text === 'SIGINT');
+    return exitCode;
   } catch (error) {
     say((error as Error).message);
     return NO_WEB_API;
   }
+}
+
+/**
+ * At its exit, Node sets the mode that the terminal had at the start, although others may use it by now, such as `less`.
+ *
+ * @param isInterrupted A loop or script of the shell ends only if Ctrl-C has ended its child, too.
+ */
+function leaveTerminal(isInterrupted: boolean): void {
+  for (const fd of [0, 1, 2]) if (isatty(fd)) closeSync(fd);
+  if (isInterrupted) process.removeAllListeners('SIGINT').kill(process.pid, 'SIGINT');
 }
 
 /** Separates the options from the command, which begins with the first argument that is neither an option nor a value. */

@@ -1,6 +1,6 @@
 // A cgroup of Linux for the processes of a program: it lists them all, and freezes them at once.
 
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export class Cgroup {
@@ -9,7 +9,7 @@ export class Cgroup {
 
   private constructor(parent: string) {
     this.#parent = parent;
-    this.path = join(parent, `control-run-${process.pid}`);
+    this.path = mkdtempSync(join(parent, `control-run-${process.pid}-`));
   }
 
   /** Creates a cgroup (version 2) below that of this process. Returns null if that is not possible. */
@@ -19,7 +19,6 @@ export class Cgroup {
       const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
       const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
       cgroup = new Cgroup(join(mount, path));
-      mkdirSync(cgroup.path);
       cgroup.spawn(() => {}); // some may create a cgroup, but not enter it
       cgroup.freeze(false);
       return cgroup;
@@ -41,12 +40,8 @@ export class Cgroup {
 
   /** Returns the processes in it, and in those that they have created below. */
   pids(): number[] {
-    return [this.path, ...foldersIn(this.path)].flatMap((path) => {
-      try {
-        return readFileSync(join(path, 'cgroup.procs'), 'latin1').split('\n').filter(Boolean).map(Number);
-      } catch {
-        return []; // it was removed
-      }
+    return foldersFrom(this.path).flatMap((path) => {
+      return tryTo(() => readFileSync(join(path, 'cgroup.procs'), 'latin1').split('\n').filter(Boolean).map(Number));
     });
   }
 
@@ -54,19 +49,27 @@ export class Cgroup {
     writeFileSync(join(this.path, 'cgroup.freeze'), isFrozen ? '1' : '0');
   }
 
-  /** Removes it if it exists and is empty. */
+  /** Removes it. The processes that are left in it, and run on, move to the cgroup of this process. */
   remove(): void {
-    try {
-      rmdirSync(this.path);
-    } catch {}
+    for (const pid of this.pids()) tryTo(() => enter(this.#parent, pid));
+    for (const path of foldersFrom(this.path).reverse()) tryTo(() => rmdirSync(path));
   }
 }
 
-function enter(path: string): void {
-  writeFileSync(join(path, 'cgroup.procs'), String(process.pid));
+function enter(path: string, pid: number = process.pid): void {
+  writeFileSync(join(path, 'cgroup.procs'), String(pid));
 }
 
-function foldersIn(path: string): string[] {
-  const entries = readdirSync(path, { withFileTypes: true }).filter((entry) => entry.isDirectory());
-  return entries.map(({ name }) => join(path, name)).flatMap((folder) => [folder, ...foldersIn(folder)]);
+function foldersFrom(path: string): string[] {
+  const entries = tryTo(() => readdirSync(path, { withFileTypes: true })).filter((entry) => entry.isDirectory());
+  return [path, ...entries.flatMap(({ name }) => foldersFrom(join(path, name)))];
+}
+
+/** A process or cgroup may end at any time. */
+function tryTo<T>(act: () => T[] | void): T[] {
+  try {
+    return act() ?? [];
+  } catch {
+    return [];
+  }
 }

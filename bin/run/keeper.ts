@@ -1,27 +1,38 @@
-// The keeper: a shell that waits for the end of control-run, even by SIGKILL, and then continues and ends what is left of
-// the program, which would otherwise stay stopped for ever.
+// The keeper: a shell that waits for the end of control-run, even by SIGKILL, and then continues and ends what is left
+// of the program, which would otherwise stay stopped for ever.
 
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 
 // Each line of standard input replaces the targets. The end of the input is that of control-run. A signal to a process
-// group has the group's negative number as its target.
+// group has the group's negative number as its target. Each look also finds what the program starts when it gets
+// SIGTERM. The keeper itself ignores that signal, which whoever ends control-run with all its children sends to it, too.
 const SCRIPT = `
 grace=$1 mark=$2 cgroup=$3
+trap '' HUP INT TERM
+look() {
+  set -- $targets
+  [ -d /proc/self ] && set -- "$@" $(grep -lsF "$mark" /proc/[0-9]*/environ | cut -d / -f 3)
+  [ -n "$cgroup" ] && set -- "$@" $(cat "$cgroup/cgroup.procs")
+  left=
+  for target in "$@"; do kill -s 0 -- "$target" && left="$left $target"; done
+  [ -n "$left" ]
+}
 targets=
 while read -r line; do targets=$line; done
+[ -z "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
 if [ -n "$targets" ]; then
-  [ -d /proc/self ] && targets="$targets $(grep -lsF "$mark" /proc/[0-9]*/environ | cut -d / -f 3)"
-  [ -n "$cgroup" ] && echo 0 > "$cgroup/cgroup.freeze" && targets="$targets $(cat "$cgroup/cgroup.procs")"
-  for target in $targets; do kill -s TERM -- "$target"; kill -s CONT -- "$target"; done
-  while [ "$grace" -gt 0 ]; do
-    left=
-    for target in $targets; do kill -s 0 -- "$target" && left="$left $target"; done
-    [ -n "$left" ] || break
+  look
+  for target in $left; do kill -s TERM -- "$target"; kill -s CONT -- "$target"; done
+  while look && [ "$grace" -gt 0 ]; do
     sleep 1
     grace=$((grace - 1))
   done
-  for target in $left; do kill -s KILL -- "$target"; done
+  for round in 1 2 3; do
+    look || break
+    for target in $left; do kill -s KILL -- "$target"; done
+    sleep 1
+  done
 fi
 [ -z "$cgroup" ] || rmdir "$cgroup"
 `;

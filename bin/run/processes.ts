@@ -7,7 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cgroup } from './cgroup.ts';
 
 const MAX_STOP_MS = 10_000; // a process may be in a system call for longer
-const VFORK_MS = 50;
+const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
+const JOBS_MS = 1000; // and may keep its jobs from being stopped
 const MAX_KILL_MS = 5000;
 const POLL_MS = 50; // of the wait for the end of all processes
 const MAX_NAMES = 3; // of processes in a message
@@ -112,11 +113,17 @@ export class Processes {
       const elapsed = performance.now() - start;
       if (looks === 2 || elapsed > MAX_STOP_MS || !this.#isStopping) return running;
       if (elapsed > VFORK_MS) letExec(processes);
-      send(running, 'SIGSTOP');
+      send(elapsed > JOBS_MS ? running : running.filter((one) => !isJob(one, running)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
       processes = this.list();
     }
+  }
+
+  /** Whether all that are in the process group of control-run are stopped, or the main process alone. */
+  isStopped(who: 'group' | 'main'): boolean {
+    const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main : group === OWN_GROUP));
+    return ones.every(isStopped);
   }
 
   /** Continues what `stop()` has stopped: children first, so that a shell does not notice that its job was stopped. */
@@ -138,7 +145,8 @@ export class Processes {
    */
   async end(graceMs: number): Promise<number> {
     this.signal('SIGTERM');
-    this.continue();
+    this.signal('SIGCONT'); // also to what was stopped before
+    this.#stopped.clear();
     if (await this.#areGone(graceMs)) return 0;
     const { length } = this.list();
     for (const end = performance.now() + MAX_KILL_MS; performance.now() < end;) {
@@ -178,6 +186,14 @@ function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
   } catch {} // it has ended, or belongs to another user
+}
+
+/**
+ * Whether it is in another group than its parent, which runs. If that is a shell, it must stop first: it would notice
+ * that its job was stopped, even if SIGSTOP was sent to both.
+ */
+function isJob(one: Process, running: readonly Process[]): boolean {
+  return running.some(({ pid, group }) => pid === one.parent && group !== one.group);
 }
 
 /** A process that called vfork() cannot stop before its child calls exec() or ends; a stopped child does neither. */

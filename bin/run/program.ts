@@ -12,7 +12,10 @@ import type { Cgroup } from './cgroup.ts';
 import type { ChannelListener } from './channel.ts';
 
 const CHANNEL_FD = 3;
-const OBSTACLES: Record<string, string> = { ENOENT: 'not found', EACCES: 'permission denied' };
+const MAX_OUTPUT_LENGTH = 65_536; // of a shell command
+const OBSTACLES: Record<string, string> = {
+  ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
+};
 const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as systemd sees it: somebody wanted the end
 
 /** What all runs of a program have in common. */
@@ -103,4 +106,26 @@ function endOf(code: number | null, signal: NodeJS.Signals | null): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
   const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);
   return { exitCode, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
+}
+
+/** A command for the shell, with its last line of output. In a session of its own, Ctrl-C does not reach it. */
+export class ShellCommand {
+  readonly ended: Promise<{ end: End; lastLine: string }>;
+  readonly #child: ChildProcess;
+
+  constructor(command: string, variables: Record<string, string>) {
+    const env = { ...process.env, ...variables };
+    const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
+    this.#child = child;
+    let output = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
+    this.ended = once(child, 'close').then(([code, signal]) => {
+      return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
+    });
+  }
+
+  kill(): void {
+    this.#child.stdout?.destroy(); // a process that it has left may hold it
+    process.kill(-(this.#child.pid as number), 'SIGKILL');
+  }
 }

@@ -1,13 +1,12 @@
 // The program under control: what the commands do to it, and what happens when it ends.
 
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/access.ts';
 import { Cgroup } from './cgroup.ts';
 import { Keeper } from './keeper.ts';
-import { Program } from './program.ts';
+import { Program, ShellCommand } from './program.ts';
 import type { CommandOutcome, ControlCommand, WebApiServerOptions } from '../../control.ts';
 import type { Command, End } from './program.ts';
 
@@ -15,7 +14,8 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 const MIN_RESTART_MS = 1000; // doubles with each restart
 const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
-const MAX_OUTPUT_LENGTH = 65_536; // of the save command
+const MAX_SUSPEND_MS = 2000; // until a program has restored the terminal
+const POLL_MS = 10;
 const MAX_LINE_LENGTH = 200; // of the command line in the detail
 
 export interface Settings {
@@ -49,7 +49,7 @@ export class Supervisor {
   #failedSave: CommandOutcome | null = null; // for the shutdowns that were on the queue at the time
   #hasCalledOff = false; // a shutdown, because of it
   #isEnding = false; // by a shutdown; the program may also report that status itself
-  #isSuspended = false; // with the program, by SIGTSTP
+  #isSuspended = false; // from SIGTSTP to SIGCONT
   #isOver = false;
 
   /** @param say Prints a line for people. */
@@ -63,22 +63,25 @@ export class Supervisor {
   }
 
   /**
-   * Runs the program, and again if it fails, until it has ended for good. Returns its exit code.
+   * Runs the program, and again if it fails, until it has ended for good. Returns how it ended.
    *
    * @throws {Error} If the web API cannot listen. The program was not started.
    */
-  async run(): Promise<number> {
+  async run(): Promise<End> {
     const server = this.#server;
     const address = await server.runInBackground();
-    this.#handleSignals();
     await this.#start();
-    if (this.#lastEnd === null) this.#say(`${this.#program.name} · web API at ${baseUrlOf(address)}`);
+    if (this.#lastEnd === null) {
+      this.#handleSignals();
+      this.#say(`${this.#program.name} · web API at ${baseUrlOf(address)}`);
+    }
     while (!this.#isOver) {
       if (!server.hasCommands()) this.#failedSave = null;
       server.report(await this.#execute(await server.nextCommand()).catch((error: unknown) => ({ error })));
     }
     await server.close();
-    return (this.#lastEnd as End).exitCode;
+    this.#command.cgroup?.remove();
+    return this.#lastEnd as End;
   }
 
   // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,8 +105,7 @@ export class Supervisor {
 
   #onEnd(program: Program, end: End): void {
     program.channel.close();
-    program.processes.continue(); // what it leaves behind runs on
-    this.#keeper.watch([]);
+    this.#continue(); // what it leaves behind runs on
     if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
     if (!end.isFailure || this.#isEnding || this.#restarts >= this.#settings.maxRestarts) {
       return this.#finish(end);
@@ -178,7 +180,8 @@ export class Supervisor {
     if (program.end !== null) return {}; // it waits for its restart
     try {
       await program.processes.stop();
-      this.#keeper.watch(program.processes.stopped);
+      if (program.end !== null) program.processes.continue(); // what it has left behind
+      this.#guard();
       program.checkRunning();
       return {};
     } catch (error) {
@@ -223,18 +226,21 @@ export class Supervisor {
    * @param onLate Called if the outcome has not come some time after that.
    */
   async #ask(command: ControlCommand, hurry: AbortSignal, onLate: () => void): Promise<CommandOutcome> {
+    const { channel } = this.#program;
+    return await this.#limit(new Promise((resolve) => channel.send(command, resolve)), hurry, onLate);
+  }
+
+  async #limit<T>(outcome: Promise<T>, hurry: AbortSignal, onLate: () => void): Promise<T> {
     let timer: NodeJS.Timeout | undefined;
     const limit = (): void => {
       timer = setTimeout(onLate, this.#settings.graceMs);
     };
-    const outcome = await new Promise<CommandOutcome>((resolve) => {
-      this.#program.channel.send(command, resolve);
-      if (hurry.aborted) limit();
-      else hurry.addEventListener('abort', limit);
+    if (hurry.aborted) limit();
+    else hurry.addEventListener('abort', limit);
+    return await outcome.finally(() => {
+      hurry.removeEventListener('abort', limit);
+      clearTimeout(timer);
     });
-    hurry.removeEventListener('abort', limit);
-    clearTimeout(timer);
-    return outcome;
   }
 
   #silence(): Error {
@@ -242,22 +248,35 @@ export class Supervisor {
   }
 
   #continue(): void {
-    const { pid, processes } = this.#program;
-    processes.continue();
-    this.#keeper.watch([this.#command.isOnTerminal ? pid : -pid]);
+    this.#program.processes.continue();
+    this.#guard();
+  }
+
+  /** Tells the keeper what to end if control-run is killed. */
+  #guard(): void {
+    const { end, pid, processes } = this.#program;
+    const main = this.#command.isOnTerminal ? pid : -pid;
+    this.#keeper.watch(end === null ? [main, ...processes.stopped] : []);
   }
 
   async #save(): Promise<CommandOutcome> {
-    const { channel, name, pid, processes } = this.#program;
+    const { channel, name, processes } = this.#program;
     const { saveSignal, saveCommand } = this.#settings;
     this.#program.checkRunning();
-    if (saveCommand !== undefined && !channel.isOpen) return await runCommand(saveCommand, pid);
+    if (saveCommand !== undefined && !channel.isOpen) return await this.#runSaveCommand(saveCommand);
     if (saveSignal === undefined && !channel.isOpen) {
       throw new Error('no way to save: start control-run with --save-signal or --save-command');
     }
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped and cannot save: resume it first`);
     if (saveSignal !== undefined && !channel.isOpen) return this.#sendSaveSignal(saveSignal);
     return await this.#ask('save-state', this.#signalled.signal, () => channel.settle({ error: this.#silence() }));
+  }
+
+  async #runSaveCommand(command: string): Promise<CommandOutcome> {
+    const saving = new ShellCommand(command, { CONTROL_PID: String(this.#program.pid) });
+    const { end, lastLine } = await this.#limit(saving.ended, this.#signalled.signal, () => saving.kill());
+    if (end.exitCode === 0) return { value: lastLine };
+    throw new Error(`the save command ended with ${end.text}${lastLine && `: ${lastLine}`}`);
   }
 
   #sendSaveSignal(name: NodeJS.Signals): CommandOutcome {
@@ -271,13 +290,15 @@ export class Supervisor {
   /** Saves for the last time and ends the program, unless the save fails and a client can try again. */
   async #shutDown(): Promise<CommandOutcome> {
     const program = this.#program;
-    if (this.#failedSave !== null && !this.#signalled.signal.aborted) return this.#failedSave;
+    const hasEnded = program === undefined || program.end !== null;
+    const isFinal = this.#signalled.signal.aborted || hasEnded;
+    if (this.#failedSave !== null && !isFinal) return this.#failedSave;
     const before = this.#status;
     this.#isEnding = true;
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let saved: CommandOutcome = {};
-    if (program !== undefined && program.end === null) {
+    if (!hasEnded) {
       saved = await this.#saveLast().catch((error: unknown) => ({ error }));
       if ('error' in saved && program.end === null && !this.#hasCalledOff && !this.#signalled.signal.aborted) {
         this.#hasCalledOff = true;
@@ -298,73 +319,85 @@ export class Supervisor {
   }
 
   async #saveLast(): Promise<CommandOutcome> {
-    const { channel, ended } = this.#program;
-    const { saveSignal, saveCommand, graceMs } = this.#settings;
-    const grace = (): Promise<unknown> => Promise.race([ended, sleep(graceMs, null, { ref: false })]);
-    if (channel.isOpen) return await this.#askToEnd(grace());
+    const { channel } = this.#program;
+    const { saveSignal, saveCommand } = this.#settings;
+    if (channel.isOpen) return await this.#askToEnd();
     if (saveCommand !== undefined) return await this.#save();
     if (saveSignal === undefined) return {};
     const outcome = this.#sendSaveSignal(saveSignal);
-    await grace(); // nobody can tell when it is done
+    await this.#waitForEnd(); // nobody can tell when it is done
     return outcome;
   }
 
   /** A program that takes commands itself also saves and ends itself. */
-  async #askToEnd(grace: Promise<unknown>): Promise<CommandOutcome> {
+  async #askToEnd(): Promise<CommandOutcome> {
     const { channel } = this.#program;
+    const { signal } = this.#signalled;
     this.#continue();
-    const answer = new Promise<CommandOutcome>((resolve) => channel.send('shutdown', resolve));
-    const outcome = await Promise.race([answer, grace.then(() => ({}))]);
+    const outcome = await this.#ask('shutdown', signal.aborted ? signal : this.#server.signal, () => channel.settle({}));
     if ('error' in outcome && channel.isOpen) return outcome;
-    await grace;
-    return 'error' in outcome ? {} : outcome;
+    await this.#waitForEnd();
+    return 'error' in outcome ? {} : outcome; // it has ended, and closed the socket first
+  }
+
+  async #waitForEnd(): Promise<void> {
+    await Promise.race([this.#program.ended, sleep(this.#settings.graceMs, null, { ref: false })]);
   }
 
   // ───── Signals ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /**
-   * On a terminal, the program is in the same process group and gets Ctrl-C, Ctrl-Z and changes of the window itself.
-   */
+  /** On a terminal, the program is in the same process group and gets the signals of the terminal itself. */
   #handleSignals(): void {
     const { isOnTerminal } = this.#settings;
     const end = (name: NodeJS.Signals): void => {
       this.#signalled.abort();
       this.#server.post('shutdown', { reason: name });
     };
-    const pass = (name: NodeJS.Signals): void => this.#program?.send(name);
+    const pass = (name: NodeJS.Signals): void => this.#program.send(name);
     for (const name of ['SIGTERM', 'SIGHUP'] as const) process.on(name, end);
     for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
     process.on('SIGCONT', () => this.#onContinue());
-    process.on('SIGINT', isOnTerminal ? () => {} : end);
-    if (isOnTerminal) process.on('SIGQUIT', () => {});
-    else process.on('SIGWINCH', pass).on('SIGTSTP', () => this.#suspend());
+    if (isOnTerminal) {
+      for (const name of ['SIGINT', 'SIGQUIT'] as const) process.on(name, () => this.#explainDelay(name));
+      process.on('SIGTSTP', () => this.#followProgram());
+    } else {
+      process.on('SIGINT', end).on('SIGWINCH', pass).on('SIGTSTP', () => this.#suspend());
+    }
   }
 
-  /** Ctrl-Z, if only this process gets it. */
+  #explainDelay(name: NodeJS.Signals): void {
+    const { name: program, processes } = this.#program;
+    if (processes.stopped.length > 0) this.#say(`${program} is paused: it takes ${name} once it is resumed`);
+  }
+
+  /**
+   * Ctrl-Z on the terminal of the program, which may restore the terminal before it stops, or ignore the signal. The
+   * shell takes the terminal back as soon as this process stops.
+   */
+  async #followProgram(): Promise<void> {
+    const { processes } = this.#program;
+    const end = performance.now() + MAX_SUSPEND_MS;
+    while (!processes.isStopped('group') && performance.now() < end) await sleep(POLL_MS);
+    if (processes.isStopped('main')) process.kill(process.pid, 'SIGSTOP');
+  }
+
+  /** Ctrl-Z elsewhere: only this process gets it. */
   async #suspend(): Promise<void> {
-    this.#isSuspended = this.#program.processes.stopped.length === 0;
+    if (this.#isSuspended) return;
+    this.#isSuspended = true;
+    const wasRunning = this.#program.processes.stopped.length === 0;
+    let hasContinued = false;
+    const continued = once(process, 'SIGCONT').then(() => (hasContinued = true));
     await this.#stop();
-    process.kill(process.pid, 'SIGSTOP');
-  }
-
-  #onContinue(): void {
-    if (this.#isSuspended) this.#continue();
-    else if (this.#program.processes.stopped.length > 0) void this.#stop(); // the terminal has continued all
+    await nextTurn(); // SIGCONT may have arrived
+    if (!hasContinued) process.kill(process.pid, 'SIGSTOP');
+    await continued;
     this.#isSuspended = false;
+    if (wasRunning) this.#continue();
   }
-}
 
-/** Its exit code tells whether it has saved, and the last line of its output what. */
-async function runCommand(command: string, pid: number): Promise<CommandOutcome> {
-  const child = spawn(command, {
-    shell: true,
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, CONTROL_PID: String(pid) },
-  });
-  let output = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
-  const [code, signal] = await once(child, 'close') as [number | null, string | null];
-  const [line] = output.trimEnd().split('\n').slice(-1);
-  if (code === 0) return { value: line };
-  throw new Error(`the save command ended with ${signal ?? `exit code ${code}`}${line && `: ${line}`}`);
+  /** `fg` continues all processes on the terminal. */
+  #onContinue(): void {
+    if (!this.#isSuspended && this.#program.processes.stopped.length > 0) void this.#stop();
+  }
 }

@@ -1,0 +1,480 @@
+// control-run as a parent on a terminal: a shell runs in a pseudo-terminal, and somebody types.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { getDetail, getInfo, lacks, lacksScript, makeFolder, perform, startProgram, until } from './helpers.ts';
+import { listTree, startShell, stateOf, WAYS } from './run.helpers2.ts';
+import type { Shell } from './run.helpers2.ts';
+
+const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'];
+const PYTHON = 'python3 -I -q';
+const O_NONBLOCK = 0o4000;
+
+/** Counts a signal and prints the number at each; at the end of a line, prints the sum and ends. */
+const COUNTER = `
+import signal, sys
+count = 0
+def on_signal(*_):
+    global count
+    count += 1
+    print('counted', count, flush=True)
+signal.signal(getattr(signal, sys.argv[1]), on_signal)
+print('counts', flush=True)
+sys.stdin.readline()
+print('sum', count)
+`;
+
+/** Takes its time to restore the terminal before it stops. */
+const RESTORER = `
+import os, signal, time
+def on_stop(*_):
+    time.sleep(0.3)
+    print('restored', flush=True)
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    print('again', flush=True)
+signal.signal(signal.SIGTSTP, on_stop)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print('ready', flush=True)
+while True: signal.pause()
+`;
+
+const skip = process.platform === 'linux' ? lacksScript() || lacks('bash', 'python3') : 'needs /proc';
+const options = { concurrency: 6, skip };
+
+describe('control-run on a terminal', options, () => {
+  it('gives it to the program', async (t) => {
+    const shell = await startShell(t);
+    const script = 'for fd in 0 1 2; do test -t $fd && echo "fd $fd"; done; stty size; echo written >/dev/tty; ' +
+      'cat /proc/self/fdinfo/[012] | grep flags; read -r line; echo "read $line"';
+    await shell.control(`$RUN -- sh -c '${script}'`);
+    await shell.shows(/^fd 0\nfd 1\nfd 2\n24 80\nwritten\n(flags.*\n){3}/m);
+    for (const [, flags] of shell.text().matchAll(/^flags:\s+(\d+)$/mg)) {
+      assert.equal(parseInt(flags as string, 8) & O_NONBLOCK, 0, 'programs expect a terminal that blocks');
+    }
+    await shell.type('some words\n', /^read some words\n<0> /m);
+  });
+
+  it('never reads it: what is typed meanwhile is for the shell', async (t) => {
+    const shell = await startShell(t);
+    const { pid, port } = await shell.control('$RUN sleep 98765');
+    shell.write('echo $((6 * 7))\n');
+    await perform(port, 'pause');
+    shell.write('echo $((7 * 7))\n');
+    await perform(port, 'resume');
+    process.kill(pid);
+    await shell.shows(/^<143> 42\n<0> 49\n<0> $/m);
+  });
+
+  it('never reads a file, either', async (t) => {
+    const path = join(makeFolder(t), 'file');
+    writeFileSync(path, 'line 1\nline 2\nline 3\n');
+    const shell = await startShell(t);
+    await shell.control(`{ $RUN sh -c 'read -r line; echo "has $line"'; cat; } < ${path}`);
+    await shell.shows(/^has line 1\nline 2\nline 3\n<0> /m);
+  });
+
+  for (const [what, run, skip] of WAYS) {
+    it(`an interactive Python answers, but not while it is paused (${what})`, { skip }, async (t) => {
+      const shell = await startShell(t, run(t));
+      const { port, pid } = await shell.control(`$RUN ${PYTHON}`);
+      await shell.shows(/>>> $/);
+      await shell.type('6 * 7\n', /^42\n>>> $/m);
+      await perform(port, 'pause');
+      assert.equal(stateOf(pid), 'T');
+      const before = await getDetail(port) as Record<string, unknown>;
+      await shell.type('7 * 7\n', /^/);
+      const after = await getDetail(port) as Record<string, unknown>;
+      assert.equal(after['CPU seconds'], before['CPU seconds']);
+      assert.doesNotMatch(shell.text(), /49/);
+      await perform(port, 'resume');
+      await shell.shows(/^49\n>>> $/m);
+      await shell.type(CTRL_C, /^KeyboardInterrupt\n>>> $/m);
+      await shell.type('8 * 8\n', /^64\n>>> $/m);
+      await shell.type(CTRL_D, /<0> $/);
+    });
+
+    it(`an interactive bash has job control, and a pause does not disturb its jobs (${what})`, { skip }, async (t) => {
+      const shell = await startShell(t, run(t));
+      const { port, pid, parent } = await shell.control("$RUN env PS1='in$? ' bash --norc --noprofile --noediting -i");
+      await shell.shows(/^in0 $/m);
+      assert.doesNotMatch(shell.text(), /job control/);
+      await shell.type('sleep 98765\n', /\n/);
+      await until(() => listTree(pid).length === 2);
+      const job = listTree(pid)[1] as number;
+      for (let count = 1; count <= 30; count++) { // it is a race with the shell that waits for its job
+        await perform(port, 'pause');
+        assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T']);
+        await perform(port, 'resume');
+        await until(() => stateOf(job) === 'S' && stateOf(pid) === 'S');
+      }
+      assert.doesNotMatch(shell.text(), /Stopped/);
+      await shell.type(CTRL_Z, /^.*Stopped +sleep 98765\n+in148 $/m);
+      assert.equal(stateOf(parent), 'S', 'the key was for the job');
+      await perform(port, 'pause');
+      await perform(port, 'resume');
+      assert.deepEqual([stateOf(pid), stateOf(job)], ['S', 'T'], 'the job was stopped before the pause');
+      await shell.type('fg\n', /^sleep 98765\n/m);
+      await until(() => stateOf(job) === 'S');
+      await shell.type(CTRL_C, /^\^C\n?in130 $/m);
+      await shell.type('exit 3\n', /<3> $/);
+    });
+
+    it(`a pause leaves the rest of its process group alone (${what})`, { skip }, async (t) => {
+      const shell = await startShell(t, run(t));
+      await shell.type('export RUN\n', /<0> $/);
+      const line = `sh -c '$RUN -- sh -c "echo started; sleep 98765; :" | cat'`;
+      const { port, pid, parent } = await shell.control(line);
+      await shell.shows(/^started$/m);
+      await until(() => listTree(pid).length === 2);
+      const program = listTree(pid);
+      const others = shell.others().filter((one) => !program.includes(one));
+      assert.ok(others.length >= 3, 'sh, control-run, cat');
+      await perform(port, 'pause');
+      assert.deepEqual(program.map(stateOf), ['T', 'T']);
+      assert.deepEqual(others.filter((one) => stateOf(one) === 'T'), []);
+      assert.ok(others.includes(parent));
+      await perform(port, 'resume');
+      assert.deepEqual(program.map(stateOf), ['S', 'S']);
+      await shell.type(CTRL_C, /<130> $/);
+      await until(() => shell.others().length === 0);
+    });
+
+    for (const state of ['active', 'paused'] as const) {
+      it(`nothing is left when control-run is killed while ${state} (${what})`, { skip }, async (t) => {
+        const shell = await startShell(t, run(t));
+        const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765 & sleep 98765 & wait'");
+        await until(() => listTree(pid).length === 3);
+        if (state === 'paused') await perform(port, 'pause');
+        await until(() => listTree(pid).every((one) => stateOf(one) === (state === 'paused' ? 'T' : 'S')));
+        process.kill(parent, 'SIGKILL');
+        await shell.shows(/<137> $/);
+        await until(() => shell.others().length === 0);
+        await shell.type('echo $((6 * 7))\n', /^42\n<0> $/m);
+      });
+    }
+  }
+
+  for (const [signal, key, code] of [['SIGINT', CTRL_C, 130], ['SIGQUIT', CTRL_BACKSLASH, 131]] as const) {
+    it(`${signal} from the keyboard reaches the program once, and not control-run`, async (t) => {
+      const shell = await startShell(t);
+      const path = join(makeFolder(t), 'counter.py');
+      writeFileSync(path, COUNTER);
+      const { port, parent } = await shell.control(`$RUN ${PYTHON} ${path} ${signal}`);
+      await shell.shows(/^counts\n/m);
+      await shell.type(key, /counted 1\n/);
+      await shell.type(key, /counted 2\n/);
+      assert.equal((await getInfo(port)).status, 'active');
+      process.kill(parent, signal);
+      assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+      await shell.type(key, /\n?/);
+      await perform(port, 'resume'); // it takes the signal now
+      await shell.shows(/counted 3\n/);
+      await shell.type('\n', /^sum 3\n<0> $/m);
+    });
+
+    it(`${signal} from the keyboard ends the program, and the shell learns how`, async (t) => {
+      const shell = await startShell(t);
+      await shell.control('$RUN sleep 98765');
+      await shell.type(key, new RegExp(`<${code}> $`));
+      assert.match(shell.text(), /^\^.[^]*<\d+> $/);
+    });
+  }
+
+  it('Ctrl-C ends a loop of the shell, as without control-run', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('export RUN\n', /<0> $/);
+    await shell.control(`bash -c 'for i in 1 2 3; do $RUN sleep 98765; echo round $((i + 10)); done; echo after'`);
+    await shell.type(CTRL_C, /<130> $|round|web API/);
+    assert.match(shell.text(), /^\^C\n?<130> $/);
+  });
+
+  it('Ctrl-Z suspends both, fg and bg resume both', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    const all = [parent, ...listTree(pid)];
+    for (const [command, shown] of [['fg', /\n.*sleep 98765.*\n/], ['bg', /&\n<0> $/]] as const) {
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.deepEqual(all.map(stateOf), ['T', 'T', 'T']);
+      await shell.type(`${command}\n`, shown);
+      await until(() => all.every((one) => stateOf(one) === 'S'));
+      assert.equal((await getInfo(port)).status, 'active');
+    }
+    await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+    await perform(port, 'pause');
+    assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T']);
+    await perform(port, 'resume');
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  it('Ctrl-Z gives the terminal to the shell only after the program has restored it', async (t) => {
+    const path = join(makeFolder(t), 'restore.py');
+    writeFileSync(path, RESTORER);
+    const shell = await startShell(t);
+    await shell.control(`$RUN sh -c '${PYTHON} ${path}; :'`);
+    await shell.shows(/^ready\n/m);
+    await shell.type(CTRL_Z, /^\^Zrestored\n[^]*Stopped.*\n<14[78]> $/);
+    await shell.type('fg\n', /^again\n/m);
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  it('Ctrl-Z has no effect if the program ignores it', async (t) => {
+    const shell = await startShell(t);
+    const script = 'trap "" TSTP; echo ready; read -r line; echo "read $line"';
+    const { pid, parent } = await shell.control(`$RUN sh -c '${script}'`);
+    await shell.shows(/^ready\n/m);
+    await shell.type(`${CTRL_Z}words\n`, /^\^Zwords\nread words\n<0> $/);
+    assert.deepEqual([pid, parent].map(stateOf), ['', '']);
+  });
+
+  for (const command of ['fg', 'bg', 'kill -CONT %1']) {
+    it(`a paused program stays so after Ctrl-Z and ${command}`, async (t) => {
+      const shell = await startShell(t);
+      const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
+      await until(() => listTree(pid).length === 2);
+      await perform(port, 'pause');
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.equal(stateOf(parent), 'T');
+      await shell.type(`${command}\n`, /\n/);
+      await until(() => stateOf(parent) === 'S');
+      assert.equal((await getInfo(port)).status, 'paused');
+      await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
+      await perform(port, 'resume');
+      assert.equal((await getInfo(port)).status, 'active');
+      assert.deepEqual(listTree(pid).map(stateOf), ['S', 'S']);
+      if (command !== 'fg') await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+      await shell.type(CTRL_C, /<130> $/);
+    });
+  }
+
+  it('a pause of a suspended program waits until both are resumed', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    const paused = perform(port, 'pause');
+    await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+    assert.deepEqual(await paused, [200, undefined]);
+    assert.equal((await getInfo(port)).status, 'paused');
+    assert.equal(stateOf(pid), 'T');
+    await perform(port, 'resume');
+    assert.equal(stateOf(pid), 'S');
+  });
+
+  for (const state of ['active', 'paused', 'suspended', 'suspended while paused'] as const) {
+    it(`nothing is left when the terminal is closed while ${state}`, async (t) => {
+      const shell = await startShell(t);
+      const { port, pid } = await shell.control("$RUN sh -c 'trap \"\" HUP; sleep 98765 & sleep 98765 & wait'");
+      await until(() => listTree(pid).length === 3);
+      if (state.endsWith('paused')) await perform(port, 'pause');
+      if (state.startsWith('suspended')) await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      shell.child.kill('SIGKILL');
+      await until(() => shell.others().length === 0, () => shell.others().join());
+    });
+  }
+
+  it('kill %1 of the shell ends a program that is suspended', async (t) => {
+    const shell = await startShell(t);
+    await shell.control('$RUN sleep 98765');
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    await shell.type('kill %1; wait; echo $((6 * 7))\n', /^42$/m);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('in the background, the program may not read it before fg', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN cat &\n', /<0> $/);
+    await until(() => shell.others().length >= 2 && shell.others().some((one) => stateOf(one) === 'T'));
+    await shell.type('\n', /Stopped.*\n<0> $/);
+    await shell.type('fg\n', /\n.*cat\n/);
+    await shell.type('some words\n', /^some words\nsome words\n/m);
+    await shell.type(CTRL_D, /<0> $/);
+  });
+
+  it('a change of its size reaches the program', async (t) => {
+    const shell = await startShell(t);
+    const program = `bash -c 'trap "stty size" WINCH; echo ready; while :; do read -r -t 0.2; done'`;
+    const { port } = await shell.control(`$RUN ${program}`);
+    await shell.shows(/^ready$/m);
+    resize(shell, 30, 90);
+    await shell.shows(/^30 90$/m);
+    await perform(port, 'pause');
+    resize(shell, 40, 70);
+    await perform(port, 'resume');
+    await shell.shows(/^40 70$/m);
+  });
+
+  it('a password is not shown, and the program can show again what is typed', async (t) => {
+    const shell = await startShell(t);
+    const program = `sh -c 'stty -echo; echo ready; read -r word; stty echo; echo "$word" | tr a-z A-Z; read -r line'`;
+    const { port } = await shell.control(`$RUN ${program}`);
+    await shell.shows(/^ready$/m);
+    await perform(port, 'pause');
+    await shell.type('secret\n', /^/);
+    await perform(port, 'resume');
+    await shell.shows(/^SECRET\n/m);
+    assert.doesNotMatch(shell.text(), /secret/);
+    assert.ok(modeOf(shell).includes('echo'));
+    await shell.type('visible\n', /^visible\n<0> $/m);
+  });
+
+  it('less, top and vi run in it', { skip: lacks('less', 'top', 'vi') }, async (t) => {
+    const path = join(makeFolder(t), 'file');
+    writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
+    const shell = await startShell(t);
+    const less = await shell.control(`$RUN less ${path}`);
+    await shell.shows(/line 22\n/);
+    await perform(less.port, 'pause');
+    await shell.type('G', /^/);
+    assert.doesNotMatch(shell.text(), /line/);
+    await perform(less.port, 'resume');
+    await shell.shows(/line 99\n/);
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    assert.ok(modeOf(shell).includes('icanon'));
+    await shell.type('fg\n', /line 99/);
+    await shell.type('g', /line 0\n/);
+    await shell.type('q', /<0> $/);
+    const top = await shell.control('$RUN top -d 60');
+    await shell.shows(/PID/);
+    await perform(top.port, 'pause');
+    await perform(top.port, 'resume');
+    await shell.type('q', /<0> $/);
+    await shell.control(`$RUN vi -u NONE ${path}`);
+    await shell.shows(/line 21/);
+    await shell.type('ityped \x1b', /typed/);
+    await shell.type(CTRL_Z, /Stopped[^]*<14[78]> $/);
+    await shell.type('fg\n', /line 21/);
+    await shell.type(':wq\n', /<0> $/);
+    assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
+  });
+
+  it('leaves its mode alone at the end, when others use it', async (t) => {
+    const shell = await startShell(t);
+    const raw = `'stty -icanon -echo; echo changed'`;
+    const { pid } = await shell.control('$RUN sleep 98765 &');
+    await shell.type(`sh -c ${raw}\n`, /^changed\n/m);
+    process.kill(pid);
+    await until(() => shell.others().length === 0);
+    assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
+  });
+
+  it('leaves it to a pager at the end of a pipeline', { skip: lacks('less') }, async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN seq 2000 2>/dev/null | less\n', /^1$[^]*^23\n/m);
+    await until(() => shell.others().length === 1, () => 'control-run has not ended');
+    assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
+    await shell.type('G', /^2000\n/m);
+    await shell.type('q', /<0> $/);
+  });
+
+  it('a pipeline of two has the exit codes and the output as without', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN -- yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /<0> $/);
+    assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
+    assert.match(shell.text(), /^141 0$/m);
+    await until(() => shell.others().length === 0);
+  });
+});
+
+describe('control-run with a pipe as standard input, on a terminal', options, () => {
+  it('Ctrl-Z suspends both, fg resumes both, Ctrl-C shuts down', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    const program = listTree(pid);
+    for (const status of ['active', 'paused', 'active']) {
+      const before = status === 'paused' ? 'T' : 'S';
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.deepEqual([parent, ...program].map(stateOf), ['T', 'T', 'T']);
+      await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+      await until(() => stateOf(parent) === 'S' && program.every((one) => stateOf(one) === before));
+      assert.equal((await getInfo(port)).status, status);
+      await perform(port, status === 'active' ? 'pause' : 'resume');
+    }
+    await shell.type(CTRL_C, /<143> $/);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('passes on a change of the size', async (t) => {
+    const shell = await startShell(t);
+    const program = `bash -c 'trap "echo size \\$(stty size <&2)" WINCH; echo ready; while :; do sleep 0.1; done'`;
+    await shell.control(`sleep 98765 | $RUN ${program}`);
+    await shell.shows(/^ready$/m);
+    resize(shell, 30, 90);
+    await shell.shows(/^size 30 90$/m);
+  });
+
+  it('nothing is left after Ctrl-\\', async (t) => {
+    const shell = await startShell(t);
+    const { pid } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    await shell.type(CTRL_BACKSLASH, /<131> $/);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('nothing is left when the terminal is closed', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    await perform(port, 'pause');
+    shell.child.kill('SIGKILL');
+    await until(() => shell.others().length === 0, () => shell.others().join());
+  });
+
+  it('`yes | control-run head` is `yes | head`', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /^\d+ 0\n<0> $/m);
+    assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
+  });
+});
+
+describe('the other programs on a run', options, () => {
+  it('control-console: pause, status, resume, shutdown', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    const { child, ended, shows } = startProgram(t, 'console', ['--port', `${port}`]);
+    child.stdin?.write('pause\n');
+    await until(() => stateOf(pid) === 'T');
+    child.stdin?.write('status\n');
+    await shows(/paused/);
+    child.stdin?.write('resume\n');
+    await until(() => stateOf(pid) === 'S');
+    child.stdin?.write('shutdown\nyes\n');
+    await shell.shows(/<143> $/);
+    child.stdin?.end();
+    const { code, stderr } = await ended;
+    assert.deepEqual([code, stderr], [0, '']);
+  });
+
+  it('control-kbctl: its keys pause and resume', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    const other = await startShell(t);
+    const kbctl = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
+    await other.type(`${kbctl}\n`, /press Ctrl-C/);
+    await other.type('p', /pause … paused after \d\.\d\d s/);
+    assert.equal(stateOf(pid), 'T');
+    await other.type('r', /resume … active after \d\.\d\d s/);
+    assert.equal(stateOf(pid), 'S');
+    await other.type(CTRL_C, /quit; the system is unaffected\n<\d+> $/);
+    await shell.type(CTRL_C, /<130> $/);
+  });
+});
+
+/** Changes the size of the terminal, and so tells the processes in its foreground. */
+function resize({ path }: Shell, rows: number, columns: number): void {
+  const script = 'import fcntl, os, struct, sys, termios; _, path, rows, columns = sys.argv; ' +
+    'fcntl.ioctl(os.open(path, os.O_RDWR | os.O_NOCTTY), termios.TIOCSWINSZ, ' +
+    "struct.pack('4H', int(rows), int(columns), 0, 0))"; // at once; stty would change one after the other
+  const { status, stderr } = spawnSync('python3', ['-c', script, path, `${rows}`, `${columns}`], { encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+}
+
+/** Whether it gives lines to programs, and shows what is typed. */
+function modeOf({ path }: Shell): string[] {
+  const { stdout } = spawnSync('stty', ['-F', path, '-a'], { encoding: 'utf8' });
+  return stdout.match(/(?<= )-?(?:icanon|echo)(?= )/g) ?? assert.fail(stdout);
+}
