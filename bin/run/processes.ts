@@ -94,9 +94,10 @@ export class Processes {
     this.#isStopping = true;
     const running = await this.#stopAll();
     if (running.length === 0 || !this.#isStopping) return;
-    this.continue();
+    const count = `${running.length} of ${this.#stopped.size}`;
     const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `${pid} (state ${state})`).join(', ');
-    throw new Error(`${running.length} of all processes did not stop within 10 s: ${names}`);
+    this.continue();
+    throw new Error(`${count} processes did not stop within ${MAX_STOP_MS / 1000} s: ${names}`);
   }
 
   /** Returns those that did not stop in time. */
@@ -113,7 +114,8 @@ export class Processes {
       const elapsed = performance.now() - start;
       if (looks === 2 || elapsed > MAX_STOP_MS || !this.#isStopping) return running;
       if (elapsed > VFORK_MS) letExec(processes);
-      send(elapsed > JOBS_MS ? running : running.filter((one) => !isJob(one, running)), 'SIGSTOP');
+      const jobs = elapsed > JOBS_MS ? new Set() : groupsOfJobs(running);
+      send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
       processes = this.list();
@@ -121,7 +123,7 @@ export class Processes {
   }
 
   /** Whether all that are in the process group of control-run are stopped, or the main process alone. */
-  isStopped(who: 'group' | 'main'): boolean {
+  haveStopped(who: 'group' | 'main'): boolean {
     const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main : group === OWN_GROUP));
     return ones.every(isStopped);
   }
@@ -189,11 +191,12 @@ function trySend(target: number, name: NodeJS.Signals): void {
 }
 
 /**
- * Whether it is in another group than its parent, which runs. If that is a shell, it must stop first: it would notice
- * that its job was stopped, even if SIGSTOP was sent to both.
+ * Returns the groups with a process whose parent runs in another group. If that is a shell, it must stop first: it would
+ * notice that its job was stopped, even if SIGSTOP was sent to both.
  */
-function isJob(one: Process, running: readonly Process[]): boolean {
-  return running.some(({ pid, group }) => pid === one.parent && group !== one.group);
+function groupsOfJobs(running: readonly Process[]): Set<number> {
+  const groups = new Map(running.map(({ pid, group }) => [pid, group]));
+  return new Set(running.filter(({ parent, group }) => (groups.get(parent) ?? group) !== group).map(({ group }) => group));
 }
 
 /** A process that called vfork() cannot stop before its child calls exec() or ends; a stopped child does neither. */

@@ -377,8 +377,8 @@ export class Supervisor {
   async #followProgram(): Promise<void> {
     const { processes } = this.#program;
     const end = performance.now() + MAX_SUSPEND_MS;
-    while (!processes.isStopped('group') && performance.now() < end) await sleep(POLL_MS);
-    if (processes.isStopped('main')) process.kill(process.pid, 'SIGSTOP');
+    while (!processes.haveStopped('group') && performance.now() < end) await sleep(POLL_MS);
+    if (processes.haveStopped('main')) process.kill(process.pid, 'SIGSTOP');
   }
 
   /** Ctrl-Z elsewhere: only this process gets it. */
