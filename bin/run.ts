@@ -8,8 +8,11 @@ import { isatty } from 'node:tty';
 import { parseArgs } from 'node:util';
 import { Supervisor } from './run/supervisor.ts';
 import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
-import { describeOptions, EXIT, parseInteger, parseOptions, parseSeconds, parseText, run, UsageError } from './shared/options.ts';
+import {
+  describeOptions, EXIT, parseInteger, parseOptions, parseSeconds, parseText, run, UsageError,
+} from './shared/options.ts';
 import { printable } from './shared/text.ts';
+import type { Settings } from './run/supervisor.ts';
 
 const PROGRAM = 'control-run';
 
@@ -20,8 +23,8 @@ const OPTIONS = {
   },
   'save-command': {
     type: 'string', value: 'CMD',
-    help: 'save-state runs this shell command; its exit code is the outcome, and its last line of output tells what was ' +
-      'saved. CONTROL_PID is the process id of COMMAND',
+    help: 'save-state runs this shell command; its exit code is the outcome, and its last line of output tells what ' +
+      'was saved; CONTROL_PID is the process id of COMMAND',
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
@@ -73,23 +76,24 @@ async function main(): Promise<number> {
   const [file] = line;
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
   const serverOptions = parseServerOptions(values);
-  if (values['save-signal'] !== undefined && values['save-command'] !== undefined) {
+  const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
+  if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive: give one or the other');
   }
-  const settings = {
-    line: [file, ...line.slice(1)] as const,
-    saveSignal: values['save-signal'] === undefined ? undefined : parseSignal('--save-signal', values['save-signal']),
-    saveCommand: values['save-command'] === undefined ? undefined : parseText('--save-command', values['save-command']),
+  const settings: Settings = {
+    line: [file, ...line.slice(1)],
+    saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
+    saveCommand: saveCommand === undefined ? undefined : parseText('--save-command', saveCommand),
     graceMs: parseSeconds('--grace', values.grace) * 1000,
-    forceStopMs: values['force-stop'] === undefined ? undefined : parseSeconds('--force-stop', values['force-stop']) * 1000,
-    maxRestarts: values.restart === undefined ? 0 : parseRestart('--restart', values.restart),
+    forceStopMs: forceStop === undefined ? undefined : parseSeconds('--force-stop', forceStop) * 1000,
+    maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
     isOnTerminal: isatty(0) && process.platform !== 'win32',
   };
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('orphans are not reaped: start the container with --init');
   try {
     const { exitCode, text } = await new Supervisor(settings, { ...serverOptions, name: basename(file) }, say).run();
-    if (settings.isOnTerminal) leaveTerminal(text === 'SIGINT');
+    leaveTerminal(settings.isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
     say((error as Error).message);
@@ -98,7 +102,7 @@ async function main(): Promise<number> {
 }
 
 /**
- * At its exit, Node sets the mode that the terminal had at the start, although others may use it by now, such as `less`.
+ * At its exit, Node sets the mode that the terminal had at the start, but others may use it by now, such as `less`.
  *
  * @param isInterrupted A loop or script of the shell ends only if Ctrl-C has ended its child, too.
  */
@@ -107,7 +111,7 @@ function leaveTerminal(isInterrupted: boolean): void {
   if (isInterrupted) process.removeAllListeners('SIGINT').kill(process.pid, 'SIGINT');
 }
 
-/** Separates the options from the command, which begins with the first argument that is neither an option nor a value. */
+/** Separates the options from the command, which begins with the first argument that is no option or value of one. */
 function splitCommandLine(args: string[]): [options: string[], command: string[]] {
   const { tokens } = parseArgs({ args, options: OPTIONS, strict: false, tokens: true });
   const first = tokens.find(({ kind }) => kind !== 'option');
@@ -129,8 +133,8 @@ function parseRestart(option: string, text: string): number {
 }
 
 /**
- * Prints a line for people. The file descriptor is also the program's: a stream of Node would make it non-blocking if it
- * is a pipe.
+ * Prints a line for people. The file descriptor is also that of the program: if it is a pipe, a stream of Node would
+ * make it non-blocking.
  */
 function say(message: string): void {
   try {

@@ -4,9 +4,9 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 
-// Each line of standard input replaces the targets. The end of the input is that of control-run. A signal to a process
-// group has the group's negative number as its target. Each look also finds what the program starts when it gets
-// SIGTERM. The keeper itself ignores that signal, which whoever ends control-run with all its children sends to it, too.
+// Each line of standard input replaces the targets: process ids, negative for groups. The input ends when control-run
+// does. Each look also finds what the program starts when it gets SIGTERM. The keeper itself ignores that signal, which
+// may be sent to all children of control-run.
 const SCRIPT = `
 grace=$1 mark=$2 cgroup=$3
 trap '' HUP INT TERM

@@ -191,12 +191,13 @@ function trySend(target: number, name: NodeJS.Signals): void {
 }
 
 /**
- * Returns the groups with a process whose parent runs in another group. If that is a shell, it must stop first: it would
- * notice that its job was stopped, even if SIGSTOP was sent to both.
+ * Returns the groups with a process whose parent runs in another group. If that is a shell, it must stop first: it
+ * would notice that its job was stopped, even if SIGSTOP was sent to both.
  */
 function groupsOfJobs(running: readonly Process[]): Set<number> {
   const groups = new Map(running.map(({ pid, group }) => [pid, group]));
-  return new Set(running.filter(({ parent, group }) => (groups.get(parent) ?? group) !== group).map(({ group }) => group));
+  const jobs = running.filter(({ parent, group }) => (groups.get(parent) ?? group) !== group);
+  return new Set(jobs.map(({ group }) => group));
 }
 
 /** A process that called vfork() cannot stop before its child calls exec() or ends; a stopped child does neither. */
@@ -237,7 +238,8 @@ function readProcess(pid: number | string): Process[] {
 function listAlone(pid: number): Process[] {
   try {
     process.kill(pid, 0);
-    return [{ pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0 }];
+    const unknown = { parent: 0, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0 };
+    return [{ pid, group: OWN_GROUP, ...unknown }];
   } catch {
     return [];
   }

@@ -333,8 +333,9 @@ export class Supervisor {
   async #askToEnd(): Promise<CommandOutcome> {
     const { channel } = this.#program;
     const { signal } = this.#signalled;
+    const hurry = signal.aborted ? signal : this.#server.signal;
     this.#continue();
-    const outcome = await this.#ask('shutdown', signal.aborted ? signal : this.#server.signal, () => channel.settle({}));
+    const outcome = await this.#ask('shutdown', hurry, () => channel.settle({}));
     if ('error' in outcome && channel.isOpen) return outcome;
     await this.#waitForEnd();
     return 'error' in outcome ? {} : outcome; // it has ended, and closed the socket first
