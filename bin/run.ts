@@ -90,7 +90,7 @@ async function main(): Promise<number> {
     isOnTerminal: isatty(0) && process.platform !== 'win32',
   };
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
-  if (process.pid === 1) say('orphans are not reaped: start the container with --init');
+  if (process.pid === 1) say('as process 1, it does not reap orphans: start the container with --init');
   try {
     const { exitCode, text } = await new Supervisor(settings, { ...serverOptions, name: basename(file) }, say).run();
     leaveTerminal(settings.isOnTerminal && text === 'SIGINT');

@@ -125,7 +125,7 @@ export class Processes {
   /** Whether all that are in the process group of control-run are stopped, or the main process alone. */
   haveStopped(who: 'group' | 'main'): boolean {
     const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main : group === OWN_GROUP));
-    return ones.every(isStopped);
+    return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
   /** Continues what `stop()` has stopped: children first, so that a shell does not notice that its job was stopped. */
