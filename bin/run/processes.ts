@@ -226,12 +226,23 @@ function readProcess(pid: number | string): Process[] {
   if (stat === '') return [];
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
+  const state = fields[0] === 'Z' && Number(fields[17]) > 1 ? stateOfThreads(pid) : fields[0] as string;
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
   return [{
-    pid: Number(pid), parent, group, session, state: fields[0] as string, startedAt: Number(fields[19]),
+    pid: Number(pid), parent, group, session, state, startedAt: Number(fields[19]),
     cpuSeconds: ticks / TICKS_PER_SECOND,
     measureMemory: () => Number(/^VmRSS:\s+(\d+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? 0),
   }];
+}
+
+/** Of a process whose first thread has ended, while others run. */
+function stateOfThreads(pid: number | string): string {
+  try {
+    const stats = readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/stat`));
+    return stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).find((state) => !/[ZX]/.test(state)) ?? 'Z';
+  } catch {
+    return 'Z'; // all have ended
+  }
 }
 
 /** Where there is neither /proc nor ps. */
