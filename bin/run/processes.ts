@@ -94,10 +94,9 @@ export class Processes {
     this.#isStopping = true;
     const running = await this.#stopAll();
     if (running.length === 0 || !this.#isStopping) return;
-    const count = `${running.length} of ${this.#stopped.size}`;
-    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `${pid} (state ${state})`).join(', ');
     this.continue();
-    throw new Error(`${count} processes did not stop within ${MAX_STOP_MS / 1000} s: ${names}`);
+    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `process ${pid} (state ${state})`);
+    throw new Error(`not stopped within ${MAX_STOP_MS / 1000} s: ${names.join(', ')}`);
   }
 
   /** Returns those that did not stop in time. */

@@ -1,50 +1,43 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import {
-  accessSync, chmodSync, constants, copyFileSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync,
+  chmodSync, copyFileSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync,
 } from 'node:fs';
-import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { getDetail, lacks, perform, until } from './helpers.ts';
-import { listTasks, readTask, startLine, startRun } from './run.helpers3.ts';
+import { lacks, perform, until } from './helpers.ts';
+import {
+  cgroupsOf, exitCodeOf, killAll, lacksCgroup, lacksProc, listTasks, listTree, processesOf,
+  readTask, startRun, tryRead, WAYS,
+} from './run.helpers.ts';
 import { listByPs } from '../run/processes.ts';
-import type { StartedRun, Task } from './run.helpers3.ts';
+import type { StartedRun, Task } from './run.helpers.ts';
 
 const PYTHON = '/usr/bin/python3'; // the one of Debian, which has numpy
-const NOBODY = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] as const;
-const REST_MS = 300; // during which stopped processes must not get any CPU time
-const IS_LINUX = process.platform === 'linux' || 'reads /proc, which only Linux has';
+const LACKS_PYTHON = !existsSync(PYTHON) && 'needs /usr/bin/python3: apt-get install python3';
+const REST_MS = 200; // during which stopped processes must not get any CPU time
 
 /** Everybody may read and write here, also who runs without privileges. */
 const folder = mkdtempSync(join(tmpdir(), 'control-run-'));
 chmodSync(folder, 0o777);
 after(() => rmSync(folder, { recursive: true, force: true }));
-
-interface Way {
-  name: string;
-  skip: string | false;
-  isCgroup: boolean;
-  start: typeof startRun;
-}
-
-const WAYS: Way[] = [
-  { name: 'in a cgroup', skip: lacksCgroup(), isCgroup: true, start: startRun },
-  { name: 'found in /proc', skip: lacksWayWithoutCgroup(), isCgroup: false, start: startWithoutCgroup },
-];
+const RUN = join(folder, 'run.mjs');
+copyFileSync('dist/bin/run.js', RUN);
 
 interface Scenario {
   what: string;
   /**
-   * Its output and exit code must be the same with and without pauses. It ends only after a line of input. `DIR` is an empty
-   * folder of its own.
+   * Its output and exit code must be the same with and without pauses. It ends only after a line of input. `DIR` is an
+   * empty folder of its own.
    */
   command: string[];
   /** How many processes run at the same time, at least. */
   processes: number;
   pauses?: number;
+  /** In one way only: `in a cgroup` or `found in /proc`. */
+  way?: string;
   /** Whether a part of the output differs from run to run. */
   isVague?: boolean;
   skip?: string | false;
@@ -61,7 +54,7 @@ const pool = `
 import hashlib, multiprocessing
 def work(n):
     digest = str(n).encode()
-    for _ in range(15_000): digest = hashlib.sha256(digest).digest()
+    for _ in range(10_000): digest = hashlib.sha256(digest).digest()
     return digest.hex()
 if __name__ == '__main__':
     with multiprocessing.Pool(8) as pool:
@@ -82,7 +75,7 @@ def work(n):
     return total
 workers = []
 hold, release = os.pipe()
-for n in range(100):
+for n in range(50):
     r, w = os.pipe()
     if os.fork() == 0:
         time.sleep(0.3)
@@ -97,9 +90,9 @@ input()
 os.close(release)
 print(result)`;
 
-const count = 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo $i';
+const count = 'i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; echo $i';
 
-const stress = 'stress-ng -q --temp-path DIR --timeout 3';
+const stress = 'stress-ng -q --temp-path DIR --timeout 1';
 
 const makefile = `
 targets := $(addprefix DIR/,a b c d e f g h)
@@ -108,16 +101,17 @@ DIR/%: ; @i=0; while [ $$i -lt 15000 ]; do i=$$((i+1)); done; (sleep 0.5; echo $
 `;
 
 const strays = `
-setsid sh -c '(${count}; sleep 1) > DIR/session' &
-(setsid sh -c '(${count}; sleep 1) > DIR/daemon' &) &
-env -i /bin/sh -c '(${count}; sleep 1) > DIR/bare' &
-setsid env -i /bin/sh -c '(${count}; sleep 1) > DIR/barer; true' &
-bash -c 'set -m; (${count}; sleep 1) > DIR/group & wait' &
+setsid sh -c '(${count}; sleep 0.7) > DIR/session' &
+(setsid sh -c '(${count}; sleep 0.7) > DIR/daemon' &) &
+env -i /bin/sh -c '(${count}; sleep 0.7) > DIR/bare' &
+setsid env -i /bin/sh -c '(${count}; sleep 0.7) > DIR/barer; true' &
+bash -c 'set -m; (${count}; sleep 0.7) > DIR/group & wait' &
 wait
 until [ -s DIR/session ] && [ -s DIR/daemon ] && [ -s DIR/barer ]; do sleep 0.05; done
 cd DIR; read line; grep . *`;
 
-const jobs = `set -m; for n in 1 2 3 4 5 6 7; do seq 10000 | sort -rn | (sleep 0.3; md5sum); sleep 0.1 | cat; done 2>&1; read line`;
+const jobs = 'set -m; for n in 1 2 3 4 5; do seq 10000 | sort -rn | (sleep 0.3; md5sum); sleep 0.1 | cat; done 2>&1; ' +
+  'read line';
 
 const odd = `
 import os, time
@@ -141,66 +135,81 @@ input()
 print(results)`;
 
 const SCENARIOS: Scenario[] = [
-  { what: 'numpy', command: [PYTHON, '-c', numpy], processes: 1, skip: lacksNumpy() },
-  { what: 'threads', command: [PYTHON, '-c', threads], processes: 1 },
-  { what: 'multiprocessing with 9 processes', command: [PYTHON, '-c', pool], processes: 9 },
+  { what: 'numpy', command: [PYTHON, '-c', numpy], processes: 1, way: 'in a cgroup', skip: lacksNumpy() },
+  { what: 'threads', command: [PYTHON, '-c', threads], processes: 1, way: 'found in /proc', skip: LACKS_PYTHON },
   {
-    what: 'xz on a large file', processes: 3, skip: lacks('xz'),
-    command: ['sh', '-c', '(seq 1000000; cat DIR/../large; cat) | xz -1 -T2 --block-size=1MiB | sha256sum; true'],
+    what: 'multiprocessing with 9 processes', processes: 9, way: 'found in /proc', skip: LACKS_PYTHON,
+    command: [PYTHON, '-c', pool],
   },
-  { what: 'make -j4', command: ['make', '-sj4', '-f', 'DIR/Makefile'], processes: 4, skip: lacks('make') },
   {
-    what: 'a pipeline', processes: 4,
+    what: 'xz on a large file', processes: 3, way: 'in a cgroup', skip: lacks('xz'),
+    command: ['sh', '-c', '(seq 1000000; cat) | xz -1 -T2 --block-size=1MiB | sha256sum; true'],
+  },
+  {
+    what: 'make -j4', processes: 4, way: 'in a cgroup', skip: lacks('make'),
+    command: ['make', '-sj4', '-f', 'DIR/Makefile'],
+  },
+  {
+    what: 'a pipeline', processes: 4, way: 'found in /proc',
     command: ['sh', '-c', `(seq 200000; cat) | sort -rn | awk '{ sum += $1 * NR % 7; print sum }' | md5sum; true`],
   },
-  { what: 'jobs of bash with set -m', command: ['bash', '-c', jobs], processes: 2, pauses: 5, skip: lacks('bash') },
+  { what: 'jobs of bash with set -m', command: ['bash', '-c', jobs], processes: 2, pauses: 3, skip: lacks('bash') },
   {
     what: 'stress-ng: fork, vfork, exec', processes: 4, isVague: true, skip: lacks('stress-ng'),
-    command: ['sh', '-c', `${stress} --fork 2 --vfork 2 --exec 2; code=$?; read line; exit $code`],
+    command: ['sh', '-c', `${stress} --fork 1 --vfork 1 --exec 1; code=$?; read line; exit $code`],
   },
-  { what: 'a fork storm of 200 processes', command: [PYTHON, '-c', storm], processes: 101, pauses: 2 },
-  { what: 'children that leave their group, session, parent or environment', command: ['sh', '-c', strays], processes: 7 },
-  { what: 'a name with spaces and parentheses', command: [PYTHON, '-c', odd], processes: 1 },
+  {
+    what: 'a fork storm of 100 processes', processes: 51, pauses: 2, skip: LACKS_PYTHON,
+    command: [PYTHON, '-c', storm],
+  },
+  {
+    what: 'children that leave their group, session, parent or environment', processes: 7, skip: lacks('bash'),
+    command: ['sh', '-c', strays],
+  },
+  {
+    what: 'a name with spaces and parentheses', processes: 1, way: 'found in /proc', skip: LACKS_PYTHON,
+    command: [PYTHON, '-c', odd],
+  },
   {
     what: 'control-run in control-run', processes: 3,
     command: [process.execPath, 'RUN', '--port', '0', '--', 'sh', '-c', `${count}; read line; exit 7`],
   },
 ];
 
-describe('control-run: processes', { concurrency: 4, skip: IS_LINUX !== true && IS_LINUX }, () => {
-  writeFileSync(join(folder, 'large'), Buffer.alloc(6_000_000, 'large '));
-  copyFileSync('dist/bin/run.js', join(folder, 'run.js'));
-  chmodSync(join(folder, 'run.js'), 0o644);
-
-  it('a pause fails if a process does not stop within 10 s', { skip: lacksSetuid() || lacks('cc') }, async (t) => {
+describe('control-run: a pause of all processes', { concurrency: 4, skip: lacksProc }, () => {
+  it('fails if one does not stop within 10 s', { skip: lacksSetuid() || lacks('cc') }, async (t) => {
     const program = compile('root', `
       #define _GNU_SOURCE
       #include <unistd.h>
       int main(void) { return setresuid(0, 0, 0) != 0 || setsid() < 0 || sleep(98765); }`);
     chmodSync(program, 0o4755);
-    const run = await startWithoutCgroup(t, [], ['sh', '-c', `${program} & echo go; while :; do sleep 0.05; done`]);
+    const script = `${program} & echo go; while :; do sleep 0.05; done`;
+    const run = await startRun(t, [], ['sh', '-c', script], {}, WAYS[1]);
     await run.running.shows(/go/);
-    const isRoot = ({ name, states }: Task): boolean => name === 'root' && states === 'S';
-    await until(() => listTasks().some(({ parent, ...one }) => parent === run.pid && isRoot({ parent, ...one })));
-    const [root] = listTasks().filter(({ parent, ...one }) => parent === run.pid && isRoot({ parent, ...one }));
-    t.after(() => readTask(root?.pid as number).length > 0 && process.kill(root?.pid as number, 'SIGKILL'));
+    const find = (): Task[] => listTasks().filter(({ parent, name, state }) => {
+      return parent === run.pid && name === 'root' && state === 'S';
+    });
+    await until(() => find().length === 1);
+    const [{ pid: root } = assert.fail()] = find();
+    t.after(() => killAll([root]));
     const [status, error] = await perform(run.port, 'pause');
     assert.equal(status, 500);
-    assert.match(String(error), new RegExp(`^pause failed: 1 of \\d+ processes did not stop within 10 s: ${root?.pid} \\(state S\\)$`));
-    await until(() => readTask(run.pid)[0]?.states !== 'T'); // the others were continued
-    process.kill(root?.pid as number, 'SIGKILL');
-    await until(() => readTask(root?.pid as number).length === 0);
+    assert.equal(error, `pause failed: not stopped within 10 s: process ${root} (state S)`);
+    await until(() => readTask(run.pid)[0]?.state !== 'T'); // the others were continued
+    killAll([root]);
+    await until(() => readTask(root).length === 0);
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]); // works now
     await assertRest(run);
   });
 
-  for (const { what, command, processes, pauses = 1, isVague = false, skip = false } of SCENARIOS) {
+  for (const { what, command, processes, pauses = 1, way: only, isVague = false, skip = false } of SCENARIOS) {
     let undisturbed: Promise<[code: number | null, stdout: string]> | undefined;
-    for (const { name, start, isCgroup, skip: skipsWay } of WAYS) {
-      it(`pauses ${what} (${name})`, { skip: skip || skipsWay }, async (t) => {
-        const expected = await (undisturbed ??= runAlone(adapt(command)));
-        const run = await start(t, [], adapt(command));
-        assert.equal(cgroupOf(run.pid)?.includes('/control-run-'), isCgroup);
+    for (const way of WAYS.filter(({ name }) => name === (only ?? name))) {
+      it(`stops ${what} (${way.name})`, { skip: skip || way.skip }, async (t) => {
+        const expected = isVague ? [0] : await (undisturbed ??= runAlone(adapt(command)));
+        const run = await startRun(t, [], adapt(command), {}, way);
+        const hasCgroup = cgroupOf(run.pid).includes('/control-run-');
+        assert.equal(hasCgroup, way.name === 'in a cgroup');
         for (let n = 0; n < pauses; n++) {
           if (n === 0) await until(() => findTree(run).length >= processes, () => `${findTree(run).length} processes`);
           assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
@@ -216,7 +225,8 @@ describe('control-run: processes', { concurrency: 4, skip: IS_LINUX !== true && 
     }
   }
 
-  for (const { name, start, skip } of WAYS) {
+  for (const way of WAYS) {
+    const { name, skip } = way;
     it(`lets the child of vfork() go as far as exec() (${name})`, { skip: skip || lacks('cc') }, async (t) => {
       const program = compile('vfork', `
         #include <stdio.h>
@@ -230,34 +240,46 @@ describe('control-run: processes', { concurrency: 4, skip: IS_LINUX !== true && 
           waitpid(child, &status, 0);
           printf("%d\\n", WEXITSTATUS(status));
         }`);
-      const run = await start(t, [], [program]);
+      const run = await startRun(t, [], [program], {}, way);
       await run.running.shows(/go/);
-      await until(() => findTree(run).some(({ states }) => states === 'D'));
+      await until(() => findTree(run).some(({ state }) => state === 'D'));
       assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
       await assertRest(run);
       await perform(run.port, 'resume');
       assert.equal((await run.running.ended).stdout, 'go\n9\n');
     });
 
-    it(`stops threads that outlive the first one (${name})`, { skip: skip || lacks('cc') }, async (t) => {
+    it(`stops and ends a process whose first thread has ended (${name})`, { skip: skip || lacks('cc') }, async (t) => {
       const program = compile('threads', `
         #include <pthread.h>
+        #include <stdio.h>
+        #include <unistd.h>
         static void *spin(void *unused) { for (volatile long n = 0; ; n++) ; return unused; }
         int main(void) {
           pthread_t thread;
           pthread_create(&thread, 0, spin, 0);
+          dprintf(1, "pid %d\\n", getpid());
           pthread_exit(0);
         }`);
-      const run = await start(t, [], ['sh', '-c', `setsid ${program} & wait; true`]);
-      await until(() => findTree(run).some(({ states, name }) => name === 'threads' && states === 'R'));
-      assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-      await assertRest(run);
+      const { running, port } = await startRun(t, [], ['sh', '-c', `${program} & wait; sleep 98765`], {}, way);
+      await running.shows(/pid \d+\n/);
+      const [, pid] = /pid (\d+)\n/.exec(running.output()) ?? [];
+      const states = (): string => readdirSync(`/proc/${pid}/task`)
+        .map((thread) => /\) (\w) [^)]*$/.exec(tryRead(`/proc/${pid}/task/${thread}/stat`))?.[1]).join('');
+      await until(() => states() === 'ZR', states);
+      assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+      assert.equal(states(), 'ZT');
+      await perform(port, 'resume');
+      await until(() => states() === 'ZR', states);
+      running.child.kill();
+      await running.ended;
+      assert.equal(tryRead(`/proc/${pid}/stat`), '');
     });
 
     it(`leaves stopped what was stopped before (${name})`, { skip }, async (t) => {
       const script = 'sleep 98765.1 & kill -STOP $!; sleep 98765.2 & wait';
-      const run = await start(t, [], ['sh', '-c', script]);
-      const states = (): string => findTree(run).map(({ states }) => states).join();
+      const run = await startRun(t, [], ['sh', '-c', script], {}, way);
+      const states = (): string => findTree(run).map(({ state }) => state).join();
       await until(() => states() === 'S,T,S', states);
       for (let n = 0; n < 2; n++) {
         await perform(run.port, 'pause');
@@ -266,42 +288,99 @@ describe('control-run: processes', { concurrency: 4, skip: IS_LINUX !== true && 
         await until(() => states() === 'S,T,S', states);
       }
     });
+  }
 
-    it(`shutdown also ends what is stopped, by SIGTERM (${name})`, { skip }, async (t) => {
+  it('stops what leaves everything else (in a cgroup)', { skip: lacksCgroup() }, async (t) => {
+    const script = '(setsid env -i /bin/sh -c "sleep 0.2; exec sleep 98765.8" &); exec sleep 98765.9';
+    const run = await startRun(t, [], ['sh', '-c', script]);
+    const name = cgroupOf(run.pid);
+    const all = (): Task[] => listTasks().filter(({ pid }) => cgroupOf(pid) === name);
+    await until(() => all().length === 2);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(all().map(({ state }) => state).join(), 'T,T');
+    await perform(run.port, 'resume');
+    await until(() => !all().some(({ state }) => state === 'T'));
+    await perform(run.port, 'shutdown');
+    await run.running.ended;
+    assert.deepEqual(all(), []);
+  });
+
+  it('leaves no cgroup, also if control-run runs in control-run', { skip: lacksCgroup() }, async (t) => {
+    const inner = [process.execPath, 'dist/bin/run.js', '--port', '0', '--', 'sleep', '98765.11'];
+    const run = await startRun(t, ['--grace', '5'], inner);
+    await run.running.shows(/sleep\[\d+\]/);
+    const [path = assert.fail()] = cgroupsOf(run.running);
+    assert.ok(readdirSync(path).some((one) => one.startsWith(`control-run-${run.pid}-`)));
+    await perform(run.port, 'pause');
+    await assertRest(run);
+    await perform(run.port, 'shutdown');
+    await run.running.ended;
+    await until(() => !existsSync(path), () => `${path} still exists`);
+  });
+
+});
+
+describe('control-run: the end of all processes', { concurrency: 4, skip: lacksProc }, () => {
+  for (const way of WAYS) {
+    const { name, skip } = way;
+    const isPaused = name === 'in a cgroup'; // at the same time
+
+    it(`by shutdown, also what is stopped gets SIGTERM (${name})`, { skip: skip || lacks('bash') }, async (t) => {
       const path = join(makeOwnFolder(), 'trapped');
-      const script = `bash -c 'trap "echo \\$1 >> ${path}; exit" TERM; kill -STOP $$; sleep 98765.3' - stopped & ` +
-        `bash -c 'trap "echo \\$1 >> ${path}; exit" TERM; while :; do sleep 0.05; done' - running & wait`;
-      for (const isPaused of [true, false]) {
-        rmSync(path, { force: true });
-        const run = await start(t, ['--grace', '15'], ['sh', '-c', script]);
-        await until(() => findTree(run).some(({ states, name }) => name === 'bash' && states === 'T'));
-        await until(() => findTree(run).some(({ name }) => name === 'sleep'));
-        if (isPaused) await perform(run.port, 'pause');
-        const [status, outcome] = await perform(run.port, 'shutdown');
-        assert.deepEqual([status, outcome], [200, 'SIGTERM']);
-        const { code, stderr } = await run.running.ended;
-        assert.equal(code, 143);
-        assert.equal(readFileSync(path, 'utf8').split('\n').sort().join(), ',running,stopped');
-        assert.doesNotMatch(stderr, /killed/);
-      }
+      const trap = `trap "echo \\$1 >> ${path}; exit" TERM`;
+      const script = `bash -c '${trap}; kill -STOP $$; sleep 98765.3' - stopped & ` +
+        `bash -c '${trap}; while :; do sleep 0.05; done' - running & wait`;
+      const { running, port, pid } = await startRun(t, ['--grace', '15'], ['sh', '-c', script], {}, way);
+      const tasks = (): Task[] => listTree(pid).flatMap(readTask);
+      await until(() => tasks().some(({ name, state }) => name === 'bash' && state === 'T'));
+      await until(() => tasks().some((one) => one.name === 'sleep'));
+      if (isPaused) await perform(port, 'pause');
+      assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGTERM']);
+      const { code, stderr } = await running.ended;
+      assert.equal(code, 143);
+      assert.equal(readFileSync(path, 'utf8').split('\n').sort().join(), ',running,stopped');
+      assert.doesNotMatch(stderr, /killed/);
     });
 
-    it(`kills what is left after --grace (${name})`, { skip }, async (t) => {
-      const script = `trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & setsid sleep 98765.4 & wait; while :; do :; done`;
-      const run = await start(t, ['--grace', '1'], ['sh', '-c', script]);
+    it(`by shutdown, after --grace by SIGKILL (${name})`, { skip }, async (t) => {
+      const script = 'trap "" TERM; (while :; do sleep 0.05; done) & setsid sleep 98765.4 & wait; ' +
+        'while :; do sleep 0.05; done';
+      const run = await startRun(t, ['--grace', '0.5'], ['sh', '-c', script], {}, way);
       await until(() => findTree(run).length >= 4);
+      if (!isPaused) await perform(run.port, 'pause');
+      const start = performance.now();
       assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'SIGKILL']);
+      assert.ok(performance.now() - start >= 500);
       const { code, stderr } = await run.running.ended;
       assert.equal(code, 137);
-      assert.match(stderr, /\ncontrol-run: sh\[\d+\] did not end within 1 s: killed\n$/);
+      assert.match(stderr, /\ncontrol-run: sh\[\d+\] did not end within 0\.5 s: killed\n$/);
       assert.deepEqual(findTree(run), []);
     });
 
-    it(`sends the save signal once, to the program below its wrappers (${name})`, { skip }, async (t) => {
+    it(`but not if it ends by itself, also while it is paused (${name})`, { skip }, async (t) => {
+      const path = join(makeOwnFolder(), 'left');
+      const script = `(sleep 0.5; until [ -e ${path}.go ]; do sleep 0.05; done; echo done > ${path}) & ` +
+        'exec sleep 98765.7';
+      const run = await startRun(t, [], ['sh', '-c', script], {}, way);
+      await until(() => findTree(run).length === 3);
+      await perform(run.port, 'pause');
+      process.kill(run.pid, 'SIGKILL'); // also ends a stopped process
+      assert.equal(await exitCodeOf(run.running), 128 + 9);
+      writeFileSync(`${path}.go`, '');
+      await until(() => existsSync(path) && readFileSync(path, 'utf8') === 'done\n');
+    });
+  }
+});
+
+describe('control-run: --save-signal', { concurrency: 4, skip: lacksProc }, () => {
+  for (const way of WAYS) {
+    const { name, skip } = way;
+    const skips = skip || LACKS_PYTHON || lacks('bash');
+    it(`to the program below its wrappers, once (${name})`, { skip: skips }, async (t) => {
       const code = `
 import multiprocessing, os, signal, time
 def save(*_): os.write(1, b'saved %s\\n' % b'parent' if os.getpid() == parent else b'child\\n')
-def work(): 
+def work():
     while True: time.sleep(0.05)
 if __name__ == '__main__':
     parent = os.getpid()
@@ -312,7 +391,7 @@ if __name__ == '__main__':
       const path = join(makeOwnFolder(), 'train.py');
       writeFileSync(path, code);
       const command = ['sh', '-c', `bash -c 'nice ${PYTHON} ${path}; true'; true`];
-      const run = await start(t, ['--save-signal', 'usr1', '--grace', '1'], command);
+      const run = await startRun(t, ['--save-signal', 'usr1', '--grace', '1'], command, {}, way);
       await run.running.shows(/go \d+/);
       await until(() => findTree(run).length === 7);
       const parent = Number(/go (\d+)/.exec(run.running.output())?.[1]);
@@ -321,88 +400,28 @@ if __name__ == '__main__':
         await until(() => (run.running.output().match(/saved parent/g) ?? []).length === n + 1);
       }
       await perform(run.port, 'pause');
-      const [status, error] = await perform(run.port, 'save-state');
-      assert.equal(status, 500);
-      assert.match(String(error), /is stopped: it takes SIGUSR1 once it is resumed/);
+      const error = `save-state failed: sh[${run.pid}] is stopped and cannot save: resume it first`;
+      assert.deepEqual(await perform(run.port, 'save-state'), [500, error]);
+      assert.deepEqual(await perform(run.port, 'pause'), [200, undefined], 'it is still paused');
       await perform(run.port, 'resume');
       assert.equal(findTree(run).length, 7);
       assert.doesNotMatch(run.running.output(), /child/);
     });
-
-    it(`fails to save by a signal that would end the program (${name})`, { skip }, async (t) => {
-      const run = await start(t, ['--save-signal', 'SIGUSR2', '--grace', '1'], ['sh', '-c', 'sleep 98765.5; true']);
-      await until(() => findTree(run).length === 2);
-      const [status, error] = await perform(run.port, 'save-state');
-      assert.equal(status, 500);
-      assert.match(String(error), /no process of sh\[\d+\] handles SIGUSR2, which would end it/);
-      assert.equal(findTree(run).length, 2);
-    });
-
-    it(`tells processes, CPU time and memory, also while it is paused (${name})`, { skip }, async (t) => {
-      const script = `sh -c '${count}'; sleep 98765.6 & x=$(head -c 30000000 /dev/zero | tr '\\0' x); echo go; wait`;
-      const run = await start(t, [], ['bash', '-c', script]);
-      await run.running.shows(/go/);
-      await until(() => findTree(run).length === 2);
-      await perform(run.port, 'pause');
-      const detail = await getDetail(run.port) as Record<string, unknown>;
-      assert.equal(detail['pid'], run.pid);
-      assert.equal(detail['processes'], 2);
-      assert.ok(Number(detail['CPU seconds']) > 0.1, 'counts the child that has ended');
-      assert.ok(Number(detail['memory MiB']) >= 28 && Number(detail['memory MiB']) < 300, JSON.stringify(detail));
-    });
-
-    it(`lets run on what the program leaves behind, also after a pause (${name})`, { skip }, async (t) => {
-      const path = join(makeOwnFolder(), 'left');
-      const script = `(sleep 0.5; until [ -e ${path}.go ]; do sleep 0.05; done; echo done > ${path}) & exec sleep 98765.7`;
-      const run = await start(t, [], ['sh', '-c', script]);
-      await until(() => findTree(run).length === 3);
-      await perform(run.port, 'pause');
-      process.kill(run.pid, 'SIGKILL'); // also ends a stopped process
-      assert.deepEqual(await once(run.running.child, 'exit'), [137, null]);
-      writeFileSync(`${path}.go`, '');
-      await until(() => existsSync(path) && readFileSync(path, 'utf8') === 'done\n');
-    });
   }
+});
 
-  it('stops in its cgroup what leaves everything else', { skip: lacksCgroup() }, async (t) => {
-    const script = `(setsid env -i /bin/sh -c "${count.replaceAll('$', '\\$')} >/dev/null; exec sleep 98765.8" &); exec sleep 98765.9`;
-    const run = await startRun(t, [], ['sh', '-c', script]);
-    const [, name] = /^0::(.*)$/m.exec(readFileSync(`/proc/${run.pid}/cgroup`, 'latin1')) ?? [];
-    const all = (): Task[] => listTasks().filter(({ pid }) => cgroupOf(pid) === name);
-    await until(() => all().length === 2);
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(all().map(({ states }) => states).join(), 'T,T');
-    await perform(run.port, 'resume');
-    await until(() => !all().some(({ states }) => states === 'T'));
-    await perform(run.port, 'shutdown');
-    await run.running.ended;
-    assert.deepEqual(all(), []);
-  });
-
-  it('leaves no cgroup, also if control-run runs in control-run', { skip: lacksCgroup() }, async (t) => {
-    const inner = [process.execPath, 'dist/bin/run.js', '--port', '0', '--', 'sleep', '98765.11'];
-    const run = await startRun(t, ['--grace', '5'], inner);
-    await run.running.shows(/sleep\[\d+\]/);
-    const path = join(findCgroup() ?? '', `control-run-${run.running.child.pid}`);
-    assert.ok(readdirSync(path).some((name) => name === `control-run-${run.pid}`));
-    await perform(run.port, 'pause');
-    await assertRest(run);
-    await perform(run.port, 'shutdown');
-    await run.running.ended;
-    await until(() => !existsSync(path), () => `${path} still exists`);
-  });
-
-  it('lists by ps what is in /proc', { skip: spawnSync('ps', ['-V']).error && 'needs ps: apt-get install procps' }, async (t) => {
+describe('control-run: processes on macOS', { skip: lacksProc }, () => {
+  it('lists by ps what is in /proc', { skip: lacks('ps') }, async (t) => {
     const spinner = 'while :; do :; done';
-    const child = spawn('sh', ['-c', `sleep 98765.12 & sh -c '${spinner}' & sh -c '${spinner}' & wait`], { detached: true });
+    const child = spawn('sh', ['-c', `sleep 98765.12 & sh -c '${spinner}' & wait`], { detached: true });
     t.after(() => process.kill(-(child.pid as number), 'SIGKILL'));
     const family = (): Task[] => listTasks().filter(({ group }) => group === child.pid);
-    await until(() => family().length === 4 && family().reduce((sum, { ticks }) => sum + ticks, 0) > 120);
+    await until(() => family().length === 3 && family().reduce((sum, { ticks }) => sum + ticks, 0) > 120);
     process.kill(-(child.pid as number), 'SIGSTOP');
-    await until(() => family().every(({ states }) => states === 'T'));
+    await until(() => family().every(({ state }) => state === 'T'));
     const expected = family();
     const listed = listByPs().filter(({ group }) => group === child.pid);
-    assert.equal(listed.length, 4);
+    assert.equal(listed.length, 3);
     for (const { pid, parent, group, ticks } of expected) {
       const [one] = listed.filter((process) => process.pid === pid);
       assert.ok(one !== undefined);
@@ -421,8 +440,8 @@ function adapt(command: string[]): string[] {
   const own = makeOwnFolder();
   writeFileSync(join(own, 'Makefile'), makefile.replaceAll('DIR', `${own}/out`));
   execFileSync('mkdir', ['-m', '777', join(own, 'out')]);
-  return command.map((text) => text.replace('DIR/Makefile', join(own, 'Makefile')).replaceAll('DIR/..', folder)
-    .replaceAll('DIR', join(own, 'out')).replace(/^RUN$/, join(folder, 'run.js')));
+  return command.map((text) => text.replace('DIR/Makefile', join(own, 'Makefile'))
+    .replaceAll('DIR', join(own, 'out')).replace(/^RUN$/, RUN));
 }
 
 function makeOwnFolder(): string {
@@ -441,29 +460,25 @@ function runAlone([file, ...args]: string[]): Promise<[code: number | null, stdo
   });
 }
 
-function startWithoutCgroup(...[t, ...rest]: Parameters<typeof startRun>): Promise<StartedRun> {
-  if (lacksCgroup() !== false) return startRun(t, ...rest);
-  return startLine(t, [...NOBODY, process.execPath, join(folder, 'run.js')], ...rest);
-}
-
 /** Its descendants, what is in their session and what inherited their environment. */
-function findTree({ pid: main, marker }: StartedRun): Task[] {
-  const inherits = ({ pid }: Task): boolean => {
-    const environment = environmentOf(pid);
-    return environment.includes(marker) && environment.some((line) => line.startsWith('CONTROL_RUN='));
-  };
+function findTree({ pid: main, running }: StartedRun): Task[] {
+  const heirs = processesOf(running);
   const all = listTasks();
-  const members = new Set(all.filter((one) => one.pid === main || one.session === main || inherits(one)));
+  const members = new Set(all.filter(({ pid, session }) => session === main || heirs.includes(pid)));
   for (const member of members) {
     for (const one of all) if (one.parent === member.pid) members.add(one);
   }
-  return all.filter((one) => members.has(one)).flatMap(({ pid }) => readTask(pid));
+  return all.filter((one) => members.has(one));
 }
 
 /** All processes are in state T, with all their threads, and stay so without CPU time. */
 async function assertRest(run: StartedRun): Promise<void> {
   const before = findTree(run);
-  for (const { pid, name, states } of before) assert.match(states, /^T+$/, `process ${pid} (${name})`);
+  for (const { pid, name } of before) {
+    for (const thread of readdirSync(`/proc/${pid}/task`)) {
+      assert.match(tryRead(`/proc/${pid}/task/${thread}/stat`), /\) T [^)]*$/, `process ${pid} (${name})`);
+    }
+  }
   await sleep(REST_MS);
   assert.deepEqual(findTree(run), before);
 }
@@ -474,43 +489,8 @@ function compile(name: string, source: string): string {
   return path;
 }
 
-function cgroupOf(pid: number): string | undefined {
-  try {
-    return /^0::(.*)$/m.exec(readFileSync(`/proc/${pid}/cgroup`, 'latin1'))?.[1];
-  } catch {
-    return undefined;
-  }
-}
-
-function environmentOf(pid: number): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
-  } catch {
-    return [];
-  }
-}
-
-/** The path of the cgroup of this process, if it may be written. */
-function findCgroup(): string | null {
-  try {
-    const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'latin1')) ?? [];
-    const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'latin1')) ?? [];
-    accessSync(join(mount, path), constants.W_OK);
-    return mount === '' ? null : join(mount, path);
-  } catch {
-    return null;
-  }
-}
-
-function lacksCgroup(): string | false {
-  return findCgroup() === null && 'needs a cgroup (version 2) that may be written: run it as root';
-}
-
-function lacksWayWithoutCgroup(): string | false {
-  if (lacksCgroup() !== false) return false;
-  const [file, ...args] = NOBODY;
-  return spawnSync(file, [...args, process.execPath, '-e', '']).status !== 0 &&
-    'needs root, setpriv (apt-get install util-linux), and a Node.js that everybody may run';
+function cgroupOf(pid: number): string {
+  return /^0::(.*)$/m.exec(tryRead(`/proc/${pid}/cgroup`))?.[1] ?? '';
 }
 
 function lacksNumpy(): string | false {
@@ -518,7 +498,6 @@ function lacksNumpy(): string | false {
 }
 
 function lacksSetuid(): string | false {
-  const [file, ...args] = NOBODY;
   if (process.getuid?.() !== 0) return 'needs root, for a process that another user owns';
-  return spawnSync(file, [...args, 'sh', '-c', 'mount | grep -w nosuid | grep -w /tmp']).status === 0 && 'needs setuid';
+  return spawnSync('sh', ['-c', 'mount | grep -w nosuid | grep -w /tmp']).status === 0 && 'needs setuid';
 }

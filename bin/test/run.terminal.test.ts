@@ -2,12 +2,19 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { getDetail, getInfo, lacks, lacksScript, makeFolder, perform, startProgram, until } from './helpers.ts';
-import { listTree, startShell, stateOf, WAYS } from './run.helpers2.ts';
-import type { Shell } from './run.helpers2.ts';
+import {
+  getDetail, getInfo, lacks, lacksScript, makeFolder, perform, start, startProgram, until,
+} from './helpers.ts';
+import {
+  BANNER, killAll, lacksProc, listByVariable, listTree, readTask, stateOf, tryRead, WAYS,
+} from './run.helpers.ts';
+import type { Running } from './helpers.ts';
+import type { Way } from './run.helpers.ts';
+import type { TestContext } from 'node:test';
 
 const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'];
 const PYTHON = 'python3 -I -q';
@@ -42,10 +49,10 @@ print('ready', flush=True)
 while True: signal.pause()
 `;
 
-const skip = process.platform === 'linux' ? lacksScript() || lacks('bash', 'python3') : 'needs /proc';
+const skip = lacksProc || lacksScript() || lacks('bash', 'python3');
 const options = { concurrency: 6, skip };
 
-describe('control-run on a terminal', options, () => {
+describe('control-run: on a terminal', options, () => {
   it('gives it to the program', async (t) => {
     const shell = await startShell(t);
     const script = 'for fd in 0 1 2; do test -t $fd && echo "fd $fd"; done; stty size; echo written >/dev/tty; ' +
@@ -69,62 +76,55 @@ describe('control-run on a terminal', options, () => {
     await shell.shows(/^<143> 42\n<0> 49\n<0> $/m);
   });
 
-  it('never reads a file, either', async (t) => {
-    const path = join(makeFolder(t), 'file');
-    writeFileSync(path, 'line 1\nline 2\nline 3\n');
+  it('an interactive Python answers, but not while it is paused', async (t) => {
     const shell = await startShell(t);
-    await shell.control(`{ $RUN sh -c 'read -r line; echo "has $line"'; cat; } < ${path}`);
-    await shell.shows(/^has line 1\nline 2\nline 3\n<0> /m);
+    const { port, pid } = await shell.control(`$RUN ${PYTHON}`);
+    await shell.shows(/>>> $/);
+    await shell.type('6 * 7\n', /^42\n>>> $/m);
+    await perform(port, 'pause');
+    assert.equal(stateOf(pid), 'T');
+    const before = await getDetail(port) as Record<string, unknown>;
+    await shell.type('7 * 7\n', /^/);
+    const after = await getDetail(port) as Record<string, unknown>;
+    assert.equal(after['CPU seconds'], before['CPU seconds']);
+    assert.doesNotMatch(shell.text(), /49/);
+    await perform(port, 'resume');
+    await shell.shows(/^49\n>>> $/m);
+    await shell.type(CTRL_C, /^KeyboardInterrupt\n>>> $/m);
+    await shell.type('8 * 8\n', /^64\n>>> $/m);
+    await shell.type(CTRL_D, /<0> $/);
   });
 
-  for (const [what, run, skip] of WAYS) {
-    it(`an interactive Python answers, but not while it is paused (${what})`, { skip }, async (t) => {
-      const shell = await startShell(t, run(t));
-      const { port, pid } = await shell.control(`$RUN ${PYTHON}`);
-      await shell.shows(/>>> $/);
-      await shell.type('6 * 7\n', /^42\n>>> $/m);
-      await perform(port, 'pause');
-      assert.equal(stateOf(pid), 'T');
-      const before = await getDetail(port) as Record<string, unknown>;
-      await shell.type('7 * 7\n', /^/);
-      const after = await getDetail(port) as Record<string, unknown>;
-      assert.equal(after['CPU seconds'], before['CPU seconds']);
-      assert.doesNotMatch(shell.text(), /49/);
-      await perform(port, 'resume');
-      await shell.shows(/^49\n>>> $/m);
-      await shell.type(CTRL_C, /^KeyboardInterrupt\n>>> $/m);
-      await shell.type('8 * 8\n', /^64\n>>> $/m);
-      await shell.type(CTRL_D, /<0> $/);
-    });
-
+  for (const way of WAYS) {
+    const { name: what, skip } = way;
     it(`an interactive bash has job control, and a pause does not disturb its jobs (${what})`, { skip }, async (t) => {
-      const shell = await startShell(t, run(t));
+      const shell = await startShell(t, way);
       const { port, pid, parent } = await shell.control("$RUN env PS1='in$? ' bash --norc --noprofile --noediting -i");
       await shell.shows(/^in0 $/m);
       assert.doesNotMatch(shell.text(), /job control/);
-      await shell.type('sleep 98765\n', /\n/);
-      await until(() => listTree(pid).length === 2);
-      const job = listTree(pid)[1] as number;
-      for (let count = 1; count <= 30; count++) { // it is a race with the shell that waits for its job
+      await shell.type('(sleep 98765; :)\n', /\n/);
+      await until(() => listTree(pid).length === 3);
+      const job = listTree(pid).slice(1);
+      for (let count = 1; count <= 15; count++) { // it is a race with the shell that waits for its job
         await perform(port, 'pause');
-        assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T']);
+        assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T', 'T']);
         await perform(port, 'resume');
-        await until(() => stateOf(job) === 'S' && stateOf(pid) === 'S');
+        await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
       }
       assert.doesNotMatch(shell.text(), /Stopped/);
-      await shell.type(CTRL_Z, /^.*Stopped +sleep 98765\n+in148 $/m);
+      await shell.type(CTRL_Z, /^.*Stopped +\( sleep 98765; : \)\n+in148 $/m);
       assert.equal(stateOf(parent), 'S', 'the key was for the job');
       await perform(port, 'pause');
       await perform(port, 'resume');
-      assert.deepEqual([stateOf(pid), stateOf(job)], ['S', 'T'], 'the job was stopped before the pause');
-      await shell.type('fg\n', /^sleep 98765\n/m);
-      await until(() => stateOf(job) === 'S');
+      assert.deepEqual([pid, ...job].map(stateOf), ['S', 'T', 'T'], 'the job was stopped before the pause');
+      await shell.type('fg\n', /^\( sleep 98765; : \)\n/m);
+      await until(() => job.every((one) => stateOf(one) === 'S'));
       await shell.type(CTRL_C, /^\^C\n?in130 $/m);
       await shell.type('exit 3\n', /<3> $/);
     });
 
     it(`a pause leaves the rest of its process group alone (${what})`, { skip }, async (t) => {
-      const shell = await startShell(t, run(t));
+      const shell = await startShell(t, way);
       await shell.type('export RUN\n', /<0> $/);
       const line = `sh -c '$RUN -- sh -c "echo started; sleep 98765; :" | cat'`;
       const { port, pid, parent } = await shell.control(line);
@@ -145,7 +145,7 @@ describe('control-run on a terminal', options, () => {
 
     for (const state of ['active', 'paused'] as const) {
       it(`nothing is left when control-run is killed while ${state} (${what})`, { skip }, async (t) => {
-        const shell = await startShell(t, run(t));
+        const shell = await startShell(t, way);
         const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765 & sleep 98765 & wait'");
         await until(() => listTree(pid).length === 3);
         if (state === 'paused') await perform(port, 'pause');
@@ -171,6 +171,7 @@ describe('control-run on a terminal', options, () => {
       process.kill(parent, signal);
       assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
       await shell.type(key, /\n?/);
+      await shell.shows(new RegExp(`control-run: python3.* is paused: it takes ${signal} once it is resumed\n`));
       await perform(port, 'resume'); // it takes the signal now
       await shell.shows(/counted 3\n/);
       await shell.type('\n', /^sum 3\n<0> $/m);
@@ -231,11 +232,11 @@ describe('control-run on a terminal', options, () => {
     assert.deepEqual([pid, parent].map(stateOf), ['', '']);
   });
 
-  for (const command of ['fg', 'bg', 'kill -CONT %1']) {
-    it(`a paused program stays so after Ctrl-Z and ${command}`, async (t) => {
-      const shell = await startShell(t);
-      const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
-      await until(() => listTree(pid).length === 2);
+  it('a paused program stays so after Ctrl-Z and fg, bg or SIGCONT', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    for (const command of ['fg', 'bg', 'kill -CONT %1']) {
       await perform(port, 'pause');
       await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
       assert.equal(stateOf(parent), 'T');
@@ -245,11 +246,11 @@ describe('control-run on a terminal', options, () => {
       await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
       await perform(port, 'resume');
       assert.equal((await getInfo(port)).status, 'active');
-      assert.deepEqual(listTree(pid).map(stateOf), ['S', 'S']);
+      await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
       if (command !== 'fg') await shell.type('fg\n', /\n.*sleep 98765.*\n/);
-      await shell.type(CTRL_C, /<130> $/);
-    });
-  }
+    }
+    await shell.type(CTRL_C, /<130> $/);
+  });
 
   it('a pause of a suspended program waits until both are resumed', async (t) => {
     const shell = await startShell(t);
@@ -379,7 +380,7 @@ describe('control-run on a terminal', options, () => {
   });
 });
 
-describe('control-run with a pipe as standard input, on a terminal', options, () => {
+describe('control-run: on a terminal, with a pipe as standard input', options, () => {
   it('Ctrl-Z suspends both, fg resumes both, Ctrl-C shuts down', async (t) => {
     const shell = await startShell(t);
     const { port, pid, parent } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
@@ -398,15 +399,6 @@ describe('control-run with a pipe as standard input, on a terminal', options, ()
     await until(() => shell.others().length === 0);
   });
 
-  it('passes on a change of the size', async (t) => {
-    const shell = await startShell(t);
-    const program = `bash -c 'trap "echo size \\$(stty size <&2)" WINCH; echo ready; while :; do sleep 0.1; done'`;
-    await shell.control(`sleep 98765 | $RUN ${program}`);
-    await shell.shows(/^ready$/m);
-    resize(shell, 30, 90);
-    await shell.shows(/^size 30 90$/m);
-  });
-
   it('nothing is left after Ctrl-\\', async (t) => {
     const shell = await startShell(t);
     const { pid } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
@@ -423,15 +415,9 @@ describe('control-run with a pipe as standard input, on a terminal', options, ()
     shell.child.kill('SIGKILL');
     await until(() => shell.others().length === 0, () => shell.others().join());
   });
-
-  it('`yes | control-run head` is `yes | head`', async (t) => {
-    const shell = await startShell(t);
-    await shell.type('yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /^\d+ 0\n<0> $/m);
-    assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
-  });
 });
 
-describe('the other programs on a run', options, () => {
+describe('control-run: the other programs', options, () => {
   it('control-console: pause, status, resume, shutdown', async (t) => {
     const shell = await startShell(t);
     const { port, pid } = await shell.control('$RUN sleep 98765');
@@ -463,6 +449,83 @@ describe('the other programs on a run', options, () => {
     await shell.type(CTRL_C, /<130> $/);
   });
 });
+
+// ───── The shell ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Controlled {
+  port: number;
+  /** The process id of the program, and that of control-run. */
+  pid: number;
+  parent: number;
+}
+
+/** An interactive bash in a pseudo-terminal of 24 rows and 80 columns. Its prompt is `<EXIT CODE> `. */
+interface Shell extends Pick<Running, 'child' | 'ended'> {
+  pid: number;
+  /** The path of the terminal. */
+  path: string;
+  /** Lists the processes of this terminal that run, other than the shell. */
+  others(): number[];
+  /** Types keys. */
+  write(keys: string): void;
+  /** What the terminal has shown since the last keys of `type()`, without the first line of control-run. */
+  text(): string;
+  /** Resolves when it matches. */
+  shows(pattern: RegExp): Promise<void>;
+  /** Types keys, and resolves when the output since then matches. */
+  type(keys: string, pattern: RegExp): Promise<void>;
+  /** Starts a command with $RUN, which is control-run on a free port, and resolves once the program runs. */
+  control(line: string): Promise<Controlled>;
+}
+
+/** Starts the shell. When the test ends, its terminal is closed, and that must end all that it has started. */
+async function startShell(t: TestContext, way: Way = WAYS[0] as Way): Promise<Shell> {
+  const mark = `TEST=${randomUUID()}`;
+  const shell = `stty rows 24 cols 80; exec bash --norc --noprofile --noediting -i`;
+  const { child, output, ended } = start(t, 'script', ['--quiet', '--return', '--command', shell, '/dev/null'], {
+    PS1: '<$?> ', HISTFILE: '/dev/null', LC_ALL: 'C.UTF-8', SHELL: '/bin/sh', TEST: mark.slice(5),
+    RUN: [...way.line(t), '--port', '0', '--grace', '1'].join(' '),
+  });
+  t.after(async () => {
+    child.kill('SIGKILL');
+    await areGone(mark);
+  });
+  let seen = 0;
+  const raw = (): string => output().slice(seen).replaceAll('\r\n', '\n');
+  const text = (): string => raw().replaceAll(new RegExp(BANNER, 'g'), ''); // it may be anywhere, also after a prompt
+  const shows = (pattern: RegExp): Promise<void> => {
+    return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+  };
+  const write = (keys: string): void => void child.stdin?.write(keys);
+  const type = (keys: string, pattern: RegExp): Promise<void> => {
+    seen = output().length;
+    write(keys);
+    return shows(pattern);
+  };
+  const control = async (line: string): Promise<Controlled> => {
+    seen = output().length;
+    write(`${line}\n`);
+    await until(() => BANNER.test(raw()), () => `no banner in ${JSON.stringify(raw())}`);
+    const [, pid, port] = BANNER.exec(raw()) as unknown as [string, string, string];
+    return { port: Number(port), pid: Number(pid), parent: readTask(Number(pid))[0]?.parent ?? 0 };
+  };
+  await shows(/^<0> /m);
+  await type('echo $$ $(tty) =\n', /^\d+ \S+ =\n<0> /m);
+  const [, pid, path] = /^(\d+) (\S+) =$/m.exec(text()) as unknown as [string, string, string];
+  const others = (): number[] => listMarked(mark).filter((one) => one !== child.pid && one !== Number(pid));
+  return { child, ended, pid: Number(pid), path, others, write, text, shows, type, control };
+}
+
+/** Waits until no process has the variable in its environment; ends those that are left after that, and fails. */
+async function areGone(mark: string): Promise<void> {
+  const left = (): number[] => listMarked(mark);
+  const describe = (pid: number): string => `${pid} ${stateOf(pid)} ${tryRead(`/proc/${pid}/cmdline`)}`;
+  await until(() => left().length === 0, () => `left: ${left().map(describe)}`).finally(() => killAll(left()));
+}
+
+function listMarked(mark: string): number[] {
+  return listByVariable((variable) => variable === mark);
+}
 
 /** Changes the size of the terminal, and so tells the processes in its foreground. */
 function resize({ path }: Shell, rows: number, columns: number): void {
