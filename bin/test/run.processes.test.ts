@@ -273,7 +273,7 @@ describe('control-run: a pause of all processes', { concurrency: 4, skip: lacksP
       await until(() => states() === 'ZR', states);
       running.child.kill();
       await running.ended;
-      assert.equal(tryRead(`/proc/${pid}/stat`), '');
+      await until(() => tryRead(`/proc/${pid}/stat`) === ''); // once it is reaped
     });
 
     it(`leaves stopped what was stopped before (${name})`, { skip }, async (t) => {
