@@ -16,8 +16,9 @@ export class Cgroup {
   static create(): Cgroup | null {
     let cgroup: Cgroup | undefined;
     try {
-      const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
-      const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
+      const [, path] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
+      const [, mount] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
+      if (path === undefined || mount === undefined) return null;
       cgroup = new Cgroup(join(mount, path));
       cgroup.spawn(() => {}); // some may create a cgroup, but not enter it
       cgroup.freeze(false);

@@ -6,16 +6,19 @@ import type { ChildProcess } from 'node:child_process';
 
 // Each line of standard input replaces the targets: process ids, negative for groups. The input ends when control-run
 // does. Each look also finds what the program starts when it gets SIGTERM. The keeper itself ignores that signal, which
-// may be sent to all children of control-run.
+// may be sent to all children of control-run. It runs in busybox, too, whose kill has no `--` and whose grep stops at a
+// null byte.
 const SCRIPT = `
 grace=$1 mark=$2 cgroup=$3
 trap '' HUP INT TERM
 look() {
   set -- $targets
-  [ -d /proc/self ] && set -- "$@" $(grep -lsF "$mark" /proc/[0-9]*/environ | cut -d / -f 3)
+  for folder in /proc/[0-9]*; do
+    tr '\\0' '\\n' < "$folder/environ" | grep -qxF "$mark" && set -- "$@" "\${folder#/proc/}"
+  done
   [ -n "$cgroup" ] && set -- "$@" $(cat "$cgroup/cgroup.procs")
   left=
-  for target in "$@"; do kill -s 0 -- "$target" && left="$left $target"; done
+  for target in "$@"; do kill -0 "$target" && left="$left $target"; done
   [ -n "$left" ]
 }
 targets=
@@ -23,14 +26,14 @@ while read -r line; do targets=$line; done
 [ -z "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
 if [ -n "$targets" ]; then
   look
-  for target in $left; do kill -s TERM -- "$target"; kill -s CONT -- "$target"; done
+  for target in $left; do kill -TERM "$target"; kill -CONT "$target"; done
   while look && [ "$grace" -gt 0 ]; do
     sleep 1
     grace=$((grace - 1))
   done
   for round in 1 2 3; do
     look || break
-    for target in $left; do kill -s KILL -- "$target"; done
+    for target in $left; do kill -KILL "$target"; done
     sleep 1
   done
 fi

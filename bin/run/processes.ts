@@ -36,7 +36,7 @@ export class Processes {
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
   readonly #startedAt: number;
-  readonly #stopped: Set<number> = new Set();
+  readonly #stopped: Set<number> = new Set(); // in this order
   #isStopping = false; // until continue()
 
   /**
@@ -93,13 +93,13 @@ export class Processes {
     if (IS_WINDOWS) throw new Error('Windows has no way to stop a process');
     this.#isStopping = true;
     const running = await this.#stopAll();
-    if (running.length === 0 || !this.#isStopping) return;
+    if (running.length === 0) return;
     this.continue();
     const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `process ${pid} (state ${state})`);
     throw new Error(`not stopped within ${MAX_STOP_MS / 1000} s: ${names.join(', ')}`);
   }
 
-  /** Returns those that did not stop in time. */
+  /** Returns those that did not stop in time; none after `continue()`. */
   async #stopAll(): Promise<readonly Process[]> {
     const start = performance.now();
     this.#cgroup?.freeze(true); // so that none starts another before it is stopped
@@ -107,16 +107,17 @@ export class Processes {
     const before = new Set(processes.filter(isStopped).map(({ pid }) => pid).filter((pid) => !this.#stopped.has(pid)));
     // A process may have started after a look began, but not if all the others had stopped before: hence a second look.
     for (let looks = 0; ;) {
-      for (const { pid } of processes) if (!before.has(pid)) this.#stopped.add(pid);
-      const running = processes.filter((one) => !isStopped(one));
-      looks = running.length === 0 ? looks + 1 : 0;
       const elapsed = performance.now() - start;
-      if (looks === 2 || elapsed > MAX_STOP_MS || !this.#isStopping) return running;
-      if (elapsed > VFORK_MS) letExec(processes);
+      const running = processes.filter((one) => !isStopped(one));
       const jobs = elapsed > JOBS_MS ? new Set() : groupsOfJobs(running);
+      for (const { pid, group } of processes) if (!before.has(pid) && !jobs.has(group)) this.#stopped.add(pid);
+      looks = running.length === 0 ? looks + 1 : 0;
+      if (looks === 2 || elapsed > MAX_STOP_MS) return running;
+      if (elapsed > VFORK_MS) letExec(processes);
       send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
+      if (!this.#isStopping) return [];
       processes = this.list();
     }
   }
@@ -127,7 +128,7 @@ export class Processes {
     return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
-  /** Continues what `stop()` has stopped: children first, so that a shell does not notice that its job was stopped. */
+  /** Continues what `stop()` has stopped: jobs before their shell, which does not notice that they were stopped. */
   continue(): void {
     this.#isStopping = false;
     for (const pid of [...this.#stopped].reverse()) trySend(pid, 'SIGCONT');

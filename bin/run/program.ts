@@ -125,7 +125,9 @@ export class ShellCommand {
   }
 
   kill(): void {
-    this.#child.stdout?.destroy(); // a process that it has left may hold it
-    process.kill(-(this.#child.pid as number), 'SIGKILL');
+    this.#child.stdout?.destroy(); // a process that has left the group may hold it
+    try {
+      process.kill(-(this.#child.pid as number), 'SIGKILL');
+    } catch {} // all of the group have ended
   }
 }

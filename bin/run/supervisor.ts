@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/access.ts';
+import { excerpt } from '../shared/text.ts';
 import { Cgroup } from './cgroup.ts';
 import { Keeper } from './keeper.ts';
 import { Program, ShellCommand } from './program.ts';
@@ -16,7 +17,6 @@ const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const MAX_SUSPEND_MS = 2000; // until a program has restored the terminal
 const POLL_MS = 10;
-const MAX_LINE_LENGTH = 200; // of the command line in the detail
 
 export interface Settings {
   line: readonly [string, ...string[]];
@@ -147,7 +147,7 @@ export class Supervisor {
     return {
       ...this.#detail,
       pid: program.pid,
-      command: this.#command.line.join(' ').slice(0, MAX_LINE_LENGTH),
+      command: excerpt(this.#command.line.join(' ')),
       started: program.startedAt.toISOString(),
       processes: processes.length,
       'CPU seconds': Number(cpuSeconds.toFixed(2)),
@@ -180,7 +180,6 @@ export class Supervisor {
     if (program.end !== null) return {}; // it waits for its restart
     try {
       await program.processes.stop();
-      if (program.end !== null) program.processes.continue(); // what it has left behind
       this.#guard();
       program.checkRunning();
       return {};
@@ -202,6 +201,7 @@ export class Supervisor {
     const outcome = await this.#ask('pause', this.#server.signal, force);
     clearTimeout(timer);
     await stopping; // it may have paused meanwhile, and a resume must find all that is stopped
+    if ('error' in outcome) this.#continue(); // it may have failed while it was being stopped
     return outcome;
   }
 
@@ -359,7 +359,9 @@ export class Supervisor {
     for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
     process.on('SIGCONT', () => this.#onContinue());
     if (isOnTerminal) {
-      for (const name of ['SIGINT', 'SIGQUIT'] as const) process.on(name, () => this.#explainDelay(name));
+      for (const name of ['SIGINT', 'SIGQUIT'] as const) {
+        process.on(name, () => (this.#program.end === null ? this.#explainDelay(name) : end(name)));
+      }
       process.on('SIGTSTP', () => this.#followProgram());
     } else {
       process.on('SIGINT', end).on('SIGWINCH', pass).on('SIGTSTP', () => this.#suspend());
