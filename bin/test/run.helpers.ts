@@ -138,6 +138,14 @@ export function cgroupsOf({ child }: Running): string[] {
   return names.map((name) => join(parent, name));
 }
 
+/** The arguments of `unshare` for a command that is process 1. */
+export const NAMESPACE: readonly string[] = ['--fork', '--pid', '--mount-proc', '--kill-child'];
+
+export function lacksNamespace(): string | false {
+  const isPossible = spawnSync('unshare', [...NAMESPACE, 'true']).status === 0;
+  return !isPossible && 'needs root and unshare: apt-get install util-linux';
+}
+
 // ───── /proc ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Why tests of processes are skipped; false on Linux. */

@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { lacks, perform, until } from './helpers.ts';
+import { lacks, perform, start, until } from './helpers.ts';
 import {
-  cgroupsOf, exitCodeOf, killAll, lacksCgroup, lacksProc, listTasks, listTree, processesOf,
-  readTask, startRun, tryRead, WAYS,
+  BANNER, cgroupsOf, exitCodeOf, killAll, lacksCgroup, lacksNamespace, lacksProc, listTasks, listTree, NAMESPACE,
+  processesOf, readTask, startRun, tryRead, WAYS,
 } from './run.helpers.ts';
 import { listByPs } from '../run/processes.ts';
 import type { StartedRun, Task } from './run.helpers.ts';
@@ -92,7 +92,7 @@ print(result)`;
 
 const count = 'i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; echo $i';
 
-const stress = 'stress-ng -q --temp-path DIR --timeout 1';
+const stress = 'stress-ng -q --temp-path DIR --timeout 2';
 
 const makefile = `
 targets := $(addprefix DIR/,a b c d e f g h)
@@ -101,11 +101,11 @@ DIR/%: ; @i=0; while [ $$i -lt 15000 ]; do i=$$((i+1)); done; (sleep 0.5; echo $
 `;
 
 const strays = `
-setsid sh -c '(${count}; sleep 0.7) > DIR/session' &
-(setsid sh -c '(${count}; sleep 0.7) > DIR/daemon' &) &
-env -i /bin/sh -c '(${count}; sleep 0.7) > DIR/bare' &
-setsid env -i /bin/sh -c '(${count}; sleep 0.7) > DIR/barer; true' &
-bash -c 'set -m; (${count}; sleep 0.7) > DIR/group & wait' &
+setsid sh -c '(${count}; sleep 2) > DIR/session' &
+(setsid sh -c '(${count}; sleep 2) > DIR/daemon' &) &
+env -i /bin/sh -c '(${count}; sleep 2) > DIR/bare' &
+setsid env -i /bin/sh -c '(${count}; sleep 2) > DIR/barer; true' &
+bash -c 'set -m; (${count}; sleep 2) > DIR/group & wait' &
 wait
 until [ -s DIR/session ] && [ -s DIR/daemon ] && [ -s DIR/barer ]; do sleep 0.05; done
 cd DIR; read line; grep . *`;
@@ -155,7 +155,7 @@ const SCENARIOS: Scenario[] = [
   },
   { what: 'jobs of bash with set -m', command: ['bash', '-c', jobs], processes: 2, pauses: 3, skip: lacks('bash') },
   {
-    what: 'stress-ng: fork, vfork, exec', processes: 4, isVague: true, skip: lacks('stress-ng'),
+    what: 'stress-ng: fork, vfork, exec', processes: 3, isVague: true, skip: lacks('stress-ng'),
     command: ['sh', '-c', `${stress} --fork 1 --vfork 1 --exec 1; code=$?; read line; exit $code`],
   },
   {
@@ -289,6 +289,25 @@ describe('control-run: a pause of all processes', { concurrency: 4, skip: lacksP
       }
     });
   }
+
+  it('continues a job before its shell, also if its process id is lower', { skip: lacksNamespace() || lacks('bash') }, async (t) => {
+    const setNext = (pid: number): string => `echo ${pid - 1} > /proc/sys/kernel/ns_last_pid`;
+    const script = `set -m; ${setNext(100)}; (echo ready; sleep 98765.11; :)`;
+    const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', 'bash', '-c', script];
+    const around = `umount -a -l -t cgroup2; ${setNext(3000)}; exec "$@"`;
+    const running = start(t, 'unshare', [...NAMESPACE, 'sh', '-c', around, 'sh', ...controlRun]);
+    await running.shows(BANNER);
+    await running.shows(/ready/);
+    const [, shell, port] = BANNER.exec(running.output()) as unknown as [string, string, string];
+    assert.ok(Number(shell) > 3000);
+    for (let n = 0; n < 10; n++) {
+      const outcomes = [await perform(Number(port), 'pause'), await perform(Number(port), 'resume')];
+      assert.deepEqual(outcomes, [[200, undefined], [200, undefined]], running.output());
+    }
+    await perform(Number(port), 'shutdown');
+    await running.ended;
+    assert.doesNotMatch(running.output(), /Stopped/);
+  });
 
   it('stops what leaves everything else (in a cgroup)', { skip: lacksCgroup() }, async (t) => {
     const script = '(setsid env -i /bin/sh -c "sleep 0.2; exec sleep 98765.8" &); exec sleep 98765.9';

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -13,7 +12,8 @@ import {
   TOKEN, until, WRONG_ACCESS,
 } from './helpers.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, isTidy, killAll, lacksProc, processesOf, readTask, startRun, stateOf, WAYS,
+  BANNER, cgroupsOf, exitCodeOf, isTidy, killAll, lacksNamespace, lacksProc, NAMESPACE, processesOf, readTask, startRun,
+  stateOf, WAYS,
 } from './run.helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -21,7 +21,6 @@ import type { Ended } from './helpers.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 const O_NONBLOCK = 0o4000; // of Linux
-const NAMESPACE = ['--fork', '--pid', '--mount-proc', '--kill-child'];
 
 /** Runs a command under control until it ends, and returns what is on stderr after the banner. */
 async function run(
@@ -320,7 +319,7 @@ describe('control-run: the web API', { concurrency: 3, skip: lacksProc }, () => 
     const detail = await getDetail(port) as Record<string, unknown>;
     assert.deepEqual(Object.keys(detail), ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB']);
     assert.deepEqual([detail['pid'], detail['processes']], [pid, 2]);
-    assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200));
+    assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
     const elapsed = new Date(detail['started'] as string).getTime() - started.getTime();
     assert.ok(elapsed >= 0 && elapsed < 20_000, `${elapsed}`);
     assert.ok(Number(detail['CPU seconds']) > 0.05, 'counts the child that has ended');
@@ -795,8 +794,3 @@ describe('control-run: as process 1', { skip: lacksProc || lacksNamespace() }, (
     assert.equal(await exitCodeOf(running), 6);
   });
 });
-
-function lacksNamespace(): string | false {
-  const isPossible = spawnSync('unshare', [...NAMESPACE, 'true']).status === 0;
-  return !isPossible && 'needs root and unshare: apt-get install util-linux';
-}
