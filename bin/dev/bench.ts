@@ -77,6 +77,13 @@ interface Measurement {
 type Figures = Record<string, number>;
 type Column = readonly [heading: string, figure: string, format: (value: number) => string, of?: keyof Extremes];
 
+const LATENCY: readonly Column[] = [
+  ['p50 ms', 'p50', formatMilliseconds],
+  ['p99 ms', 'p99', formatMilliseconds],
+  ['least p99', 'p99', formatMilliseconds, 'least'],
+  ['most p99', 'p99', formatMilliseconds, 'most'],
+];
+
 /** One figure over all rounds. */
 interface Figure extends Extremes {
   rounds: readonly number[];
@@ -293,12 +300,7 @@ const delivery: Measurement = {
   name: 'delivery',
   title: 'Time from sending POST /api/pause until a waiting host has the command.',
   rows: ['control.ts, nextCommand()', 'node:http in the host, a promise'],
-  columns: [
-    ['p50 ms', 'p50', formatMilliseconds],
-    ['p99 ms', 'p99', formatMilliseconds],
-    ['least p99', 'p99', formatMilliseconds, 'least'],
-    ['most p99', 'p99', formatMilliseconds, 'most'],
-  ],
+  columns: LATENCY,
   measure(round) {
     return inTurn(round, (['control.ts', 'node:http'] as const).map((server) => async () => {
       const load = startLoad();
@@ -329,12 +331,7 @@ const waiting: Measurement = {
   title: `Time until ${WATCHERS} connections that wait are told of a change of the status, and latency of a command to a
 host that computes in ticks of ${TICK_MS} ms.`,
   rows: WAITING.map(([name]) => name),
-  columns: [
-    ['p50 ms', 'p50', formatMilliseconds],
-    ['p99 ms', 'p99', formatMilliseconds],
-    ['least p99', 'p99', formatMilliseconds, 'least'],
-    ['most p99', 'p99', formatMilliseconds, 'most'],
-  ],
+  columns: LATENCY,
   measure(round) {
     return inTurn(round, WAITING.map(([, measure]) => async () => {
       const delays = await measure();
@@ -445,12 +442,7 @@ const pauses: Measurement = {
   name: 'pauses',
   title: 'Time from sending POST /api/pause to control-run until all processes of its program are stopped.',
   rows: TREES.map(({ name }) => name),
-  columns: [
-    ['p50 ms', 'p50', formatMilliseconds],
-    ['p99 ms', 'p99', formatMilliseconds],
-    ['least p99', 'p99', formatMilliseconds, 'least'],
-    ['most p99', 'p99', formatMilliseconds, 'most'],
-  ],
+  columns: LATENCY,
   measure(round) {
     return inTurn(round, TREES.map(({ count, script }) => async () => {
       const { client, end } = await startRun(['sh', '-c', script]);
