@@ -3,6 +3,8 @@
 import { mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
+const ROUNDS = 10; // of moving processes, which may start others meanwhile
+
 export class Cgroup {
   readonly path: string;
   readonly #parent: string;
@@ -52,7 +54,9 @@ export class Cgroup {
 
   /** Removes it. The processes that are left in it, and run on, move to the cgroup of this process. */
   remove(): void {
-    for (const pid of this.pids()) tryTo(() => enter(this.#parent, pid));
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const pid of this.pids()) tryTo(() => enter(this.#parent, pid));
+    }
     for (const path of foldersFrom(this.path).reverse()) tryTo(() => rmdirSync(path));
   }
 }

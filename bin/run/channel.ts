@@ -83,7 +83,7 @@ export class Channel {
     this.#rest = lines.pop() as string;
     for (const line of lines) {
       if (this.#isTooLong || line.length > MAX_LINE_LENGTH) this.#complain(TOO_LONG);
-      else if (!this.#take(line)) this.#complain(`a line that is not understood: ${excerpt(line)}`);
+      else if (!this.#take(line)) this.#complain('a line that is not understood: ', line);
       this.#isTooLong = false;
     }
     if (this.#rest.length > MAX_LINE_LENGTH) {
@@ -119,14 +119,15 @@ export class Channel {
     return true;
   }
 
-  #complain(what: string): void {
-    if (!this.#hasComplained) this.#listener.onNonsense(what);
+  #complain(what: string, line: string = ''): void {
+    if (!this.#hasComplained) this.#listener.onNonsense(what + excerpt(line));
     this.#hasComplained = true;
   }
 }
 
 /** Returns an empty object if the line is not an object in JSON. */
 function parse(line: string): Record<string, unknown> {
+  if (!/^\s*\{/.test(line)) return {}; // there may be a flood of them, and exceptions take long
   try {
     const value: unknown = JSON.parse(line);
     return isRecord(value) ? value : {};

@@ -540,11 +540,9 @@ describe('control-run: signals', { concurrency: 3, skip: lacksProc }, () => {
       if (name === 'SIGTERM') await perform(port, 'pause');
       running.child.kill(name);
       await until(() => existsSync(join(folder, 'saving')));
-      const { status, commands } = await getInfo(port);
-      const command = commands.at(-1);
-      assert.deepEqual([status, command?.command, command?.by, command?.reason], [
-        'shutting down', 'shutdown', 'itself', name,
-      ]);
+      await until(async () => (await getInfo(port)).status === 'shutting down');
+      const command = (await getInfo(port)).commands.at(-1);
+      assert.deepEqual([command?.command, command?.by, command?.reason], ['shutdown', 'itself', name]);
       writeFileSync(join(folder, 'go'), '');
       assert.equal(await exitCodeOf(running), 3);
     });
