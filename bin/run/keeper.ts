@@ -57,7 +57,7 @@ export class Keeper {
     this.#shell.unref();
   }
 
-  /** Sets what to end: process ids, negative for groups. Nothing: the program has ended. */
+  /** Sets what to end: process ids, negative for groups. Empty once the program has ended. */
   watch(targets: readonly number[]): void {
     this.#shell.stdin?.write(`${targets.join(' ')}\n`);
   }

@@ -222,7 +222,7 @@ export class Supervisor {
   /**
    * Passes a command to a program that takes commands itself, and waits for the outcome.
    *
-   * @param hurry Aborts when something else waits for that.
+   * @param hurry Aborts once another command or a signal waits for this one.
    * @param onLate Called if the outcome has not come some time after that.
    */
   async #ask(command: ControlCommand, hurry: AbortSignal, onLate: () => void): Promise<CommandOutcome> {
