@@ -65,16 +65,25 @@ export class Program {
   /**
    * Starts it.
    *
+   * @param onSpawn Called with its name, before it can write anything.
    * @returns How it ended, if it could not be started.
    */
-  static async start(command: Command, listener: ChannelListener): Promise<Program | End> {
+  static async start(
+    command: Command,
+    listener: ChannelListener,
+    onSpawn: (name: string) => void,
+  ): Promise<Program | End> {
     const { line: [file, ...args], isOnTerminal, mark, cgroup } = command;
     const [name, value] = mark.split('=') as [string, string];
-    const start = (): ChildProcess => spawn(file, args, {
-      stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
-      detached: !isOnTerminal,
-      env: { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value },
-    });
+    const start = (): ChildProcess => {
+      const child = spawn(file, args, {
+        stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
+        detached: !isOnTerminal,
+        env: { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value },
+      });
+      if (child.pid !== undefined) onSpawn(`${basename(file)}[${child.pid}]`);
+      return child;
+    };
     try {
       const child = cgroup === null ? start() : cgroup.spawn(start);
       if (child.pid !== undefined) return new Program(child, command, listener);

@@ -41,6 +41,7 @@ export class Supervisor {
   readonly #signalled: AbortController = new AbortController(); // by a signal that asks for the end
   #program!: Program; // set before any command is taken
   #lastEnd: End | null = null;
+  #baseUrl = '';
   #status: SystemStatus = ACTIVE;
   #detail: object = {}; // what the program tells of itself
   #restarts = 0; // in a row
@@ -69,12 +70,9 @@ export class Supervisor {
    */
   async run(): Promise<End> {
     const server = this.#server;
-    const address = await server.runInBackground();
+    this.#baseUrl = baseUrlOf(await server.runInBackground());
     await this.#start();
-    if (this.#lastEnd === null) {
-      this.#handleSignals();
-      this.#say(`${this.#program.name} · web API at ${baseUrlOf(address)}`);
-    }
+    if (this.#lastEnd === null) this.#handleSignals();
     while (!this.#isOver) {
       if (!server.hasCommands()) this.#failedSave = null;
       server.report(await this.#execute(await server.nextCommand()).catch((error: unknown) => ({ error })));
@@ -92,7 +90,7 @@ export class Supervisor {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => (this.#detail = detail),
       onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
-    });
+    }, (name) => this.#say(`${name} · web API at ${this.#baseUrl}`));
     if (!(program instanceof Program)) {
       this.#say(program.text);
       return this.#finish(program);
@@ -107,7 +105,9 @@ export class Supervisor {
     program.channel.close();
     this.#continue(); // what it leaves behind runs on
     if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
-    if (!end.isFailure || this.#isEnding || this.#restarts >= this.#settings.maxRestarts) {
+    const { maxRestarts } = this.#settings;
+    if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
+      if (end.isFailure && maxRestarts > 0) this.#say(`${program.name} ended with ${end.text}: no more restarts`);
       return this.#finish(end);
     }
     this.#lastEnd = end;
@@ -325,6 +325,7 @@ export class Supervisor {
     if (saveCommand !== undefined) return await this.#save();
     if (saveSignal === undefined) return {};
     const outcome = this.#sendSaveSignal(saveSignal);
+    this.#say(`${outcome.value}; SIGTERM follows within ${this.#settings.graceMs / 1000} s`);
     await this.#waitForEnd(); // nobody can tell when it is done
     return outcome;
   }
