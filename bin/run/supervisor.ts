@@ -72,7 +72,6 @@ export class Supervisor {
     const server = this.#server;
     this.#baseUrl = baseUrlOf(await server.runInBackground());
     await this.#start();
-    if (this.#lastEnd === null) this.#handleSignals();
     while (!this.#isOver) {
       if (!server.hasCommands()) this.#failedSave = null;
       server.report(await this.#execute(await server.nextCommand()).catch((error: unknown) => ({ error })));
@@ -90,7 +89,10 @@ export class Supervisor {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => (this.#detail = detail),
       onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
-    }, (name) => this.#say(`${name} · web API at ${this.#baseUrl}`));
+    }, (name) => {
+      if (this.#lastEnd === null) this.#handleSignals(); // the first time
+      this.#say(`${name} · web API at ${this.#baseUrl}`);
+    });
     if (!(program instanceof Program)) {
       this.#say(program.text);
       return this.#finish(program);

@@ -320,9 +320,9 @@ describe('control-run: a pause of all processes', { concurrency: 4, skip: lacksP
     const run = await startRun(t, [], ['sh', '-c', script]);
     const name = cgroupOf(run.pid);
     const all = (): Task[] => listTasks().filter(({ pid }) => cgroupOf(pid) === name);
-    await until(() => all().length === 2);
+    await until(() => all().length >= 2);
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(all().map(({ state }) => state).join(), 'T,T');
+    assert.match(all().map(({ state }) => state).join(''), /^TT+$/);
     await perform(run.port, 'resume');
     await until(() => !all().some(({ state }) => state === 'T'));
     await perform(run.port, 'shutdown');
