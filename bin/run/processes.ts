@@ -226,7 +226,8 @@ function readProcess(pid: number | string): Process[] {
   if (stat === '') return [];
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
-  const state = fields[0] === 'Z' && Number(fields[17]) > 1 ? stateOfThreads(pid) : fields[0] as string;
+  const isFirstThreadAtRest = /[TtZ]/.test(fields[0] as string) && Number(fields[17]) > 1; // others may run
+  const state = isFirstThreadAtRest ? stateOfThreads(pid) : fields[0] as string;
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
   return [{
     pid: Number(pid), parent, group, session, state, startedAt: Number(fields[19]),
@@ -235,11 +236,12 @@ function readProcess(pid: number | string): Process[] {
   }];
 }
 
-/** Of a process whose first thread has ended, while others run. */
+/** Returns the state of a thread that runs, or else of one that is stopped. */
 function stateOfThreads(pid: number | string): string {
   try {
     const stats = readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/stat`));
-    return stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).find((state) => !/[ZX]/.test(state)) ?? 'Z';
+    const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
+    return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
   } catch {
     return 'Z'; // all have ended
   }
