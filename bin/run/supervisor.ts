@@ -99,7 +99,7 @@ export class Supervisor {
     }
     this.#program = program;
     this.#detail = {};
-    this.#continue();
+    this.#guard();
     void program.ended.then((end) => this.#onEnd(program, end));
   }
 
