@@ -4,7 +4,6 @@
 import { setMaxListeners } from 'node:events';
 import { DEFAULT_PORT, SystemStatus } from '../control.ts';
 import { completionFor } from './client/completion.ts';
-import { inParallel, parseTargets } from './client/targets.ts';
 import { ChangeHook, watch } from './client/watch.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
@@ -15,13 +14,14 @@ import {
   describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
 } from './shared/options.ts';
 import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './shared/replies.ts';
+import { inParallel, parseTargets } from './shared/targets.ts';
 import { printableJson } from './shared/text.ts';
 import type { ControlCommand } from '../control.ts';
-import type { Target } from './client/targets.ts';
 import type { WatchOptions } from './client/watch.ts';
 import type { Command, Shell } from './shared/commands.ts';
 import type { Followed, FollowOptions } from './shared/follow.ts';
 import type { FailedReply, PrintableClient } from './shared/replies.ts';
+import type { Target } from './shared/targets.ts';
 
 const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
 

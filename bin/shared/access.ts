@@ -97,9 +97,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
  */
 export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
   const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
-  const authority = target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1');
-  const [, host = authority, port] = (isIPv6(authority) ? null : /^(\[.*\]|[^:[]*):(.*)$/s.exec(authority)) ?? [];
-  const address = socket === undefined ? { host, port } : { socket };
+  const address = socket === undefined ? splitAuthority(target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1')) : { socket };
   const names = {
     host: `the host of the target '${target}'`,
     port: `the port of the target '${target}'`,
@@ -107,6 +105,12 @@ export function createTargetClient(target: string, timeoutMs?: number, tokenFile
     token: OPTIONS.token,
   };
   return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs);
+}
+
+/** Splits `HOST` or `HOST:PORT`. */
+export function splitAuthority(authority: string): { host: string; port: string | undefined } {
+  const [, host = authority, port] = (isIPv6(authority) ? null : /^(\[.*\]|[^:[]*):(.*)$/s.exec(authority)) ?? [];
+  return { host, port };
 }
 
 /**
@@ -143,8 +147,11 @@ export function parseAccess(
  *
  * @throws {UsageError} If one of them is invalid.
  */
-export function parseServerOptions(values: Address & { 'allow-host'?: string[] | undefined }): ServerAccess {
-  const access = parseAccess(values, 0);
+export function parseServerOptions(
+  values: Address & { 'allow-host'?: string[] | undefined },
+  names: Partial<Names> = {},
+): ServerAccess {
+  const access = parseAccess(values, 0, { ...OPTIONS, ...names });
   const { 'allow-host': allowedHosts = [] } = values;
   try {
     new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, allowedHosts }); // it knows the rules

@@ -90,7 +90,7 @@ export async function follow(
   const isDone = state === 'done';
   const goal = GOALS[command];
   const value = isDone ? excerptOf(told.value, MAX_VALUE_LENGTH) : '';
-  follower.endOutput(isDone ? describeDone(goal, value) : '', `(${seconds.toFixed(1)} s)`);
+  follower.endOutput(isDone ? describeDone(command, value) : '', `(${seconds.toFixed(1)} s)`);
   const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
   const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
@@ -282,7 +282,9 @@ async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal)
   }
 }
 
-function describeDone(goal: SystemStatus | undefined, value: string): string {
+/** A command that is done: `saved states/….json`, or `paused`. */
+export function describeDone(command: ControlCommand, value: string): string {
+  const goal = GOALS[command];
   if (goal === undefined) return `saved ${value}`.trimEnd();
   return value === '' ? goal.statusName : `${goal.statusName}: ${value}`;
 }

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isOld, isUnanswered, statusNameOf } from './replies.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
-const WAIT_S = 1; // a program that neither polls nor yields reports no change unless asked
+const WAIT_S = 1;
 const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
 const CUT_MS = 2000; // a system that is ending cuts connections; one that hangs takes longer
@@ -19,22 +19,24 @@ export interface Observation {
 }
 
 /**
- * Yields what each request tells: as soon as something changes, and at least once a second while the system responds.
- * A single connection that is cut tells nothing.
+ * Yields what each request tells: as soon as something changes, and after `waitS` while the system responds. A single
+ * connection that is cut tells nothing.
  *
  * @param endpoint `info` also tells why and which commands are done, unless the server is of version 0.2 or older.
+ * @param waitS Time limit of each request: a program that neither polls nor yields reports no change unless asked.
  */
 export async function* observe(
   client: PrintableClient,
   endpoint: 'status' | 'info',
   signal: AbortSignal,
+  waitS: number = WAIT_S,
 ): AsyncGenerator<Observation, void> {
   let asked = endpoint;
   let status = '';
   let wasCut = false;
   for (let tag: string | undefined; !signal.aborted;) {
     const start = performance.now();
-    const reply = await client.request(asked, { tag, wait: tag === undefined ? undefined : WAIT_S, signal });
+    const reply = await client.request(asked, { tag, wait: tag === undefined ? undefined : waitS, signal });
     if (signal.aborted) return;
     if (isOld(reply) && asked === 'info') {
       asked = 'status';

@@ -10,7 +10,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { SystemStatus } from '../../control.ts';
-import { inParallel, parseTargets } from '../client/targets.ts';
+import { inParallel, parseTargets } from '../shared/targets.ts';
 import { createClient } from '../shared/access.ts';
 import { UsageError } from '../shared/options.ts';
 import {

@@ -3,10 +3,10 @@
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createTargetClient, readTrusted } from '../shared/access.ts';
-import { UsageError } from '../shared/options.ts';
-import { printable } from '../shared/text.ts';
-import type { PrintableClient } from '../shared/replies.ts';
+import { createTargetClient, readTrusted } from './access.ts';
+import { UsageError } from './options.ts';
+import { printable } from './text.ts';
+import type { PrintableClient } from './replies.ts';
 
 const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one

@@ -1,0 +1,104 @@
+// All systems of the board, and the pages that wait for news of them.
+
+import { BoardSystem } from './system.ts';
+import type { ControlCommand } from '../../control.ts';
+import type { Target } from '../shared/targets.ts';
+import type { Update } from './system.ts';
+
+const READ_MS = 1000;
+const LEFT_MS = 15_000; // a page that has not asked for this long is closed
+const GATHER_MS = 50; // changes that come together are sent together
+
+/** What pages are sent. */
+export interface News {
+  /** Another one is another process, whose pages and systems may be others. */
+  startedAt: number;
+  /** To ask for what comes after. */
+  version: number;
+  /** Milliseconds: a phone's clock may differ. */
+  now: number;
+  systems: Update[];
+}
+
+export class Board {
+  readonly #systems: readonly BoardSystem[];
+  readonly #startedAt: number = Date.now();
+  readonly #waiters: Set<() => void> = new Set();
+  #version = 0;
+  #gatherTimer: NodeJS.Timeout | undefined;
+  #readTimer: NodeJS.Timeout | undefined; // while a page is open
+  #askedAt = 0;
+
+  constructor(targets: readonly Target[]) {
+    const listener = {
+      nextVersion: () => this.#nextVersion(),
+      onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#tell(), GATHER_MS)),
+    };
+    this.#systems = targets.map((target, id) => new BoardSystem(id, target, listener));
+  }
+
+  get size(): number {
+    return this.#systems.length;
+  }
+
+  /** Responds to a page, at once if something has changed since a version, otherwise after `waitMs` at the latest. */
+  async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<News> {
+    this.#startReading();
+    const known = version <= this.#version ? version : 0; // it is of another process, whose clock was ahead
+    const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
+    if (waitMs > 0 && !this.#systems.some(isChanged)) await this.#change(waitMs, signal);
+    this.#askedAt = performance.now();
+    const systems = this.#systems.filter(isChanged).map((system) => system.updateSince(known));
+    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), systems };
+  }
+
+  /** Sends a command to a system, or to all. */
+  send(command: ControlCommand, reason: string, id?: number): void {
+    for (const system of id === undefined ? this.#systems : this.#systems.slice(id, id + 1)) {
+      void system.send(command, reason);
+    }
+  }
+
+  /** The time, if nothing else happens in that millisecond: so samples need no version of their own. */
+  #nextVersion(): number {
+    this.#version = Math.max(this.#version + 1, Date.now());
+    return this.#version;
+  }
+
+  #change(waitMs: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        this.#waiters.delete(end);
+        resolve();
+      };
+      const timer = setTimeout(end, waitMs);
+      this.#waiters.add(end);
+      signal.addEventListener('abort', end);
+    });
+  }
+
+  #tell(): void {
+    this.#gatherTimer = undefined;
+    for (const end of this.#waiters) end();
+  }
+
+  /** Systems are asked for their detail only while a page is open. */
+  #startReading(): void {
+    this.#askedAt = performance.now();
+    if (this.#readTimer !== undefined) return;
+    for (const system of this.#systems) system.setWatched(true);
+    this.#readTimer = setInterval(() => this.#read(), READ_MS);
+    this.#read();
+  }
+
+  #read(): void {
+    if (this.#waiters.size > 0 || performance.now() - this.#askedAt < LEFT_MS) {
+      for (const system of this.#systems) void system.read();
+      return;
+    }
+    clearInterval(this.#readTimer);
+    this.#readTimer = undefined;
+    for (const system of this.#systems) system.setWatched(false);
+  }
+}

@@ -1,0 +1,185 @@
+// The board's web server. Everybody gets the page, which is empty; what it shows is for those who have the key.
+
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { BlockList, isIP } from 'node:net';
+import page from '#board-page';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { ControlCommand } from '../../control.ts';
+import type { Board } from './board.ts';
+
+const MAX_WAIT_S = 30;
+
+export interface Settings {
+  board: Board;
+  key: string;
+  /** What the server listens on. */
+  host: string;
+  /** Other names of the server: `box.lan`, `.lan`, `*`. */
+  allowedHosts: readonly string[];
+}
+
+/** Listens on a port; 0 picks a free one. Returns the addresses. */
+export async function serve(settings: Settings, port: number): Promise<AddressInfo[]> {
+  const { host } = settings;
+  const addresses: AddressInfo[] = [];
+  // A browser tries both addresses of localhost: on one that is free, another user could listen.
+  for (const address of host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host]) {
+    const server = createServer((request, response) => void respond(settings, request, response));
+    server.listen(addresses[0]?.port ?? port, address);
+    try {
+      await once(server, 'listening');
+      addresses.push(server.address() as AddressInfo);
+    } catch (error) {
+      const lacksFamily = ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes((error as NodeJS.ErrnoException).code ?? '');
+      if (addresses.length === 0 || !lacksFamily) throw error; // a machine without IPv6 needs only the first
+    }
+  }
+  return addresses;
+}
+
+async function respond(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  request.resume(); // no request needs a body
+  try {
+    await route(settings, request, response);
+  } catch (error) {
+    const { statusCode = 500, message, headers } = error as Partial<Refusal>;
+    sendJson(response, statusCode, { error: message }, headers);
+  }
+}
+
+async function route(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { board, key } = settings;
+  const [path, search] = (request.url ?? '').split('?', 2);
+  const query = new URLSearchParams(search);
+  checkHost(settings, request);
+  if (path === '/') {
+    checkMethod(request, 'GET', 'HEAD');
+    return send(response, 200, PAGE_HEADERS, page);
+  }
+  checkKey(key, request);
+  if (path === '/api/systems') {
+    checkMethod(request, 'GET');
+    const end = new AbortController();
+    response.on('close', () => end.abort());
+    const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
+    return sendJson(response, 200, news);
+  }
+  const [, id, command] = /^\/api\/systems(?:\/(\d+))?\/(pause|resume|shutdown|save-state)$/.exec(path ?? '') ?? [];
+  if (command === undefined || Number(id ?? 0) >= board.size) throw new Refusal(404, 'Not found');
+  checkMethod(request, 'POST');
+  board.send(command as ControlCommand, query.get('reason') ?? '', id === undefined ? undefined : Number(id));
+  sendJson(response, 202, { result: 'sent' });
+}
+
+// ───── Responses ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+const COMMON_HEADERS = {
+  'Cache-Control': 'no-store',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Referrer-Policy': 'no-referrer',
+  'X-Content-Type-Options': 'nosniff',
+};
+
+const PAGE_HEADERS = {
+  'Content-Type': 'text/html; charset=utf-8',
+  'Content-Security-Policy': [
+    "default-src 'none'",
+    `script-src ${hashOf('script')}`,
+    `style-src ${hashOf('style')}`,
+    "connect-src 'self'",
+    'img-src data:', // the icon
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+  ].join('; '),
+};
+
+function hashOf(element: 'script' | 'style'): string {
+  const [, content = ''] = new RegExp(`<${element}[^>]*>(.*?)</${element}>`, 's').exec(page) ?? [];
+  return `'sha256-${sha256(content).toString('base64')}'`;
+}
+
+function send(response: ServerResponse, statusCode: number, headers: Record<string, string>, body: string): void {
+  const length = Buffer.byteLength(body);
+  response.writeHead(statusCode, { ...COMMON_HEADERS, ...headers, 'Content-Length': length }).end(body);
+}
+
+function sendJson(
+  response: ServerResponse,
+  statusCode: number,
+  body: object,
+  headers: Record<string, string> = {},
+): void {
+  send(response, statusCode, { ...headers, 'Content-Type': 'application/json' }, JSON.stringify(body));
+}
+
+// ───── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+class Refusal extends Error {
+  readonly statusCode: number;
+  readonly headers: Record<string, string>;
+
+  constructor(statusCode: number, message: string, headers: Record<string, string> = {}) {
+    super(message);
+    this.statusCode = statusCode;
+    this.headers = headers;
+  }
+}
+
+/** Keeps other sites out, also those whose name leads to this machine (DNS rebinding). */
+function checkHost({ host, allowedHosts }: Settings, { headers, rawHeaders }: IncomingMessage): void {
+  const names = rawHeaders.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
+  for (const name of ['host', 'origin', 'authorization']) { // Node keeps only the first
+    if (names.indexOf(name) !== names.lastIndexOf(name)) throw new Refusal(400, 'Duplicate header field');
+  }
+  const { host: authority, origin } = headers;
+  if (authority !== undefined && !isOwnHost(authority, [host, ...allowedHosts])) {
+    throw new Refusal(403, 'Host not allowed: use localhost or an IP address, or set the option --allow-host');
+  }
+  if (origin !== undefined && origin !== `http://${authority}`) throw new Refusal(403, 'Origin not allowed');
+}
+
+const UNSPECIFIED = new BlockList(); // addresses that reach this machine although they do not name it
+UNSPECIFIED.addSubnet('0.0.0.0', 8);
+UNSPECIFIED.addAddress('::', 'ipv6');
+
+/** Avoids `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names. */
+function isOwnHost(authority: string, names: readonly string[]): boolean {
+  const [, ipv6 = '', other = ''] = /^(?:\[([^\]]+)\]|([\w.-]+))(?::\d*)?$/.exec(authority.toLowerCase()) ?? [];
+  if (isIP(ipv6) === 6) return !UNSPECIFIED.check(ipv6, 'ipv6');
+  if (isIP(other) === 4) return !UNSPECIFIED.check(other);
+  const isSame = (name: string): boolean => name === '*' || (name[0] === '.' ? `.${other}`.endsWith(name) : name === other);
+  return other !== '' && ['localhost', ...names].some((name) => isSame(name.toLowerCase()));
+}
+
+function checkMethod({ method = '' }: IncomingMessage, ...allowed: string[]): void {
+  if (!allowed.includes(method)) throw new Refusal(405, 'Method not allowed', { Allow: allowed.join(', ') });
+}
+
+/** Compares digests, so that the time taken reveals nothing about the key. */
+function checkKey(key: string, { headers: { authorization = '' } }: IncomingMessage): void {
+  const [, given = ''] = /^Bearer +(\S+)$/i.exec(authorization) ?? [];
+  if (timingSafeEqual(sha256(given), sha256(key))) return;
+  throw new Refusal(401, 'Missing or wrong key: open the address that control-board prints', {
+    'WWW-Authenticate': 'Bearer',
+  });
+}
+
+function sha256(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+function parseVersion(text: string | null): number {
+  if (text === null || /^\d{1,15}$/.test(text)) return Number(text);
+  throw new Refusal(400, `since must be a version, got '${text}'`);
+}
+
+/** The seconds of `Prefer: wait=N` (RFC 7240 §4.3), or 0. */
+function secondsToWait({ headers: { prefer } }: IncomingMessage): number {
+  const [, seconds = 0] = /^wait=(\d+)$/.exec(String(prefer)) ?? [];
+  return Math.min(Number(seconds), MAX_WAIT_S);
+}

@@ -1,0 +1,249 @@
+// One system on the board: what is known of it, and what the board has sent to it.
+
+import { SystemStatus } from '../../control.ts';
+import { BY } from '../shared/access.ts';
+import { describeDone, follow } from '../shared/follow.ts';
+import { observe } from '../shared/observe.ts';
+import { describeUnknown, entriesOf, UNKNOWN } from '../shared/replies.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { Series } from './series.ts';
+import type { ControlCommand } from '../../control.ts';
+import type { Observation } from '../shared/observe.ts';
+import type { PrintableClient } from '../shared/replies.ts';
+import type { Target } from '../shared/targets.ts';
+import type { Sample } from './series.ts';
+
+const WAIT_S = 30; // of the waiting request
+const SLOW_MS = 2000; // without a response, or a sign of the program: this is worth telling
+const HEARD_MS = 500; // `heardAt` is that inexact
+const FOLLOW_MS = 3_600_000; // a save may take long
+const MAX_COMMANDS = 5;
+const MAX_ROWS = 64; // of the detail
+const MAX_SERIES = 32;
+
+type Body = Readonly<Record<string, unknown>>;
+
+/** What a page shows of a system. Times are in milliseconds, by the clock of the system where its program tells them. */
+interface State {
+  target: string;
+  name: string;
+  /** `process 4711 on gpu3`, or empty. */
+  process: string;
+  /** Empty until the first response. */
+  status: string;
+  since: number | null;
+  by: string;
+  reason: string;
+  /** Why the status is not known. */
+  error: string;
+  /** Since when the system does not respond; null if it does. */
+  unansweredSince: number | null;
+  /** Since when the program has not looked for commands, because it is in a long step or hangs; null if it does. */
+  unheardSince: number | null;
+  detail: Row[];
+  /** The latest first. */
+  commands: object[];
+  /** The commands from the board: those that are not done, and the latest. */
+  sent: SentCommand[];
+}
+
+interface Row {
+  name: string;
+  value: string | number;
+}
+
+interface SentCommand {
+  command: ControlCommand;
+  state: 'sent' | 'done' | 'failed';
+  /** What came of it. */
+  text: string;
+  at: number;
+}
+
+/** What a page is sent. `samples` are those values of a number that it does not have. */
+export type Update = Omit<State, 'detail'> & { id: number; detail: (Row & { samples?: Sample[] })[] };
+
+/** The board's side of a system. */
+export interface Listener {
+  /** Returns the next version. */
+  nextVersion(): number;
+  onChange(): void;
+}
+
+export class BoardSystem {
+  /** The version of the board in which what a page shows of the system has changed; that of the samples is their time. */
+  version = 0;
+  readonly #id: number;
+  readonly #client: PrintableClient;
+  readonly #listener: Listener;
+  readonly #state: State;
+  readonly #series: Map<string, Series> = new Map(); // by name, the latest last
+  #published = ''; // the state in `version`, as JSON
+  #isWatched = false;
+  #restart: AbortController = new AbortController();
+  #readSince: number | null = null; // the pending read
+  #heardAt = 0; // when the program last looked for commands, by the clock of the system
+  #heardAtSince = 0; // since when the reads tell that, by the clock of the board
+
+  constructor(id: number, { name, client }: Target, listener: Listener) {
+    const target = excerpt(name ?? client.target);
+    this.#id = id;
+    this.#client = client;
+    this.#listener = listener;
+    this.#state = {
+      target, name: target, process: '', status: '', since: null, by: '', reason: '', error: '', unansweredSince: null,
+      unheardSince: null, detail: [], commands: [], sent: [],
+    };
+    void this.#follow();
+  }
+
+  /** What a page is to show, with the samples after a version. */
+  updateSince(version: number): Update {
+    const detail = this.#state.detail.map((row) => {
+      const samples = typeof row.value === 'number' ? this.#series.get(row.name)?.since(version) : undefined;
+      return samples === undefined ? row : { ...row, samples };
+    });
+    return { id: this.#id, ...this.#state, detail };
+  }
+
+  /** Whether anybody looks: otherwise the system is asked for its status alone. */
+  setWatched(isWatched: boolean): void {
+    if (isWatched === this.#isWatched) return;
+    this.#isWatched = isWatched;
+    this.#restart.abort();
+    this.#state.unansweredSince = null;
+    this.#state.unheardSince = null;
+  }
+
+  /** Reads the detail: the waiting request does not end when it changes. There is one read at a time. */
+  async read(): Promise<void> {
+    const now = Date.now();
+    if (this.#readSince === null) {
+      this.#readSince = now;
+      const reply = await this.#client.request('info');
+      this.#readSince = null;
+      if (!this.#isWatched) return;
+      if (reply.ok) this.#takeDetail(reply.body, now);
+      if (reply.ok || reply.answered) this.#state.unansweredSince = null;
+      else if (!this.#isOffline()) this.#state.unansweredSince ??= now;
+    } else if (now - this.#readSince >= SLOW_MS && !this.#isOffline()) {
+      this.#state.unansweredSince ??= this.#readSince;
+    }
+    this.#publish();
+  }
+
+  /** Sends a command, and follows it until it is done. */
+  async send(command: ControlCommand, reason: string): Promise<void> {
+    const sent: SentCommand = { command, state: 'sent', text: '', at: Date.now() };
+    this.#state.sent = [...this.#state.sent.filter(({ state }) => state === 'sent'), sent];
+    this.#publish();
+    const options = { timeoutMs: FOLLOW_MS, by: BY, reason };
+    const { state, value, error, summary, seconds } = await follow(this.#client, command, options);
+    sent.state = state === 'done' || state === 'absent' ? 'done' : 'failed';
+    sent.text = summary === error ? `${command}: ${this.#client.shorten(error)}` : summary;
+    if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
+    sent.at = Date.now();
+    this.#publish();
+  }
+
+  async #follow(): Promise<never> {
+    for (;;) {
+      this.#restart = new AbortController();
+      const endpoint = this.#isWatched ? 'info' : 'status';
+      for await (const observation of observe(this.#client, endpoint, this.#restart.signal, WAIT_S)) {
+        this.#take(observation);
+        this.#publish();
+      }
+    }
+  }
+
+  #take({ status, reply, isNew }: Observation): void {
+    const state = this.#state;
+    const isResponse = reply.ok || reply.answered;
+    if (isResponse || status === SystemStatus.OFFLINE.statusName) state.unansweredSince = null;
+    if (!isNew) return;
+    if (status !== state.status) {
+      const hasBegun = state.status !== ''; // otherwise it may be old
+      Object.assign(state, { status, since: hasBegun ? Date.now() : null, by: '', reason: '' });
+    }
+    if (!isResponse) state.unheardSince = null;
+    state.error = reply.ok ? '' : this.#client.shorten(reply.error);
+    if (status === UNKNOWN && reply.ok) state.error = describeUnknown(reply.original);
+    if (reply.ok && reply.body['commands'] !== undefined) this.#takeInfo(reply.body);
+  }
+
+  #takeInfo(info: Body): void {
+    const pid = excerptOf(info['pid']);
+    const host = excerptOf(info['host']);
+    Object.assign(this.#state, {
+      name: excerptOf(info['name']) || this.#state.target,
+      process: (pid && `process ${pid}`) + (host && ` on ${host}`),
+      since: timeOf(info['since']),
+      by: excerptOf(info['by']),
+      reason: excerptOf(info['reason']),
+      commands: entriesOf(info['commands']).slice(-MAX_COMMANDS).reverse().map(tidyCommand),
+    });
+  }
+
+  #takeDetail(info: Body, now: number): void {
+    const rows = rowsOf(info['detail']);
+    this.#state.detail = rows;
+    const numbers = rows.flatMap(({ name, value }) => (typeof value === 'number' ? [{ name, value }] : []));
+    for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(now, value);
+    const heardAt = timeOf(info['heardAt']) ?? now;
+    if (Math.abs(heardAt - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heardAt, now];
+    this.#state.unheardSince = now - this.#heardAtSince >= SLOW_MS ? this.#heardAt : null;
+  }
+
+  /** The oldest series make room: a program may choose other names each time. */
+  #seriesOf(name: string): Series {
+    const series = this.#series.get(name) ?? new Series();
+    this.#series.delete(name);
+    this.#series.set(name, series);
+    for (const oldest of this.#series.keys()) {
+      if (this.#series.size <= MAX_SERIES) break;
+      this.#series.delete(oldest);
+    }
+    return series;
+  }
+
+  #isOffline(): boolean {
+    return this.#state.status === SystemStatus.OFFLINE.statusName;
+  }
+
+  #publish(): void {
+    const text = JSON.stringify(this.#state);
+    if (text === this.#published) return;
+    this.#published = text;
+    this.version = this.#listener.nextVersion();
+    this.#listener.onChange();
+  }
+}
+
+// ───── What systems send ─────────────────────────────────────────────────────────────────────────────────────────
+// Any program may have sent it, so every field may have any type and text.
+
+function tidyCommand(entry: Body): object {
+  const [command, state, by, reason] = ['command', 'state', 'by', 'reason'].map((field) => excerptOf(entry[field]));
+  const [value, error] = ['value', 'error'].map((field) => excerptOf(entry[field], MAX_VALUE_LENGTH));
+  const seconds = typeof entry['seconds'] === 'number' ? entry['seconds'] : null;
+  return { command, state, by, reason, value, error, seconds, at: timeOf(entry['at']) };
+}
+
+/** The rows of a table. */
+function rowsOf(detail: unknown): Row[] {
+  if (detail === null || detail === undefined) return [];
+  const isRecord = typeof detail === 'object' && !Array.isArray(detail);
+  const entries: [name: string, value: unknown][] = isRecord ? Object.entries(detail) : [['', detail]];
+  return entries.slice(0, MAX_ROWS).map(([name, value]) => {
+    const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
+    const text = typeof value === 'string' ? value : JSON.stringify(value);
+    return { name: excerpt(name), value: isNumber ? value : excerpt(text) };
+  });
+}
+
+/** Null if it is no time. */
+function timeOf(field: unknown): number | null {
+  const time = Date.parse(excerptOf(field));
+  return Number.isNaN(time) ? null : time;
+}
