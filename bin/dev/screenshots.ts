@@ -1,0 +1,82 @@
+// Makes the screenshots of control-board in bin/README.md: control-demo beside systems that are paused, hung, failed and
+// dead. Needs Chromium, chromedriver and pngquant. It takes about two minutes, because plots need time to grow.
+
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { launch, WebApiClient } from '../../control.ts';
+import { startBrowser } from '../test/browser.ts';
+import { freePort, makeFolder, start, startProgram } from '../test/helpers.ts';
+import type { TestContext } from 'node:test';
+
+const GROW_MS = 90_000;
+const HANG_MS = 40_000; // how long the hung system has hung
+const COLOURS = '64';
+
+const [SCREENS, NAMES] = [
+  { wide: [1240, 870], phone: [360, 780] },
+  { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', dead: 'simulation' },
+] as const;
+
+type Fate = keyof typeof NAMES;
+
+const [, , fate, port] = process.argv;
+if (fate === undefined) await makeScreenshots();
+else await runSystem(fate as Fate, Number(port));
+
+/** A system that has something to tell until it meets its fate. */
+async function runSystem(fate: Fate, port: number): Promise<void> {
+  const start = performance.now();
+  let episode = 0;
+  await launch({
+    async step() {
+      episode += 1;
+      while (fate === 'hung' && performance.now() - start > GROW_MS - HANG_MS);
+      await sleep(20);
+    },
+    describe: () => ({
+      episode,
+      loss: Number((0.3 + 2 * Math.exp(-episode / 900) + 0.05 * Math.random()).toFixed(4)),
+      'tokens per second': Math.round(1800 + 200 * Math.sin(episode / 200)),
+    }),
+    saveState() {
+      if (fate === 'failed') throw new Error('ENOSPC: no space left on device, write');
+      return `states/${NAMES[fate]}-${episode}.json`;
+    },
+  }, { name: NAMES[fate], webApiAddress: ['localhost', port] });
+}
+
+async function makeScreenshots(): Promise<void> {
+  const ends: (() => void | Promise<void>)[] = [];
+  const t = { after: (end: () => void | Promise<void>) => void ends.push(end) } as TestContext;
+  try {
+    const demoPort = await freePort('localhost');
+    startProgram(t, 'demo', ['--port', String(demoPort), '--seed', '1', '--states-dir', makeFolder(t)]);
+    const clients = new Map<Fate, WebApiClient>();
+    for (const fate of Object.keys(NAMES) as Fate[]) {
+      const port = await freePort('localhost');
+      start(t, process.execPath, [fileURLToPath(import.meta.url), fate, String(port)]);
+      clients.set(fate, new WebApiClient('localhost', port));
+    }
+    const ports = [demoPort, ...[...clients.values()].map((client) => client.port)];
+    const board = startProgram(t, 'board', ['--listen', 'localhost:0', ...ports.map((port) => `localhost:${port}`)]);
+    await board.shows(/open it/);
+    const browser = await startBrowser(t, ['--hide-scrollbars']);
+    await browser.open(/http:\S+/.exec(board.output())?.[0] ?? '');
+    await sleep(GROW_MS);
+    await clients.get('paused')?.request('pause', { by: 'ana@laptop', reason: 'GPU needed until noon' });
+    await clients.get('dead')?.request('shutdown', { by: 'ana@laptop' });
+    await browser.click(await browser.findByRole('button', `Save ${NAMES.failed}`));
+    await sleep(10_000);
+    for (const [name, [width, height]] of Object.entries(SCREENS)) {
+      await browser.resize(width, height);
+      await browser.emulate({ dark: name === 'phone' });
+      await browser.run('scrollTo(0, 0)');
+      const input = await browser.screenshot();
+      writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLOURS, '-'], { input }));
+    }
+  } finally {
+    for (const end of ends.reverse()) await end();
+  }
+}
