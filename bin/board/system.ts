@@ -13,10 +13,11 @@ import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Sample } from './series.ts';
 
-const WAIT_S = 30; // of the waiting request
+const WAIT_S = 30; // for a change
+const MAX_WAIT_S = 300; // for a command
 const SLOW_MS = 2000; // without a response, or a sign of the program: this is worth telling
 const HEARD_MS = 500; // `heardAt` is that inexact
-const FOLLOW_MS = 3_600_000; // a save may take long
+const FOLLOW_MS = 3_600_000; // for a command after that
 const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
 const MAX_SERIES = 32;
@@ -57,7 +58,6 @@ interface SentCommand {
   state: 'sent' | 'done' | 'failed';
   /** What came of it. */
   text: string;
-  at: number;
 }
 
 /** What a page is sent. `samples` are those values of a number that it does not have. */
@@ -134,15 +134,16 @@ export class BoardSystem {
 
   /** Sends a command, and follows it until it is done. */
   async send(command: ControlCommand, reason: string): Promise<void> {
-    const sent: SentCommand = { command, state: 'sent', text: '', at: Date.now() };
+    const start = performance.now();
+    const sent: SentCommand = { command, state: 'sent', text: '' };
     this.#state.sent = [...this.#state.sent.filter(({ state }) => state === 'sent'), sent];
     this.#publish();
-    const options = { timeoutMs: FOLLOW_MS, by: BY, reason };
-    const { state, value, error, summary, seconds } = await follow(this.#client, command, options);
-    sent.state = state === 'done' || state === 'absent' ? 'done' : 'failed';
+    const reply = await this.#client.request(command, { wait: MAX_WAIT_S, by: BY, reason }); // once: a full queue fails
+    const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
+    const seconds = (performance.now() - start) / 1000;
+    sent.state = ['done', 'absent', 'unconfirmed'].includes(state) ? 'done' : 'failed';
     sent.text = summary === error ? `${command}: ${this.#client.shorten(error)}` : summary;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    sent.at = Date.now();
     this.#publish();
   }
 
