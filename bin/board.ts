@@ -62,10 +62,11 @@ async function main(): Promise<number> {
   if (parsed === null) return EXIT.DONE;
   const { values, positionals } = parsed;
   const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
-  const { host: givenHost, port: givenPort = DEFAULT_PORT } = splitAuthority(listen);
-  const { host, port, allowedHosts } = parseServerOptions({ host: givenHost, port: givenPort, 'allow-host': allowHost }, {
-    host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'`,
-  });
+  const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
+  const { host, port, allowedHosts } = parseServerOptions(
+    { host: hostName, port: portText, 'allow-host': allowHost },
+    { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
+  );
   const hasTargets = positionals.length > 0 || values.targets !== undefined;
   const targets: Target[] = hasTargets
     ? await parseTargets(positionals, values.targets, TIMEOUT_MS)

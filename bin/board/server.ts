@@ -152,8 +152,10 @@ function isOwnHost(authority: string, names: readonly string[]): boolean {
   const [, ipv6 = '', other = ''] = /^(?:\[([^\]]+)\]|([\w.-]+))(?::\d*)?$/.exec(authority.toLowerCase()) ?? [];
   if (isIP(ipv6) === 6) return !UNSPECIFIED.check(ipv6, 'ipv6');
   if (isIP(other) === 4) return !UNSPECIFIED.check(other);
-  const isSame = (name: string): boolean => name === '*' || (name[0] === '.' ? `.${other}`.endsWith(name) : name === other);
-  return other !== '' && ['localhost', ...names].some((name) => isSame(name.toLowerCase()));
+  if (other === '') return false; // malformed
+  return ['localhost', ...names].map((name) => name.toLowerCase()).some((name) => {
+    return name === '*' || name === other || (name[0] === '.' && `.${other}`.endsWith(name));
+  });
 }
 
 function checkMethod({ method = '' }: IncomingMessage, ...allowed: string[]): void {

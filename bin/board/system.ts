@@ -24,7 +24,7 @@ const MAX_SERIES = 32;
 
 type Body = Readonly<Record<string, unknown>>;
 
-/** What a page shows of a system. Times are in milliseconds, by the clock of the system where its program tells them. */
+/** What a page shows of a system. Times are in milliseconds; those that the system tells are by its clock. */
 interface State {
   target: string;
   name: string;
@@ -63,7 +63,7 @@ interface SentCommand {
 /** What a page is sent. `samples` are those values of a number that it does not have. */
 export type Update = Omit<State, 'detail'> & { id: number; detail: (Row & { samples?: Sample[] })[] };
 
-/** The board's side of a system. */
+/** The side of the board. */
 export interface Listener {
   /** Returns the next version. */
   nextVersion(): number;
@@ -71,7 +71,7 @@ export interface Listener {
 }
 
 export class BoardSystem {
-  /** The version of the board in which what a page shows of the system has changed; that of the samples is their time. */
+  /** The version of the board in which the state has changed. The samples count by their times instead. */
   version = 0;
   readonly #id: number;
   readonly #client: PrintableClient;

@@ -1,5 +1,5 @@
-// Makes the screenshots of control-board in bin/README.md: control-demo beside systems that are paused, hung, failed and
-// dead. Needs Chromium, chromedriver and pngquant. It takes about two minutes, because plots need time to grow.
+// Makes the screenshots of control-board in bin/README.md: control-demo beside systems that are paused, hung, failed
+// and dead. Needs Chromium, chromedriver and pngquant. Takes two minutes, because plots need time to grow.
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
