@@ -11,7 +11,7 @@ import {
   baseUrlOf, createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from './shared/access.ts';
 import { describeOptions, EXIT, parseOptions, parseText, run, UsageError, warn } from './shared/options.ts';
-import { parseTargets } from './shared/targets.ts';
+import { parseTargets, TARGETS_OPTION } from './shared/targets.ts';
 import type { AddressInfo } from 'node:net';
 import type { Target } from './shared/targets.ts';
 
@@ -30,10 +30,7 @@ const OPTIONS = {
     type: 'string', value: 'PATH',
     help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
   },
-  targets: {
-    type: 'string', value: 'FILE',
-    help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token; - is stdin',
-  },
+  targets: TARGETS_OPTION,
 } as const;
 
 const HELP = `

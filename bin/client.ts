@@ -14,7 +14,7 @@ import {
   describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
 } from './shared/options.ts';
 import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './shared/replies.ts';
-import { inParallel, parseTargets } from './shared/targets.ts';
+import { inParallel, parseTargets, TARGETS_OPTION } from './shared/targets.ts';
 import { printableJson } from './shared/text.ts';
 import type { ControlCommand } from '../control.ts';
 import type { WatchOptions } from './client/watch.ts';
@@ -27,10 +27,7 @@ const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
-  targets: {
-    type: 'string', value: 'FILE', completion: 'files',
-    help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token; - is stdin',
-  },
+  targets: TARGETS_OPTION,
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
   timeout: {
     type: 'string', value: 'SECONDS',

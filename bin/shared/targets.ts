@@ -6,7 +6,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createTargetClient, readTrusted } from './access.ts';
 import { UsageError } from './options.ts';
 import { printable } from './text.ts';
+import type { TextOption } from './options.ts';
 import type { PrintableClient } from './replies.ts';
+
+/** The option that names the file. */
+export const TARGETS_OPTION: TextOption = {
+  type: 'string', value: 'FILE', completion: 'files',
+  help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token; - is stdin',
+};
 
 const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one
