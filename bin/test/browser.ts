@@ -182,6 +182,15 @@ export class Browser {
     await this.#send('POST', `${pathOf(await this.#resolve(target, index))}/click`, {});
   }
 
+  /** Clicks an element twice, as fast as a double click. */
+  async doubleClick(target: Element | string, index: number = 0): Promise<void> {
+    const origin = await this.#resolve(target, index);
+    await this.run('arguments[0].scrollIntoView({ block: "nearest" })', origin);
+    const click = [{ type: 'pointerDown', button: 0 }, { type: 'pointerUp', button: 0 }];
+    const actions = [{ type: 'pointerMove', origin, x: 0, y: 0 }, ...click, ...click];
+    await this.#send('POST', '/actions', { actions: [{ type: 'pointer', id: 'mouse', actions }] });
+  }
+
   /** Presses keys where the focus is: 'Tab', 'Shift+Tab', ' ', or a text character by character. */
   async press(...keys: string[]): Promise<void> {
     const actions = keys.flatMap(keyActions);
