@@ -24,7 +24,8 @@ export async function startBoard(
   options: readonly string[] = [],
   env: NodeJS.ProcessEnv = {},
 ): Promise<StartedBoard> {
-  const running = startProgram(t, 'board', ['--listen', 'localhost:0', ...options, ...targets], env);
+  const listen = options.includes('--listen') ? [] : ['--listen', 'localhost:0'];
+  const running = startProgram(t, 'board', [...listen, ...options, ...targets], env);
   await running.shows(BANNER);
   const [, port = '', key = ''] = BANNER.exec(running.output()) ?? [];
   const url = `http://localhost:${port}/`;
