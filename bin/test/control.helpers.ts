@@ -24,6 +24,42 @@ export const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown
 /** An origin for `allowedOrigins`. */
 export const PAGE = 'http://localhost:3000';
 
+// ───── Values of Host ────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Values of Host that every server accepts. */
+export const LOCAL_HOSTS: readonly string[] = [
+  'localhost', 'LOCALHOST:1', 'LocalHost:', '127.0.0.1', '127.9.9.9:80', '[::1]:8391', '[::1]', '[fe80::1%eth0]',
+  '192.168.1.7', '[0:0::1]:65535', '[::ffff:127.0.0.1]:', '[2001:DB8::1]', '1.0.0.0', '255.255.255.255:65536',
+];
+
+export const UNSPECIFIED_ADDRESSES: readonly string[] = [ // browsers take them for this machine
+  '0.0.0.0', '0.1.2.3', '0.255.255.255:80', '[::]', '[::]:80', '[0:0::0]', '[0:0:0:0:0:0:0:0]', '[::0.0.0.0]',
+  '[::ffff:0.0.0.0]', '[::ffff:0:1]', '[::%eth0]',
+];
+
+/** Values of Host that no server accepts by default. */
+export const FOREIGN_HOSTS: readonly string[] = [
+  ...UNSPECIFIED_ADDRESSES, 'localhost.', 'x.localhost', 'localhost.x', '0177.0.0.1', '127.1', '0x7f.1', '0x7f000001',
+  '2130706433', '127.0.0.1.', '127.0.0.1.x', '1.2.3', '256.0.0.1', '1.2.3.4.5', '%6cocalhost', 'evil.example',
+  'evil.example:8391', 'box.lan', '*', '.', '-', 'localhost@evil', 'evil@localhost', 'localhost:1@evil',
+  'evil:localhost@127.0.0.1', '@localhost', 'localhost,localhost', 'localhost:http', 'localhost:80:80', 'localhost:-1',
+  'localhost:0x50', ':80', '::1', '[::1', '[::1]x', '[::1]80', '[::1]:x', '[127.0.0.1]', '[localhost]', '[]', '[', ']',
+  '[[::1]]', '[:::]', '[::g]', 'localhost evil.example', 'localhost\xa0', 'localhost/', 'localhost#', '',
+];
+
+/** A host to listen on, and other names that are allowed: each server then accepts the first list, not the second. */
+export const NAME = '0x7f.1';
+export const NAMES: readonly string[] = ['box.lan', '.example.org', '.test'];
+export const NAMED_HOSTS: readonly string[] = [
+  '0x7F.1', '0X7f.1:80', 'box.lan', 'BOX.lan:8391', 'box.lan:', 'example.org:1', 'a.example.org',
+  'a.B.Example.ORG', 'test', 'x.test', 'localhost', '127.0.0.1', '[::1]',
+];
+export const UNNAMED_HOSTS: readonly string[] = [
+  '0x7f.2', 'x.0x7f.1', '127.1', 'box.lan.', 'a.box.lan', 'box.la', 'ox.lan', 'lan', '.lan', 'boxxlan', 'xbox.lan',
+  'xexample.org', 'example.org.', 'example.org.evil', 'org', 'xtest', 'test.evil', 'box.lan@evil', 'box.lan:x',
+  'box.lan:80:80', 'box.lan,box.lan', '', '0.0.0.0', '[::]', 'x.localhost', 'localhost.',
+];
+
 // ───── Raw HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 export const GET = 'GET /api/status';
