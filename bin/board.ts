@@ -70,7 +70,8 @@ async function main(): Promise<number> {
     : [{ name: undefined, label: '', client: createClient({}, TIMEOUT_MS) }];
   const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
   const addresses = await serve({ board: new Board(targets), key, host, allowedHosts }, port).catch((error: Error) => {
-    throw new Error(`cannot listen on ${listen}: ${error.message}`);
+    warn(`cannot listen on ${listen}: ${error.message}`);
+    process.exit(EXIT.REFUSED); // the board already follows its systems
   });
   announce(targets.length, host, addresses, key);
   return EXIT.DONE; // once it is interrupted

@@ -52,7 +52,7 @@ async function respond(settings: Settings, request: IncomingMessage, response: S
 
 async function route(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { board, key } = settings;
-  const [path, search] = (request.url ?? '').split('?', 2);
+  const [, path = '', search] = /^([^?]*)(.*)$/.exec(request.url ?? '') ?? [];
   const query = new URLSearchParams(search);
   checkHost(settings, request);
   if (path === '/') {
@@ -67,7 +67,7 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return sendJson(response, 200, news);
   }
-  const [, id, command] = /^\/api\/systems(?:\/(\d+))?\/(pause|resume|shutdown|save-state)$/.exec(path ?? '') ?? [];
+  const [, id, command] = /^\/api\/systems(?:\/(\d+))?\/(pause|resume|shutdown|save-state)$/.exec(path) ?? [];
   if (command === undefined || Number(id ?? 0) >= board.size) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   board.send(command as ControlCommand, query.get('reason') ?? '', id === undefined ? undefined : Number(id));
@@ -140,7 +140,8 @@ function checkHost({ host, allowedHosts }: Settings, { headers, rawHeaders }: In
   if (authority !== undefined && !isOwnHost(authority, [host, ...allowedHosts])) {
     throw new Refusal(403, 'Host not allowed: use localhost or an IP address, or set the option --allow-host');
   }
-  if (origin !== undefined && origin !== `http://${authority}`) throw new Refusal(403, 'Origin not allowed');
+  const own = authority === undefined ? undefined : `http://${authority}`;
+  if (origin !== undefined && origin !== own) throw new Refusal(403, 'Origin not allowed');
 }
 
 const UNSPECIFIED = new BlockList(); // addresses that reach this machine although they do not name it

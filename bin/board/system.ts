@@ -5,7 +5,7 @@ import { BY } from '../shared/access.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, UNKNOWN } from '../shared/replies.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { Series } from './series.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { Observation } from '../shared/observe.ts';
@@ -73,6 +73,7 @@ export interface Listener {
 export class BoardSystem {
   /** The version of the board in which the state has changed. The samples count by their times instead. */
   version = 0;
+  #versionBefore = 0; // of the change before
   readonly #id: number;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
@@ -97,8 +98,12 @@ export class BoardSystem {
     void this.#follow();
   }
 
-  /** What a page is to show, with the samples after a version. */
-  updateSince(version: number): Update {
+  /**
+   * What a page is to show, with the samples after a version. A page that has asked since the change before has got
+   * nothing of the system, not even the samples of unchanged values.
+   */
+  updateSince(since: number): Update {
+    const version = Math.min(since, this.#versionBefore);
     const detail = this.#state.detail.map((row) => {
       const samples = typeof row.value === 'number' ? this.#series.get(row.name)?.since(version) : undefined;
       return samples === undefined ? row : { ...row, samples };
@@ -190,7 +195,8 @@ export class BoardSystem {
     const rows = rowsOf(info['detail']);
     this.#state.detail = rows;
     const numbers = rows.flatMap(({ name, value }) => (typeof value === 'number' ? [{ name, value }] : []));
-    for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(now, value);
+    const at = this.#listener.nextVersion(); // later than `now`: a page may have had news since, and asks for what follows
+    for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(at, value);
     const heardAt = timeOf(info['heardAt']) ?? now;
     if (Math.abs(heardAt - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heardAt, now];
     this.#state.unheardSince = now - this.#heardAtSince >= SLOW_MS ? this.#heardAt : null;
@@ -216,6 +222,7 @@ export class BoardSystem {
     const text = JSON.stringify(this.#state);
     if (text === this.#published) return;
     this.#published = text;
+    this.#versionBefore = this.version;
     this.version = this.#listener.nextVersion();
     this.#listener.onChange();
   }
@@ -238,8 +245,7 @@ function rowsOf(detail: unknown): Row[] {
   const entries: [name: string, value: unknown][] = isRecord ? Object.entries(detail) : [['', detail]];
   return entries.slice(0, MAX_ROWS).map(([name, value]) => {
     const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
-    const text = typeof value === 'string' ? value : JSON.stringify(value);
-    return { name: excerpt(name), value: isNumber ? value : excerpt(text) };
+    return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
   });
 }
 

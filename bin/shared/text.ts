@@ -23,6 +23,15 @@ export function excerptOf(field: unknown, maxLength?: number): string {
   return typeof field === 'string' || typeof field === 'number' ? excerpt(String(field), maxLength) : '';
 }
 
+/** A value of JSON as a text: that of a string has no quotes. */
+export function textOfJson(value: unknown): string {
+  try {
+    return typeof value === 'string' ? value : JSON.stringify(value);
+  } catch {
+    return '…'; // it is nested deeper than JSON.stringify() can go, but not JSON.parse()
+  }
+}
+
 /** Returns JSON that is safe to print and keeps every text: JSON.stringify() escapes C0 only. */
 export function printableJson(value: object): string {
   return JSON.stringify(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));

@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test';
 
 export interface StartedBoard {
   running: Running;
-  /** Without the key. */
+  /** That of the page, without the key. */
   url: string;
   port: number;
   key: string;
@@ -16,13 +16,13 @@ export interface StartedBoard {
 }
 
 /** The address that the program prints. */
-export const BANNER: RegExp = /^(\d+) systems? · (http:\/\/\S+:(\d+))\/#([\w-]+)/m;
+export const BANNER: RegExp = /^(\d+) systems? · (http:\/\/\S+:(\d+)\/)#([\w-]+)/m;
 
 /** Starts control-board on a free port of localhost, unless an option gives another address. */
 export async function startBoard(
   t: TestContext,
-  targets: string[],
-  options: string[] = [],
+  targets: readonly string[],
+  options: readonly string[] = [],
   env: NodeJS.ProcessEnv = {},
 ): Promise<StartedBoard> {
   const listen = options.some((option) => option.startsWith('--listen')) ? [] : ['--listen', 'localhost:0'];
@@ -30,7 +30,7 @@ export async function startBoard(
   await running.shows(/\/#.*\(open it; .*\)\n/);
   const [, , url = '', port, key = ''] = BANNER.exec(running.output()) ?? [];
   const request = (method: string) => (path: string, headers: Record<string, string> = {}): Promise<Response> => {
-    return fetch(url + path, { method, headers: { Authorization: `Bearer ${key}`, ...headers } });
+    return fetch(new URL(path, url), { method, headers: { Authorization: `Bearer ${key}`, ...headers } });
   };
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
 }

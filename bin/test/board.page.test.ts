@@ -34,7 +34,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       const { port } = system.address;
       const { browser } = await use(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
       await sees(browser, ({ status }) => assert.equal(status, 'active'));
-      const reason = await browser.find('main input');
+      const reason = await browser.find('#systems input');
 
       await browser.click(reason);
       await browser.press('GPU needed & <b>more</b>');
@@ -122,7 +122,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         window.clicks = [];
         addEventListener('click', ({ detail }) => window.clicks.push(detail), true);
       `);
-      await browser.doubleClick('main button', 0);
+      await browser.doubleClick('#systems button', 0);
       assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // otherwise it was none
       await sees(browser, ({ status }) => assert.equal(status, 'paused'));
       await until(async () => (await getInfo(port)).commands.every(({ state }) => state === 'done'));
@@ -220,8 +220,8 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       });
       assert.match(await browser.title(), /^no answer: .* – control-board$/);
       await posted(browser);
-      await browser.click('main button', 0);
-      await browser.click('main button', 2);
+      await browser.click('#systems button', 0);
+      await browser.click('#systems button', 2);
       assert.deepEqual(await posted(browser), []);
       hung.child.kill('SIGCONT');
       await sees(browser, (card) => {
@@ -243,7 +243,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         assert.deepEqual([third?.status, third?.isGrey, third?.rows.length], ['active', false, 0]);
       });
       assert.equal(await browser.title(), 'missing or wrong token, unknown – control-board');
-      await browser.click('main article:nth-child(3) button', 0);
+      await browser.click('#systems article:nth-child(3) button', 0);
       await seesAll(browser, ([, , third]) => {
         assert.equal(third?.status, 'paused');
         assert.match(third?.cause ?? '', /^for \d s$/);
@@ -269,9 +269,9 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         assert.deepEqual([status, isGrey, level], ['offline', true, 'bad']);
         assert.match(cause, /^for \d s$/);
       });
-      await browser.click('main button', 0);
-      await browser.click('main button', 1);
-      await browser.click('main button', 2);
+      await browser.click('#systems button', 0);
+      await browser.click('#systems button', 1);
+      await browser.click('#systems button', 2);
       assert.deepEqual(await posted(browser), []);
       const second = startHost(t, source, port);
       await sees(browser, ({ status, isGrey, rows }) => {
@@ -349,7 +349,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       assert.match(await browser.title(), /^no news – control-board$/);
       await until(async () => /^control-board does not respond for \d+ s$/.test(await problemOf(browser)));
       await browser.requests();
-      await browser.click('main button', 0);
+      await browser.click('#systems button', 0);
       assert.deepEqual(await posted(browser), []);
       const again = ['--key-file', keyFile, '--listen', `localhost:${board.port}`];
       const { key } = await startBoard(t, [targetOf(port)], again);
@@ -371,7 +371,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       await until(async () => await problemOf(browser) === WRONG_KEY);
       await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
       await browser.requests();
-      await browser.click('main button', 0);
+      await browser.click('#systems button', 0);
       assert.deepEqual(await posted(browser), []);
       await browser.open(`${board.url}#${key}`);
       await sees(browser, ({ isGrey }) => assert.equal(isGrey, false));
@@ -463,9 +463,9 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         const commands = all.flatMap((card) => card.commands).join('\n');
         assert.doesNotMatch(commands, /native code|function|\[object|undefined|NaN/);
       });
-      await browser.click('main article:nth-child(1) button', 1);
-      await browser.click('main article:nth-child(2) button', 1);
-      await browser.click('main article:nth-child(4) button', 1);
+      await browser.click('#systems article:nth-child(1) button', 1);
+      await browser.click('#systems article:nth-child(2) button', 1);
+      await browser.click('#systems article:nth-child(4) button', 1);
       await seesAll(browser, (all) => {
         for (const index of [0, 1, 3]) assert.notEqual(all[index]?.sent.join('').replace(/^….*/, ''), '');
       });
@@ -478,18 +478,18 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         }
         const [page, text, scheme] = await browser.run<string[]>(`
           const { backgroundColor, color } = getComputedStyle(document.body);
-          return [backgroundColor, color, getComputedStyle(document.querySelector('main button')).color];
+          return [backgroundColor, color, getComputedStyle(document.querySelector('#systems button')).color];
         `);
         assert.deepEqual([page, text, scheme].map((colour) => lightness(colour ?? '') > 128), [!dark, dark, dark]);
       }
-      await browser.click('main article:nth-child(2) button', 2);
+      await browser.click('#systems article:nth-child(2) button', 2);
       await browser.resize(360, 640);
       assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
       await browser.press('Escape');
       await browser.emulate({});
       await browser.resize(1280, 800);
       assert.equal(await browser.run('return window.hacked ?? null'), null);
-      assert.deepEqual(await browser.findAll('main img, main script:not(:empty), body > img'), []);
+      assert.deepEqual(await browser.findAll('#systems img, #systems script:not(:empty), body > img'), []);
     });
 
     it('can be used by keyboard alone, and does not lose the focus', async (t) => {
@@ -661,7 +661,7 @@ interface Card {
 function cards(browser: Browser): Promise<Card[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelectorAll('main article')].map((card) => {
+    return [...document.querySelectorAll('#systems article')].map((card) => {
       const find = (selector) => text(card.querySelector(selector));
       const findAll = (selector) => [...card.querySelectorAll(selector)];
       return {
@@ -706,7 +706,7 @@ async function press(browser: Browser, label: string): Promise<void> {
   const [card] = await cards(browser);
   const index = card?.buttons.indexOf(label) ?? -1;
   assert.notEqual(index, -1, `no button '${label}'`);
-  await browser.click('main button', index);
+  await browser.click('#systems button', index);
 }
 
 /** The URLs of the commands that the page has sent since the last call. */
