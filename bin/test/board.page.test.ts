@@ -621,19 +621,18 @@ function prepareBrowser(): (t: TestContext, ...args: StartArguments) => Promise<
       all.push(...urls);
       return urls;
     };
-    let ownUrl = '';
+    let errors: string[] = [];
     t.after(async () => { // before the board is killed
-      try {
-        await used.requests();
-        assert.deepEqual(all.filter((url) => !url.startsWith(ownUrl)), []);
-        assert.deepEqual(await used.consoleErrors(), []);
-      } finally {
-        used.requests = readRequests;
-        await used.open('about:blank');
-      }
+      await used.requests();
+      errors = await used.consoleErrors();
+      used.requests = readRequests;
+      await used.open('about:blank');
     });
     const board = await startBoard(t, ...args);
-    ownUrl = board.url;
+    t.after(() => { // a hook that fails ends the hooks
+      assert.deepEqual(all.filter((url) => !url.startsWith(board.url)), []);
+      assert.deepEqual(errors, []);
+    });
     await used.open(`${board.url}#${board.key}`);
     return { browser: used, board };
   };
