@@ -12,8 +12,8 @@ import { SystemStatus, VERSION, WebApiClient } from '../../control.ts';
 import { BOXES, boxOf, CART, FAILED, FORCE, Learner, move, nextWord, seedWords } from '../demo/cartpole.ts';
 import { Checkpoints, ignoredIn, latestIn, readCheckpoint } from '../demo/checkpoints.ts';
 import {
-  lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram, TOKEN,
-  until, WRONG_ACCESS,
+  getDetail, getInfo, lacksScript, lacksSockets, makeFolder, makeSocketPath, NO_TOKEN, runProgram, start, startProgram,
+  TOKEN, until, WRONG_ACCESS,
 } from './helpers.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { Snapshot } from '../demo/cartpole.ts';
@@ -572,8 +572,8 @@ describe('control-demo', { timeout: 60_000 }, () => {
     const demo = await startDemo(t, '--seed', '5');
     await demo.client.pause();
     await demo.client.waitFor(SystemStatus.PAUSED);
-    const response = await fetch(`http://localhost:${demo.port}/api/info`);
-    const { name, detail } = await response.json() as { name: string; detail: Record<string, number> };
+    const detail = await getDetail(demo.port) as Record<string, number>;
+    const { name } = await getInfo(demo.port);
     const { steps, episodes } = await save(demo);
     const mean = Learner.restore(snapshotOf(5, steps)).meanReturn;
     const speed = detail['steps per second'] as number;
