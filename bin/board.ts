@@ -59,6 +59,7 @@ async function main(): Promise<number> {
   if (parsed === null) return EXIT.DONE;
   const { values, positionals } = parsed;
   const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
+  if (/^\d+$/.test(listen)) throw new UsageError(`--listen must be HOST or HOST:PORT, got '${listen}'`); // 0.0.35.40
   const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
   const { host, port, allowedHosts } = parseServerOptions(
     { host: hostName, port: portText, 'allow-host': allowHost },

@@ -211,7 +211,9 @@ function readToken(path: string): string {
  */
 export function readTrusted(what: string, path: string, isSecret: boolean): string {
   try {
-    const { mode, uid } = statSync(path);
+    const file = statSync(path);
+    if (!file.isFile() && !file.isFIFO()) throw new Error('it is not a file');
+    const { mode, uid } = file;
     const isOwn = uid === 0 || uid === process.geteuid?.();
     if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
       throw new Error(isOwn ? `others can write it; chmod go-w '${path}'` : 'it belongs to another user');

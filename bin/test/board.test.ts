@@ -284,14 +284,6 @@ describe('--key-file', { ...LIMIT, concurrency: 3 }, () => {
       assert.match(stderr, new RegExp(`^control-board: ${problem}.*\\n$`));
     }
   });
-
-  it('refuses a file that it may not read', { skip: process.getuid?.() === 0 && 'root may' }, async (t) => {
-    const path = join(makeFolder(t), 'key');
-    writeFileSync(path, KEY, { mode: 0o200 });
-    const { code, stderr } = await tryKey(t, path);
-    assert.equal(code, 2);
-    assert.match(stderr, /^control-board: cannot use the key file '.*': EACCES: .*\n$/);
-  });
 });
 
 function tryKey(t: TestContext, path: string): ReturnType<typeof runProgram> {
