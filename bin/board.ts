@@ -81,19 +81,19 @@ async function main(): Promise<number> {
 function announce(count: number, host: string, addresses: readonly AddressInfo[], key: string): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
   if (isPublic) warn('nothing is encrypted: others on the network can read the key and all that the page shows');
-  const { port } = addresses[0] as AddressInfo;
-  const urls = hostsOf(host).map((name) => `${baseUrlOf({ host: name, port })}/#${key}`);
+  const { address, port } = addresses[0] as AddressInfo;
+  const urls = hostsOf(host, address).map((name) => `${baseUrlOf({ host: name, port })}/#${key}`);
   const prefix = `${count} ${count === 1 ? 'system' : 'systems'} · `;
   console.log(`${prefix}${urls.join(`\n${' '.repeat(prefix.length)}`)}   (open it; the part behind # is the key)`);
 }
 
-/** What a browser can use to reach a server that listens on a host. */
-function hostsOf(host: string): string[] {
-  if (!/^(0\.0\.0\.0|::)$/.test(host)) return [host];
+/** What a browser can use to reach a server that listens on a host, which is this address. */
+function hostsOf(host: string, address: string): string[] {
+  if (!/^(0\.0\.0\.0|::)$/.test(address)) return [host];
   const addresses = Object.values(networkInterfaces()).flat().flatMap((entry) => {
     return entry === undefined || entry.internal || entry.address.startsWith('fe80:') ? [] : [entry.address];
   });
-  return ['localhost', ...addresses.filter((address) => host === '::' || isIPv4(address))];
+  return ['localhost', ...addresses.filter((other) => address === '::' || isIPv4(other))];
 }
 
 function createKey(): string {

@@ -15,8 +15,8 @@ import type { Sample } from './series.ts';
 
 const WAIT_S = 30; // for a change
 const MAX_WAIT_S = 300; // for a command
-const SLOW_MS = 2000; // without a response, or a sign of the program: this is worth telling
-const HEARD_MS = 500; // `heardAt` is that inexact
+const SLOW_MS = 2000; // the page tells of a system or a program that has been silent for this long
+const HEARD_MS = 500; // two values of `heardAt` that differ by less are the same
 const FOLLOW_MS = 3_600_000; // for a command after that
 const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
@@ -63,9 +63,8 @@ interface SentCommand {
 /** What a page is sent. `samples` are those values of a number that it does not have. */
 export type Update = Omit<State, 'detail'> & { id: number; detail: (Row & { samples?: Sample[] })[] };
 
-/** The side of the board. */
+/** What a system needs of the board. */
 export interface Listener {
-  /** Returns the next version. */
   nextVersion(): number;
   onChange(): void;
 }
@@ -99,8 +98,8 @@ export class BoardSystem {
   }
 
   /**
-   * What a page is to show, with the samples after a version. A page that has asked since the change before has got
-   * nothing of the system, not even the samples of unchanged values.
+   * What a page is to show, with the samples that it lacks. Only a change sends a system to the pages: what a page has
+   * of this one ends at the change before, even if its version is later.
    */
   updateSince(since: number): Update {
     const version = Math.min(since, this.#versionBefore);
@@ -116,7 +115,6 @@ export class BoardSystem {
     if (isWatched === this.#isWatched) return;
     this.#isWatched = isWatched;
     this.#restart.abort();
-    this.#state.unansweredSince = null;
     this.#state.unheardSince = null;
   }
 
@@ -167,6 +165,7 @@ export class BoardSystem {
     const state = this.#state;
     const isResponse = reply.ok || reply.answered;
     if (isResponse || status === SystemStatus.OFFLINE.statusName) state.unansweredSince = null;
+    else state.unansweredSince ??= Date.now();
     if (!isNew) return;
     if (status !== state.status) {
       const hasBegun = state.status !== ''; // otherwise it may be old
@@ -195,7 +194,7 @@ export class BoardSystem {
     const rows = rowsOf(info['detail']);
     this.#state.detail = rows;
     const numbers = rows.flatMap(({ name, value }) => (typeof value === 'number' ? [{ name, value }] : []));
-    const at = this.#listener.nextVersion(); // later than `now`: a page may have had news since, and asks for what follows
+    const at = this.#listener.nextVersion(); // not `now`: a page that has had news since asks for what follows
     for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(at, value);
     const heardAt = timeOf(info['heardAt']) ?? now;
     if (Math.abs(heardAt - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heardAt, now];

@@ -77,6 +77,6 @@ async function makeScreenshots(): Promise<void> {
       writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLOURS, '-'], { input }));
     }
   } finally {
-    for (const end of ends.reverse()) await end();
+    for (const end of ends) await end();
   }
 }

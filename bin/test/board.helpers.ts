@@ -1,6 +1,9 @@
 // Shared by the tests of control-board: the program on a free port, and its web API.
 
-import { startProgram } from './helpers.ts';
+import assert from 'node:assert/strict';
+import { startProgram, until } from './helpers.ts';
+import type { News } from '../board/board.ts';
+import type { Update } from '../board/system.ts';
 import type { Running } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -33,4 +36,27 @@ export async function startBoard(
     return fetch(new URL(path, url), { method, headers: { Authorization: `Bearer ${key}`, ...headers } });
   };
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
+}
+
+/** What a page is sent. */
+export async function newsOf(board: StartedBoard, since: number = 0, waitS?: number): Promise<News> {
+  const headers: Record<string, string> = waitS === undefined ? {} : { Prefer: `wait=${waitS}` };
+  const response = await board.get(`/api/systems?since=${since}`, headers);
+  assert.equal(response.status, 200);
+  return await response.json() as News;
+}
+
+/** Waits until a page shows this of a system. */
+export async function untilSystem(
+  board: StartedBoard,
+  isShown: (system: Update) => boolean,
+  id: number = 0,
+): Promise<Update> {
+  let system: Update | undefined;
+  const last = (): string => `${isShown}: ${JSON.stringify(system)} ${board.running.output()}`;
+  await until(async () => {
+    system = (await newsOf(board)).systems[id];
+    return system !== undefined && isShown(system);
+  }, last);
+  return system as Update;
 }

@@ -114,7 +114,7 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       assert.match(await browser.title(), /^offline – control-board$/);
     });
 
-    it('does not pause and resume at a double click', async (t) => {
+    it('does not pause and resume at a double click, or while Enter is held down', async (t) => {
       const port = await startSystem(t);
       const { browser } = await use(t, [targetOf(port)]);
       await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -128,6 +128,11 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       await until(async () => (await getInfo(port)).commands.every(({ state }) => state === 'done'));
       assert.deepEqual((await getInfo(port)).commands.map(({ command }) => command), ['pause']);
       assert.equal((await posted(browser)).length, 1);
+      const clicks = await browser.run<boolean>(`
+        const repeated = { key: 'Enter', repeat: true, bubbles: true, cancelable: true };
+        return document.querySelector('#systems button').dispatchEvent(new KeyboardEvent('keydown', repeated));
+      `);
+      assert.equal(clicks, false);
     });
 
     it('sends a command to all systems', async (t) => {
@@ -599,15 +604,17 @@ interface Used {
   board: StartedBoard;
 }
 
-/** One browser for the tests of a suite. After each, there is no error in its console and no request elsewhere. */
+/** One browser for the tests of a suite. They leave no error in its console, and cause no request elsewhere. */
 function prepareBrowser(): (t: TestContext, ...args: StartArguments) => Promise<Used> {
   const ends: (() => void | Promise<void>)[] = [];
+  const flaws: string[] = []; // a hook that fails ends the hooks of its test: what they would have killed runs on
   let browser: Browser | undefined;
   before(async () => {
     browser = await startBrowser({ after: (end) => void ends.push(end) });
   });
   after(async () => {
     for (const end of ends) await end();
+    assert.deepEqual(flaws, []);
   });
   return async (t, ...args) => {
     const used = browser ?? assert.fail();
@@ -621,18 +628,18 @@ function prepareBrowser(): (t: TestContext, ...args: StartArguments) => Promise<
       all.push(...urls);
       return urls;
     };
-    let errors: string[] = [];
-    t.after(async () => { // before the board is killed
+    let url = '';
+    const check = async (): Promise<void> => {
       await used.requests();
-      errors = await used.consoleErrors();
+      const errors = await used.consoleErrors();
+      const elsewhere = all.filter((requested) => !requested.startsWith(url));
+      flaws.push(...[...errors, ...elsewhere].map((flaw) => `${t.name}: ${flaw}`));
       used.requests = readRequests;
       await used.open('about:blank');
-    });
+    };
+    t.after(() => check().catch((error) => flaws.push(`${t.name}: ${error}`))); // before the board is killed
     const board = await startBoard(t, ...args);
-    t.after(() => { // a hook that fails ends the hooks
-      assert.deepEqual(all.filter((url) => !url.startsWith(board.url)), []);
-      assert.deepEqual(errors, []);
-    });
+    ({ url } = board);
     await used.open(`${board.url}#${board.key}`);
     return { browser: used, board };
   };

@@ -1,7 +1,7 @@
 // A real Chromium for the tests of web pages: a client of WebDriver (https://www.w3.org/TR/webdriver2/).
 
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -101,16 +101,10 @@ export interface Element {
 }
 
 /** Which elements may have a role without saying so. What Chromium tells assistive technology decides. */
-const CANDIDATES = {
-  article: 'article', button: 'button, input, summary', checkbox: 'input', dialog: 'dialog', group: 'details, fieldset',
-  heading: 'h1, h2, h3, h4, h5, h6', image: 'img, svg', link: 'a', list: 'ol, ul', listitem: 'li', region: 'section',
-  status: 'output', table: 'table', textbox: 'input, textarea',
-} as const;
+const CANDIDATES = { button: 'button, input, summary', dialog: 'dialog' } as const;
 
 const KEYS: Readonly<Record<string, string>> = {
-  Backspace: '\ue003', Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Control: '\ue009', Alt: '\ue00a',
-  Escape: '\ue00c', PageUp: '\ue00e', PageDown: '\ue00f', End: '\ue010', Home: '\ue011', ArrowLeft: '\ue012',
-  ArrowUp: '\ue013', ArrowRight: '\ue014', ArrowDown: '\ue015', Delete: '\ue017',
+  Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c',
 };
 
 /** A browser. All methods but the logs are about its current window. */
@@ -203,21 +197,15 @@ export class Browser {
     await this.#callDevTools('Emulation.setDeviceMetricsOverride', metrics);
   }
 
-  /** Sets what the user prefers. */
-  async emulate({ dark = false, reducedMotion = false }: { dark?: boolean; reducedMotion?: boolean }): Promise<void> {
-    await this.#callDevTools('Emulation.setEmulatedMedia', {
-      features: [
-        { name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' },
-        { name: 'prefers-reduced-motion', value: reducedMotion ? 'reduce' : 'no-preference' },
-      ],
-    });
+  /** Sets the colours that the user prefers. */
+  async emulate({ dark = false }: { dark?: boolean }): Promise<void> {
+    const features = [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }];
+    await this.#callDevTools('Emulation.setEmulatedMedia', { features });
   }
 
-  /** A PNG of the viewport, also written to a file if there is a path. */
-  async screenshot(path?: string): Promise<Buffer> {
-    const image = Buffer.from(await this.#send<string>('GET', '/screenshot'), 'base64');
-    if (path !== undefined) writeFileSync(path, image);
-    return image;
+  /** A PNG of the viewport. */
+  async screenshot(): Promise<Buffer> {
+    return Buffer.from(await this.#send<string>('GET', '/screenshot'), 'base64');
   }
 
   /** The errors in the consoles of all windows since the last call. */
@@ -282,7 +270,7 @@ async function awaitElement(what: string, search: () => Promise<Element | undefi
 }
 
 function keyActions(keys: string): object[] {
-  const held = keys.split(/(?<=\b(?:Alt|Control|Shift))\+/);
+  const held = keys.split(/(?<=\bShift)\+/);
   const last = held.pop() ?? '';
   const modifiers = held.map((name) => KEYS[name] ?? name);
   const pressed = KEYS[last] ?? last;
