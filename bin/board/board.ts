@@ -52,10 +52,10 @@ export class Board {
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), systems };
   }
 
-  /** Sends a command to a system, or to all. */
+  /** Sends a command to a system, or to all that are reachable. */
   send(command: ControlCommand, reason: string, id?: number): void {
-    for (const system of id === undefined ? this.#systems : this.#systems.slice(id, id + 1)) {
-      void system.send(command, reason);
+    for (const [index, system] of this.#systems.entries()) {
+      if (id === undefined ? system.isReachable : id === index) void system.send(command, reason);
     }
   }
 

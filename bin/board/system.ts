@@ -4,7 +4,7 @@ import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/access.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
-import { describeUnknown, entriesOf, UNKNOWN } from '../shared/replies.ts';
+import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
 import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { Series } from './series.ts';
 import type { ControlCommand } from '../../control.ts';
@@ -43,7 +43,7 @@ interface State {
   unheardSince: number | null;
   detail: Row[];
   /** The latest first. */
-  commands: object[];
+  commands: ListedCommand[];
   /** The commands from the board: those that are not done, and the latest. */
   sent: SentCommand[];
 }
@@ -51,6 +51,17 @@ interface State {
 interface Row {
   name: string;
   value: string | number;
+}
+
+interface ListedCommand {
+  command: string;
+  state: string;
+  by: string;
+  reason: string;
+  value: string;
+  error: string;
+  seconds: number | null;
+  at: number | null;
 }
 
 interface SentCommand {
@@ -110,6 +121,11 @@ export class BoardSystem {
     return { id: this.#id, ...this.#state, detail };
   }
 
+  /** Whether it takes commands, as far as is known. */
+  get isReachable(): boolean {
+    return !this.#isOffline() && this.#state.unansweredSince === null;
+  }
+
   /** Whether anybody looks: otherwise the system is asked for its status alone. */
   setWatched(isWatched: boolean): void {
     if (isWatched === this.#isWatched) return;
@@ -139,7 +155,8 @@ export class BoardSystem {
   async send(command: ControlCommand, reason: string): Promise<void> {
     const start = performance.now();
     const sent: SentCommand = { command, state: 'sent', text: '' };
-    this.#state.sent = [...this.#state.sent.filter(({ state }) => state === 'sent'), sent];
+    this.#forgetSent();
+    this.#state.sent.push(sent);
     this.#publish();
     const reply = await this.#client.request(command, { wait: MAX_WAIT_S, by: BY, reason }); // once: a full queue fails
     const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
@@ -148,6 +165,11 @@ export class BoardSystem {
     sent.text = summary === error ? `${command}: ${this.#client.shorten(error)}` : summary;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
     this.#publish();
+  }
+
+  /** What came of commands is of interest until the next one, or until the system is another process. */
+  #forgetSent(): void {
+    this.#state.sent = this.#state.sent.filter(({ state }) => state === 'sent');
   }
 
   async #follow(): Promise<never> {
@@ -170,19 +192,31 @@ export class BoardSystem {
     if (status !== state.status) {
       const hasBegun = state.status !== ''; // otherwise it may be old
       Object.assign(state, { status, since: hasBegun ? Date.now() : null, by: '', reason: '' });
+      if (this.#isOffline()) this.#takeEnd();
     }
     if (!isResponse) state.unheardSince = null;
-    state.error = reply.ok ? '' : this.#client.shorten(reply.error);
+    state.error = reply.ok || status === NO_ANSWER ? '' : this.#client.shorten(reply.error);
     if (status === UNKNOWN && reply.ok) state.error = describeUnknown(reply.original);
     if (reply.ok && reply.body['commands'] !== undefined) this.#takeInfo(reply.body);
+  }
+
+  /** Nobody will tell what came of its last commands. */
+  #takeEnd(): void {
+    const [latest] = this.#state.commands;
+    if (latest?.command === 'shutdown') Object.assign(this.#state, { by: latest.by, reason: latest.reason });
+    for (const entry of this.#state.commands) {
+      if (entry.state === 'waiting' || entry.state === 'running') entry.state = 'outcome unknown';
+    }
   }
 
   #takeInfo(info: Body): void {
     const pid = excerptOf(info['pid']);
     const host = excerptOf(info['host']);
+    const process = (pid && `process ${pid}`) + (host && ` on ${host}`);
+    if (process !== this.#state.process) this.#forgetSent();
     Object.assign(this.#state, {
       name: excerptOf(info['name']) || this.#state.target,
-      process: (pid && `process ${pid}`) + (host && ` on ${host}`),
+      process,
       since: timeOf(info['since']),
       by: excerptOf(info['by']),
       reason: excerptOf(info['reason']),
@@ -230,11 +264,17 @@ export class BoardSystem {
 // ───── What systems send ─────────────────────────────────────────────────────────────────────────────────────────
 // Any program may have sent it, so every field may have any type and text.
 
-function tidyCommand(entry: Body): object {
-  const [command, state, by, reason] = ['command', 'state', 'by', 'reason'].map((field) => excerptOf(entry[field]));
-  const [value, error] = ['value', 'error'].map((field) => excerptOf(entry[field], MAX_VALUE_LENGTH));
-  const seconds = typeof entry['seconds'] === 'number' ? entry['seconds'] : null;
-  return { command, state, by, reason, value, error, seconds, at: timeOf(entry['at']) };
+function tidyCommand(entry: Body): ListedCommand {
+  return {
+    command: excerptOf(entry['command']),
+    state: excerptOf(entry['state']),
+    by: excerptOf(entry['by']),
+    reason: excerptOf(entry['reason']),
+    value: excerptOf(entry['value'], MAX_VALUE_LENGTH),
+    error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
+    seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
+    at: timeOf(entry['at']),
+  };
 }
 
 /** The rows of a table. */
