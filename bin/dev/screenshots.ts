@@ -15,7 +15,7 @@ const HANG_MS = 40_000; // how long the hung system has hung
 const COLOURS = '64';
 
 const [SCREENS, NAMES] = [
-  { wide: [1240, 870], phone: [360, 780] },
+  { wide: [1240, 5], phone: [360, 2] }, // the width, and how many systems are to be seen
   { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', dead: 'simulation' },
 ] as const;
 
@@ -69,10 +69,12 @@ async function makeScreenshots(): Promise<void> {
     await clients.get('dead')?.request('shutdown', { by: 'ana@laptop' });
     await browser.click(await browser.findByRole('button', `Save ${NAMES.failed}`));
     await sleep(10_000);
-    for (const [name, [width, height]] of Object.entries(SCREENS)) {
-      await browser.resize(width, height);
+    for (const [name, [width, count]] of Object.entries(SCREENS)) {
+      await browser.resize(width, width);
       await browser.emulate({ dark: name === 'phone' });
       await browser.run('scrollTo(0, 0)');
+      const bottom = 'return document.querySelectorAll("article")[arguments[0]].getBoundingClientRect().bottom';
+      await browser.resize(width, Math.ceil(await browser.run<number>(bottom, count - 1)) + 12);
       const input = await browser.screenshot();
       writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLOURS, '-'], { input }));
     }
