@@ -338,7 +338,7 @@ describe('control-client --targets', { concurrency: 4, skip: lacksSockets() }, (
     for (const name of ['gpu1', 'unix:/nowhere/a']) {
       const { code, stdout, stderr } = await run(t, ['pause', '--targets', '-'], `${name} token-file= # none`);
       assert.deepEqual([code, stdout], [2, '']);
-      assert.match(stderr, /^control-client: line 1 of standard input: cannot use the token file '.*': E.*\n$/);
+      assert.match(stderr, /^control-client: line 1 of standard input: cannot use the token file '.*': it is not a file\n$/);
     }
   });
 
