@@ -213,7 +213,7 @@ export class BoardSystem {
     const pid = excerptOf(info['pid']);
     const host = excerptOf(info['host']);
     const process = (pid && `process ${pid}`) + (host && ` on ${host}`);
-    if (process !== this.#state.process) this.#forgetSent();
+    if (this.#state.process !== '' && process !== this.#state.process) this.#forgetSent();
     Object.assign(this.#state, {
       name: excerptOf(info['name']) || this.#state.target,
       process,

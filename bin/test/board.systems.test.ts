@@ -13,8 +13,11 @@ import { BoardSystem } from '../board/system.ts';
 import { Series } from '../board/series.ts';
 import { newsOf, startBoard, untilSystem } from './board.helpers.ts';
 import { LIMIT, runHost } from './control.helpers.ts';
-import { assertHarmless, freePort, HOSTILE, launchSystem, startOldServer, startServer, until } from './helpers.ts';
+import {
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
+} from './helpers.ts';
 import type { Target } from '../shared/targets.ts';
+import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -223,6 +226,26 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
     assert.equal(board.running.output().split('\n').length, 2, board.running.output());
   });
 
+  it('forgets what came of a command once the system is another process than the one it knew', async (t) => {
+    const known = defer();
+    let pid = 1;
+    const port = await startWeb(t, async ({ method, url }) => {
+      if (method === 'POST') return JSON.stringify({ error: 'the queue is full' });
+      if (url === '/api/status') return JSON.stringify({ status: 'active' });
+      await known.promise;
+      return JSON.stringify({ ...INFO, pid });
+    }, ({ method }) => (method === 'POST' ? 503 : 200));
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    await untilSystem(board, ({ status }) => status === 'active');
+    await board.post('/api/systems/0/pause');
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed');
+    known.resolve();
+    const first = await untilSystem(board, ({ process }) => process === 'process 1 on box');
+    assert.equal(first.sent.length, 1);
+    pid = 2;
+    const second = await untilSystem(board, ({ process }) => process === 'process 2 on box');
+    assert.deepEqual(second.sent, []);
+  });
 });
 
 describe('BoardSystem', LIMIT, () => {
@@ -303,8 +326,15 @@ const INFO = {
 };
 
 /** A server that responds to every request with what a function returns. Returns its port. */
-async function startWeb(t: TestContext, respond: () => string | Promise<string>): Promise<number> {
-  const server = createHttpServer(async (_, response) => void response.end(await respond()));
+async function startWeb(
+  t: TestContext,
+  respond: (request: IncomingMessage) => string | Promise<string>,
+  statusCodeOf: (request: IncomingMessage) => number = () => 200,
+): Promise<number> {
+  const server = createHttpServer(async (request, response) => {
+    response.statusCode = statusCodeOf(request);
+    response.end(await respond(request));
+  });
   t.after(() => server.close().closeAllConnections());
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return (server.address() as AddressInfo).port;

@@ -432,6 +432,7 @@ describe('The web API of control-board', { ...LIMIT, concurrency: 4 }, () => {
 
   it('sends a command with who and why, and tells what becomes of it', async (t) => {
     const saved = defer<string>();
+    t.after(() => saved.resolve(''));
     let isBroken = true;
     const { address } = await launchSystem(t, {
       saveState: () => (isBroken ? saved.promise : 'late'),
@@ -463,7 +464,6 @@ describe('The web API of control-board', { ...LIMIT, concurrency: 4 }, () => {
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'done' && /already offline$/.test(first.text));
     await board.post('/api/systems/0/resume');
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed' && /ECONNREFUSED/.test(first.text));
-    saved.resolve('');
   });
 
   it('tells that a command is sent until it is done, and that it is refused', async (t) => {
