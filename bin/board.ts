@@ -59,7 +59,9 @@ async function main(): Promise<number> {
   if (parsed === null) return EXIT.DONE;
   const { values, positionals } = parsed;
   const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
-  if (/^\d+$/.test(listen)) throw new UsageError(`--listen must be HOST or HOST:PORT, got '${listen}'`); // 0.0.35.40
+  if (/^\d+$/.test(listen)) { // as a host, 9000 is the address 0.0.35.40
+    throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
+  }
   const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
   const { host, port, allowedHosts } = parseServerOptions(
     { host: hostName, port: portText, 'allow-host': allowHost },

@@ -31,6 +31,7 @@ describe('The command line of control-board', { ...LIMIT, concurrency: 4 }, () =
     ['no value', ['--listen'], '--listen requires a value; see --help'],
     ['an option given twice', ['--listen', 'a:1', '--listen', 'b:2'],
       "--listen must be given only once, got 'a:1' and 'b:2'"],
+    ['a port alone', ['--listen', '9000'], "--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'"],
     ['no host', ['--listen', ':80'],
       "the host of --listen ':80' must be a host name or an IP address, got ''"],
     ['an empty address', ['--listen='], "the host of --listen '' must be a host name or an IP address, got ''"],
