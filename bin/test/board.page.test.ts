@@ -370,7 +370,11 @@ describe('the page of control-board', { concurrency: 2 }, () => {
       await until(async () => /^control-board does not respond/.test(await problemOf(browser)));
       await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
       assert.match(await browser.title(), /^no news – control-board$/);
-      await until(async () => /^control-board does not respond for \d+ s$/.test(await problemOf(browser)));
+      let problem = '';
+      await until(async () => {
+        problem = await problemOf(browser);
+        return /^control-board does not respond for \d+ s$/.test(problem);
+      }, () => problem);
       await browser.requests();
       await browser.click('#systems button', 0);
       assert.deepEqual(await posted(browser), []);
