@@ -15,9 +15,9 @@ import type { Sample } from './series.ts';
 
 const WAIT_S = 30; // for a change
 const MAX_WAIT_S = 300; // for a command
+const FOLLOW_MS = 3_600_000; // for a command after that
 const SLOW_MS = 2000; // the page tells of a system or a program that has been silent for this long
 const HEARD_MS = 500; // two values of `heardAt` that differ by less are the same
-const FOLLOW_MS = 3_600_000; // for a command after that
 const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
 const MAX_SERIES = 32;
@@ -126,7 +126,7 @@ export class BoardSystem {
     return !this.#isOffline() && this.#state.unansweredSince === null;
   }
 
-  /** Whether anybody looks: otherwise the system is asked for its status alone. */
+  /** Sets whether a page is open. If none is, the system is asked for its status alone. */
   setWatched(isWatched: boolean): void {
     if (isWatched === this.#isWatched) return;
     this.#isWatched = isWatched;
