@@ -20,18 +20,20 @@ const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'
 const PYTHON = 'python3 -I -q';
 const O_NONBLOCK = 0o4000;
 
+// Both programs use os.write(): a handler that interrupts a print() must not print().
+
 /** Counts a signal and prints the number at each; at the end of a line, prints the sum and ends. */
 const COUNTER = `
-import signal, sys
+import os, signal, sys
 count = 0
 def on_signal(*_):
     global count
     count += 1
-    print('counted', count, flush=True)
+    os.write(1, b'counted %d\\n' % count)
 signal.signal(getattr(signal, sys.argv[1]), on_signal)
-print('counts', flush=True)
+os.write(1, b'counts\\n')
 sys.stdin.readline()
-print('sum', count)
+os.write(1, b'sum %d\\n' % count)
 `;
 
 /** Takes its time to restore the terminal before it stops. */
@@ -39,13 +41,13 @@ const RESTORER = `
 import os, signal, time
 def on_stop(*_):
     time.sleep(0.3)
-    print('restored', flush=True)
+    os.write(1, b'restored\\n')
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTSTP)
-    print('again', flush=True)
+    os.write(1, b'again\\n')
 signal.signal(signal.SIGTSTP, on_stop)
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-print('ready', flush=True)
+os.write(1, b'ready\\n')
 while True: signal.pause()
 `;
 
