@@ -236,7 +236,6 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
       return JSON.stringify({ ...INFO, pid });
     }, ({ method }) => (method === 'POST' ? 503 : 200));
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
-    await untilSystem(board, ({ status }) => status === 'active');
     await board.post('/api/systems/0/pause');
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed');
     known.resolve();
