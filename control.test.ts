@@ -1634,9 +1634,9 @@ function silence(error: string, sent: boolean): WebApiReply {
 /** Launches a system whose hooks log the status that a client sees, and then call the given hooks. */
 async function launchLogged(t: TestContext, hooks: Partial<System> = {}): Promise<LaunchedSystem & { log: string[] }> {
   const log: string[] = [];
-  const logged = (hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown') => async (): Promise<void> => {
+  const logged = (hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown') => async (status: SystemStatus = PAUSED) => {
     log.push(`${hook} while ${(await launched.client.getStatus()).statusName}`);
-    await hooks[hook]?.();
+    await hooks[hook]?.(status);
   };
   const launched = await launchSystem(t, {
     ...hooks,

@@ -617,7 +617,7 @@ interface Connection {
 /** The HTTP server. A new command needs route(), ControlCommand, COMMANDS, WebApiClient and Launch. */
 /* istanbul ignore next @preserve */
 function serve(
-  { statusNames, maxConnections, host, port, socketPath }: ThreadData,
+  { statusNames, maxConnections, host, port, socketPath, isInFolder }: ThreadData,
   report: (message: ThreadMessage) => void,
   prepare: typeof prepareResponse,
   policy: ReturnType<typeof createPolicy>,
@@ -659,6 +659,7 @@ function serve(
 
   const server = {
     start(): void {
+      if (isInFolder) server.prepareFolder(socketPath as string);
       if (socketPath !== undefined) return server.listenOnSocket(socketPath);
       // Node's listen('localhost') uses only the first address, but clients may try either.
       server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
@@ -700,6 +701,34 @@ function serve(
         listeners.push(listener);
         server.listen(others, (listener.address() as AddressInfo).port);
       });
+    },
+
+    /** Makes the folder if necessary, and removes the sockets there that dead processes of this name and user left. */
+    prepareFolder(path: string): void {
+      const [, folder = '', prefix = ''] = /^(.*\/)(.*-)\d+\.sock$/.exec(path) ?? [];
+      try {
+        fs.mkdirSync(folder, 0o700);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      }
+      for (const name of fs.readdirSync(folder)) {
+        const [, pid] = /^(\d+)\.sock$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
+        if (pid === undefined || server.isRunning(Number(pid))) continue;
+        const entry = fs.lstatSync(folder + name, { throwIfNoEntry: false });
+        if (entry?.isSocket() !== true || entry.uid !== process.geteuid?.()) continue;
+        const probe = net.connect(folder + name, () => probe.destroy()); // a container numbers its processes anew
+        probe.on('error', ({ code }: NodeJS.ErrnoException) => {
+          if (code === 'ECONNREFUSED') fs.rmSync(folder + name, { force: true }); // unless another server has done so
+        });
+      }
+    },
+
+    isRunning(pid: number): boolean {
+      try {
+        return process.kill(pid, 0);
+      } catch (error) {
+        return (error as NodeJS.ErrnoException).code !== 'ESRCH'; // it may belong to another user
+      }
     },
 
     /** Replaces the socket of a dead server, but neither that of a live one nor any other file. */
@@ -1042,6 +1071,10 @@ export interface WebApiServerOptions {
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes. Only the user who runs the program
    * can open it (mode 0600). The socket of a dead server is replaced. While a server starts, the folder PATH.start
    * keeps others from starting there. Not available on Windows.
+   *
+   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock: NAME is `name`, cut at 32 characters,
+   * with `_` for all but ASCII letters, digits, `.` and `-`. The server makes the folder if its parent exists, and
+   * removes the sockets that dead processes of the same NAME and user have left there.
    */
   socketPath?: string | undefined;
   /**
@@ -1163,7 +1196,8 @@ function prepareThreadData(options: WebApiServerOptions) {
       version: VERSION,
     },
     host, port, token, maxQueueSize, maxConnections,
-    socketPath: resolveSocketPath(options.socketPath, host, port),
+    socketPath: resolveSocketPath(options.socketPath, host, port, `${fileNameOf(name)}-${process.pid}.sock`),
+    isInFolder: options.socketPath?.endsWith('/') === true,
     allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
     allowedOrigins: [...allowedOrigins],
   };
@@ -1897,8 +1931,11 @@ export interface System {
   onPaused?(): unknown;
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(): unknown;
-  /** Saves the state. Called for `save-state`, between two steps, and once more at shutdown. */
-  saveState?(): unknown;
+  /**
+   * Saves the state. Called for `save-state`, between two steps, and once more at shutdown. `status` is that before the
+   * command, active or paused: with `startPaused`, a system that is restored after it was paused does not run at once.
+   */
+  saveState?(status: SystemStatus): unknown;
   /** Called last, after the final `saveState()`. */
   onShutdown?(): unknown;
   /** See `WebApiServerOptions.describe`. */
@@ -1921,6 +1958,8 @@ export interface LaunchConfig extends Pick<WebApiServerOptions, 'name'> {
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 65536. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
+  /** Pauses before the first step, until a client resumes. Requires a web API. Default: false. */
+  startPaused?: boolean | undefined;
   /** Other options of the server. */
   webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;
 }
@@ -1965,10 +2004,10 @@ class Launch {
     for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
       if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
     }
-    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'name', 'webApiOptions']);
+    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'name', 'startPaused', 'webApiOptions']);
     const {
       webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, name,
-      webApiOptions = {},
+      startPaused = false, webApiOptions = {},
     } = config;
     if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
       throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
@@ -1978,6 +2017,8 @@ class Launch {
       checkInteger('the port of webApiAddress', webApiAddress[1], 0, 65_535);
     }
     checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
+    check('startPaused', startPaused, 'boolean', 'a boolean');
+    if (startPaused && webApiAddress === null) throw new TypeError('startPaused requires a web API: nobody could resume');
     checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);
     this.#system = system;
     this.#hasWebApi = webApiAddress !== null;
@@ -1993,6 +2034,10 @@ class Launch {
     this.#server = server;
     this.#internals = INTERNALS.get(server) as Internals;
     this.#internals.reportsItself = true;
+    if (startPaused) {
+      this.#status = PAUSING;
+      server.post('pause', { reason: 'startPaused' });
+    }
     this.#control = {
       pause: (reason) => server.post('pause', { reason }),
       save: (reason) => server.post('save-state', { reason }),
@@ -2096,11 +2141,11 @@ class Launch {
   }
 
   async #save(): Promise<CommandOutcome> {
-    const wasActive = this.#status === ACTIVE;
+    const status = this.#status;
     const paused = await this.#pause();
     if ('error' in paused) return paused;
-    const outcome = await this.#call('saveState');
-    if (wasActive) await this.#resume();
+    const outcome = await this.#call('saveState', status);
+    if (status === ACTIVE) await this.#resume();
     return outcome;
   }
 
@@ -2110,13 +2155,13 @@ class Launch {
     const calledOff = this.#calledOff;
     const number = Atomics.load(memory, CELL.RUNNING);
     if (calledOff !== null && this.#signal === null && number <= calledOff.number) return calledOff.outcome;
-    const wasPaused = this.#status === PAUSED;
+    const status = this.#status;
     this.#setStatus(SHUTTING_DOWN);
-    const saved = await this.#call('saveState');
+    const saved = await this.#call('saveState', status);
     const isSaved = !('error' in saved);
     if (!isSaved && this.#signal === null && this.#hasWebApi && calledOff === null) {
       this.#calledOff = { number: Atomics.load(memory, CELL.NUMBER), outcome: saved };
-      if (wasPaused) this.#setStatus(PAUSED);
+      if (status === PAUSED) this.#setStatus(PAUSED);
       else await this.#pause();
       return saved;
     }
@@ -2132,9 +2177,13 @@ class Launch {
     this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
-  async #call(hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown'): Promise<CommandOutcome> {
+  /** @param status For `saveState`. */
+  async #call(
+    hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown',
+    status: SystemStatus = this.#status,
+  ): Promise<CommandOutcome> {
     try {
-      const value = await this.#system[hook]?.();
+      const value = await this.#system[hook]?.(status);
       return typeof value === 'string' || typeof value === 'number' ? { value } : {};
     } catch (error) {
       const message = `${hook} failed: ${describeError(error)}`;
@@ -2201,14 +2250,26 @@ function checkOptions(owner: string, options: object, known: readonly string[]):
   if (unknown !== undefined) throw new TypeError(`${owner} has no option ${unknown}; it has ${known.join(', ')}`);
 }
 
+function fileNameOf(name: string): string {
+  return name.replace(/[^\w.-]/g, '_').slice(0, 32);
+}
+
 /** Returns the absolute path, because the program may change its working directory. */
-function resolveSocketPath(socketPath: string | undefined, host: string, port: number): string | undefined {
+function resolveSocketPath(
+  socketPath: string | undefined,
+  host: string,
+  port: number,
+  nameInFolder?: string,
+): string | undefined {
   if (socketPath === undefined) return undefined;
   if (host !== DEFAULT_HOST || port !== DEFAULT_PORT) {
     throw new TypeError('socketPath replaces host and port: give one or the other');
   }
   check('socketPath', socketPath, 'string', 'a non-empty string', socketPath !== '');
-  const path = resolvePath(socketPath);
+  const isFolder = socketPath.endsWith('/');
+  const isComplete = !isFolder || nameInFolder !== undefined;
+  check('socketPath', socketPath, 'string', 'the path of a socket, not of a folder', isComplete);
+  const path = resolvePath(socketPath, (isFolder && nameInFolder) || '');
   const isValid = Buffer.byteLength(path) <= MAX_SOCKET_PATH_LENGTH && !path.includes('\0');
   check('socketPath', path, 'string', `at most ${MAX_SOCKET_PATH_LENGTH} bytes long, without NUL`, isValid);
   return path;

@@ -4,11 +4,13 @@
 import { setMaxListeners } from 'node:events';
 import { DEFAULT_PORT, SystemStatus } from '../control.ts';
 import { completionFor } from './client/completion.ts';
+import { list } from './client/list.ts';
 import { ChangeHook, watch } from './client/watch.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from './shared/commands.ts';
 import { describeInfo, describeStatus } from './shared/describe.ts';
+import { DIR_OPTION, findTargets, socketFolder } from './shared/folder.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
@@ -28,6 +30,8 @@ const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
   targets: TARGETS_OPTION,
+  all: { type: 'boolean', help: 'all live systems of the folder --dir, instead of targets' },
+  dir: DIR_OPTION,
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
   timeout: {
     type: 'string', value: 'SECONDS',
@@ -88,7 +92,10 @@ async function main(): Promise<number> {
   }
   const timeoutMs = parseSeconds('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
   const hook = createHook(values);
-  const targets = await selectTargets(names, values, Math.min(timeoutMs, REQUEST_TIMEOUT_MS));
+  const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
+  if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);
+  const targets = await selectTargets(names, values, requestMs);
+  if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
   const end = endOfOutput();
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
@@ -155,10 +162,25 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
+  if (values.dir !== undefined && values.all !== true && name !== 'list') throw new UsageError('--dir requires --all or list');
+}
+
+/** Returns all live systems of a folder, for `--all` and `list`. */
+async function selectAll(owner: string, names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  for (const option of ['host', 'port', 'socket', 'targets'] as const) {
+    if (values[option] === undefined) continue;
+    throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
+  }
+  if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}': ${owner} takes no targets`);
+  const folder = socketFolder(values.dir);
+  const targets = await findTargets(folder, timeoutMs);
+  if (targets.length === 0) warn(`no live system in '${folder}'`);
+  return targets;
 }
 
 /** Returns the targets, or else the system at the address in the options or the environment. */
 async function selectTargets(names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  if (values.all === true) return selectAll('--all', names, values, timeoutMs);
   if (names.length === 0 && values.targets === undefined) {
     return [{ name: undefined, label: '', client: createClient(values, timeoutMs) }];
   }

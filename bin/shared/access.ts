@@ -31,7 +31,11 @@ export const SERVER_OPTIONS: { host: TextOption; port: TextOption; socket: TextO
   port: {
     type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
   },
-  socket: { type: 'string', value: 'PATH', help: 'Unix socket for the web API; replaces --host and --port' },
+  socket: {
+    type: 'string', value: 'PATH',
+    help: 'Unix socket for the web API; replaces --host and --port. A PATH that ends in / is a folder, for the socket ' +
+      'NAME-PID.sock in it',
+  },
   'allow-host': {
     type: 'string', multiple: true, value: 'NAME',
     help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
@@ -117,6 +121,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
  * Checks an address and the token.
  *
  * @param tokenFile Where the token is, unless it is in the environment.
+ * @param check Throws if a part is invalid.
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseAccess(
@@ -124,6 +129,7 @@ export function parseAccess(
   minPort: number,
   names: Names = OPTIONS,
   tokenFile?: string,
+  check: (access: Omit<Access, 'port'>) => unknown = checkForClient,
 ): Access {
   const host = givenHost?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
   if (socketPath !== undefined && (givenHost ?? port) !== undefined) {
@@ -132,11 +138,13 @@ export function parseAccess(
   const file = tokenFile ?? (process.env[TOKEN_FILE] || undefined);
   const token = tokenFile === undefined ? ownToken() : readToken(tokenFile);
   try {
-    new WebApiClient(host, undefined, { socketPath, token });
+    check({ host, socketPath, token });
   } catch (error) {
     const tokenName = file === undefined ? names.token : `the token in '${file}'`;
-    const called: Record<string, string> = { host: names.host, socketPath: names.socket, token: tokenName };
-    throw new UsageError((error as Error).message.replace(/^\w+/, (name) => called[name] ?? name));
+    const called: Record<string, string> = {
+      host: names.host, socketPath: names.socket, token: tokenName, 'each of allowedHosts': '--allow-host',
+    };
+    throw new UsageError((error as Error).message.replace(/^each of \w+|^\w+/, (name) => called[name] ?? name));
   }
   const portNumber = port === undefined ? DEFAULT_PORT : parseInteger(names.port, port, minPort, 65535);
   return { host, port: portNumber, socketPath, token };
@@ -151,13 +159,11 @@ export function parseServerOptions(
   values: Address & { 'allow-host'?: string[] | undefined },
   names: Partial<Names> = {},
 ): ServerAccess {
-  const access = parseAccess(values, 0, { ...OPTIONS, ...names });
   const { 'allow-host': allowedHosts = [] } = values;
-  try {
-    new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, allowedHosts }); // it knows the rules
-  } catch (error) {
-    throw new UsageError((error as Error).message.replace('each of allowedHosts', '--allow-host'));
-  }
+  const systemStatus = (): SystemStatus => SystemStatus.ACTIVE;
+  const access = parseAccess(values, 0, { ...OPTIONS, ...names }, undefined, (options) => {
+    return new WebApiServer({ systemStatus, allowedHosts, ...options });
+  });
   return { ...access, allowedHosts };
 }
 
@@ -167,6 +173,11 @@ export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
     ? new WebApiClient(host, port)
     : new WebApiClient(undefined, undefined, { socketPath });
   return client.baseUrl;
+}
+
+/** The classes that take an address know the rules. */
+function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebApiClient {
+  return new WebApiClient(host, undefined, { socketPath, token });
 }
 
 function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number | undefined): PrintableClient {

@@ -5,7 +5,7 @@ import { helpLine, listOf } from './options.ts';
 import type { ControlCommand } from '../../control.ts';
 
 /** What a command is called in the programs. */
-export type CommandName = ControlCommand | 'status' | 'info' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
+export type CommandName = ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -39,6 +39,8 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'tell the status, and what is known of it', options: ['timeout'] },
   { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
+  { name: 'list', program: 'client', options: ['timeout'],
+    help: 'list the live systems of the folder --dir: name, process, status, since when, and target' },
   { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
   { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS)}`,

@@ -88,12 +88,13 @@ function describeDetail(detail: unknown): string {
 }
 
 /** Null if the field holds no time. The clocks of two machines may differ. */
-function secondsSince(body: Body, name: string): number | null {
+export function secondsSince(body: Body, name: string): number | null {
   const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
   return Number.isNaN(seconds) ? null : Math.max(0, seconds);
 }
 
-function describeDuration(seconds: number): string {
+/** One unit: `3 min`. */
+export function describeDuration(seconds: number): string {
   if (seconds < 100) return `${Math.floor(seconds)} s`;
   if (seconds < 100 * 60) return `${Math.floor(seconds / 60)} min`;
   return seconds < 48 * 3600 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;

@@ -44,8 +44,13 @@ export async function parseTargets(
   };
   for (const name of names) add(name);
   if (file !== undefined) await addLines(file, add);
-  const width = Math.max(...[...clients.values()].map(([name]) => name.length));
-  return [...clients.values()].map(([name, client]) => ({ name, label: `${printable(name).padEnd(width)}  `, client }));
+  return labelled([...clients.values()]);
+}
+
+/** Labels are equally wide. */
+export function labelled(clients: [name: string, client: PrintableClient][]): Target[] {
+  const width = Math.max(...clients.map(([name]) => name.length));
+  return clients.map(([name, client]) => ({ name, label: `${printable(name).padEnd(width)}  `, client }));
 }
 
 async function addLines(file: string, add: (name: string, tokenFile?: string) => void): Promise<void> {

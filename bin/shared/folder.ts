@@ -1,0 +1,65 @@
+// The systems whose Unix sockets are in a folder.
+
+import { once } from 'node:events';
+import { existsSync, readdirSync } from 'node:fs';
+import { connect } from 'node:net';
+import { join, resolve } from 'node:path';
+import { createTargetClient } from './access.ts';
+import { parseText, UsageError } from './options.ts';
+import { labelled } from './targets.ts';
+import type { TextOption } from './options.ts';
+import type { Target } from './targets.ts';
+
+/** The option that names the folder. */
+export const DIR_OPTION: TextOption = {
+  type: 'string', value: 'DIR', completion: 'files',
+  help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/)',
+};
+
+/**
+ * Returns the folder that is given, or else the one of this user's session.
+ *
+ * @throws {UsageError} If there is none.
+ */
+export function socketFolder(given: string | undefined): string {
+  if (given !== undefined) {
+    try {
+      readdirSync(parseText('--dir', given));
+    } catch (error) {
+      if (error instanceof UsageError) throw error;
+      throw new UsageError(`--dir must be a folder that can be read, got '${given}': ${(error as Error).message}`);
+    }
+    return resolve(given);
+  }
+  const session = process.env['XDG_RUNTIME_DIR'] || undefined;
+  if (session === undefined) throw new UsageError('--dir is required, because XDG_RUNTIME_DIR is not set');
+  return join(session, 'control');
+}
+
+/** The sockets in a folder, live or dead. */
+export function socketsIn(folder: string): string[] {
+  if (!existsSync(folder)) return [];
+  const entries = readdirSync(folder, { withFileTypes: true });
+  const sockets = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
+  return sockets.map(({ name }) => join(folder, name)).sort();
+}
+
+/** Returns the systems in a folder that accept connections, and removes nothing. */
+export async function findTargets(folder: string, timeoutMs: number): Promise<Target[]> {
+  const paths = socketsIn(folder);
+  const live = await Promise.all(paths.map(isLive));
+  const names = paths.filter((_, index) => live[index]).map((path) => `unix:${path}`);
+  return labelled(names.map((name) => [name, createTargetClient(name, timeoutMs)]));
+}
+
+async function isLive(path: string): Promise<boolean> {
+  const socket = connect(path);
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
