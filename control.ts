@@ -2036,7 +2036,7 @@ class Launch {
     this.#internals.reportsItself = true;
     if (startPaused) {
       this.#status = PAUSING;
-      server.post('pause', { reason: 'startPaused' });
+      server.post('pause', { reason: 'started paused' });
     }
     this.#control = {
       pause: (reason) => server.post('pause', { reason }),

@@ -13,7 +13,7 @@ import { describeInfo, describeStatus } from './shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from './shared/folder.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
-  describeOptions, EXIT, listOf, parseOptions, parseSeconds, parseText, run, UsageError, warn,
+  describeOptions, EXIT, listOf, parseOptions, parseDuration, parseText, run, UsageError, warn,
 } from './shared/options.ts';
 import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './shared/replies.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from './shared/targets.ts';
@@ -90,7 +90,7 @@ async function main(): Promise<number> {
     else console.log(topic === undefined ? HELP.trim() : helpOf(parseCommand(topic)));
     return EXIT.DONE;
   }
-  const timeoutMs = parseSeconds('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
+  const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);

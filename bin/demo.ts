@@ -6,7 +6,9 @@ import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts'
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn, latestIn, pathsIn, readCheckpoint } from './demo/checkpoints.ts';
 import { baseUrlOf, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
-import { describeOptions, EXIT, parseInteger, parseOptions, parseText, run, UsageError } from './shared/options.ts';
+import {
+  describeOptions, EXIT, parseDuration, parseInteger, parseOptions, parseText, run, UsageError,
+} from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Control, System, WebApiAddress } from '../control.ts';
 
@@ -24,6 +26,10 @@ const OPTIONS = {
     type: 'string', value: 'FILE',
     help: 'continue from this checkpoint; latest is the newest one in the folder of --states-dir, or a new beginning ' +
       'if it has none',
+  },
+  'save-every': {
+    type: 'string', value: 'MINUTES',
+    help: 'also save whenever the last save was MINUTES ago, while active (default: only on request and at the end)',
   },
   'states-dir': {
     type: 'string', value: 'DIR', default: './states',
@@ -59,15 +65,17 @@ const SMOOTHING_MS = 1000; // time constant of the average of steps/s
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
-  const { seed, load, keep, until, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
+  const { seed, load, keep, until, 'save-every': saveEvery, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
   const { host, port, socketPath, token, allowedHosts } = parseServerOptions(parsed.values);
   if (seed !== undefined && load !== undefined) {
     throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }
   const goal = until === undefined ? Infinity : parseReturn('--until', until);
+  const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
   const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
-  const loaded = load === undefined ? null : loadLearner(parseText('--load', load), folder);
-  const learner = loaded ?? createLearner(seed);
+  const loaded = load === undefined ? null : loadState(parseText('--load', load), folder);
+  const learner = loaded?.learner ?? createLearner(seed);
+  const startPaused = loaded?.isPaused === true && !noWebApi; // nobody could resume it
   prepare(checkpoints, folder);
   if (load !== undefined && loaded === null) {
     console.error(`${PROGRAM}: ${printable(`'${folder}' contains no checkpoint: beginning anew`)}`);
@@ -75,10 +83,11 @@ async function main(): Promise<number> {
   const ignored = ignoredIn(folder);
   if (ignored !== null) console.error(`${PROGRAM}: ignoring ${printable(ignored)}`);
 
-  const demo = new Demo(learner, checkpoints, goal);
+  const demo = new Demo(learner, checkpoints, { goal, saveMs, startPaused });
   process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
   const end = launch(demo, {
     webApiAddress: noWebApi ? null : [host, port],
+    startPaused,
     webApiOptions: { socketPath, token, allowedHosts },
   });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
@@ -98,13 +107,20 @@ function createLearner(seed: string | undefined): Learner {
   return new Learner(seed === undefined ? randomInt(MAX_SEED + 1) : parseInteger('--seed', seed, 0, MAX_SEED));
 }
 
+/** What a checkpoint holds. */
+interface State {
+  learner: Learner;
+  /** Whether it was saved while paused. */
+  isPaused: boolean;
+}
+
 /** Returns null if the latest checkpoint is requested and there is none. */
-function loadLearner(load: string, folder: string): Learner | null {
+function loadState(load: string, folder: string): State | null {
   const isLatest = load === 'latest';
   let path = isLatest ? null : load;
   try {
     path ??= latestIn(folder);
-    return path === null ? null : Learner.restore(readCheckpoint(path));
+    return path === null ? null : restore(path);
   } catch (error) {
     const what = path === null ? `the latest checkpoint in '${folder}'` : `'${path}'`;
     const expected = isLatest && path !== null
@@ -121,9 +137,18 @@ function describeAlternative(folder: string): string {
   return `continue with --load '${path}', the newest good checkpoint`;
 }
 
+/** @throws {Error} If the checkpoint is invalid. */
+function restore(path: string): State {
+  const snapshot = readCheckpoint(path);
+  const learner = Learner.restore(snapshot);
+  const { paused = false } = snapshot as { paused?: unknown }; // older versions did not save it
+  if (typeof paused !== 'boolean') throw new Error('its "paused" must be true or false');
+  return { learner, isPaused: paused };
+}
+
 function isGood(path: string): boolean {
   try {
-    Learner.restore(readCheckpoint(path));
+    restore(path);
     return true;
   } catch {
     return false;
@@ -141,21 +166,29 @@ function prepare(checkpoints: Checkpoints, folder: string): void {
 
 // ───── The system under control ──────────────────────────────────────────────────────────────────────────────────
 
+interface Settings {
+  /** Shuts down when the mean return reaches it. */
+  goal: number;
+  /** Saves when the last save was this long ago. */
+  saveMs: number;
+  startPaused: boolean;
+}
+
 class Demo implements System {
   readonly #learner: Learner;
   readonly #checkpoints: Checkpoints;
-  readonly #goal: number;
+  readonly #settings: Settings;
   readonly #progress: Progress;
   readonly #firstStep: number;
+  #saveAt = Infinity; // by performance.now()
   #checkedEpisodes = -1; // a loaded checkpoint may have reached the goal already
   #savedPath: string | null = null; // of the last save; null if it failed
   #saveError: unknown = null; // of the last save; null if it succeeded
 
-  /** @param goal Shuts down when the mean return reaches it. */
-  constructor(learner: Learner, checkpoints: Checkpoints, goal: number) {
+  constructor(learner: Learner, checkpoints: Checkpoints, settings: Settings) {
     this.#learner = learner;
     this.#checkpoints = checkpoints;
-    this.#goal = goal;
+    this.#settings = settings;
     this.#progress = new Progress(learner);
     this.#firstStep = learner.steps;
   }
@@ -173,7 +206,8 @@ class Demo implements System {
   start(address: WebApiAddress | null): void {
     const where = this.#firstStep === 0 ? '' : `, from step ${format(this.#firstStep)}`;
     this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${where} · ${describeControl(address)}`);
-    this.#progress.run();
+    if (!this.#settings.startPaused) this.#progress.run();
+    this.#planSave();
   }
 
   step(control: Control): void {
@@ -181,6 +215,7 @@ class Demo implements System {
     if (this.#learner.episodes === this.#checkedEpisodes) return; // the mean return is the same
     this.#checkedEpisodes = this.#learner.episodes;
     if (this.#hasReachedGoal()) control.shutdown(`mean return ${this.#learner.meanReturn}`);
+    else if (performance.now() >= this.#saveAt) control.save('--save-every');
   }
 
   describe(): object {
@@ -205,12 +240,13 @@ class Demo implements System {
     this.#progress.run();
   }
 
-  /** Returns the path of the checkpoint. */
-  saveState(): string {
+  /** Returns the path of the checkpoint. It tells whether the system was paused, so that it starts paused, too. */
+  saveState(status: SystemStatus): string {
+    this.#planSave();
     this.#savedPath = null;
     this.#saveError = null;
     try {
-      this.#savedPath = this.#checkpoints.save(this.#learner.snapshot());
+      this.#savedPath = this.#checkpoints.save({ ...this.#learner.snapshot(), paused: status === SystemStatus.PAUSED });
     } catch (error) {
       this.#saveError = error;
       this.#progress.print(`${PROGRAM}: cannot save a checkpoint: ${(error as Error).message}`, console.error);
@@ -232,9 +268,13 @@ class Demo implements System {
     if (!message.startsWith('saveState failed: ')) this.#progress.print(`${PROGRAM}: ${message}`, console.error);
   }
 
+  #planSave(): void {
+    this.#saveAt = performance.now() + this.#settings.saveMs;
+  }
+
   #hasReachedGoal(): boolean {
     const { episodes, meanReturn } = this.#learner;
-    return episodes >= MEAN_EPISODES && meanReturn >= this.#goal;
+    return episodes >= MEAN_EPISODES && meanReturn >= this.#settings.goal;
   }
 }
 

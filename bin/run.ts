@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { Supervisor } from './run/supervisor.ts';
 import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
 import {
-  describeOptions, EXIT, parseInteger, parseOptions, parseSeconds, parseText, run, UsageError,
+  describeOptions, EXIT, parseInteger, parseOptions, parseDuration, parseText, run, UsageError,
 } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Settings } from './run/supervisor.ts';
@@ -84,8 +84,8 @@ async function main(): Promise<number> {
     line: [file, ...line.slice(1)],
     saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
     saveCommand: saveCommand === undefined ? undefined : parseText('--save-command', saveCommand),
-    graceMs: parseSeconds('--grace', values.grace) * 1000,
-    forceStopMs: forceStop === undefined ? undefined : parseSeconds('--force-stop', forceStop) * 1000,
+    graceMs: parseDuration('--grace', values.grace) * 1000,
+    forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
     isOnTerminal: isatty(0) && process.platform !== 'win32',
   };

@@ -175,11 +175,12 @@ export function parseInteger(option: string, text: string, min: number, max: num
   throw new UsageError(`${option} must be an integer from ${min} to ${max}, got '${text}'`);
 }
 
-/** @throws {UsageError} If the text is not a decimal number in the range of Node's timers. */
-export function parseSeconds(option: string, text: string): number {
+/** @throws {UsageError} If the text is not a decimal number in the range of Node's timers, in seconds. */
+export function parseDuration(option: string, text: string, unit: 'seconds' | 'minutes' = 'seconds'): number {
   const value = Number(text);
-  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= 2_147_483) return value;
-  throw new UsageError(`${option} must be a number of seconds above 0 and at most 2147483, got '${text}'`);
+  const most = unit === 'seconds' ? 2_147_483 : 35_791;
+  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= most) return value;
+  throw new UsageError(`${option} must be a number of ${unit} above 0 and at most ${most}, got '${text}'`);
 }
 
 /** @throws {UsageError} If the text is empty. */
