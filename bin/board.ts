@@ -6,10 +6,12 @@ import { statSync, writeFileSync } from 'node:fs';
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { Board } from './board/board.ts';
+import { followFolder } from './board/folder.ts';
 import { serve } from './board/server.ts';
 import {
   baseUrlOf, createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from './shared/access.ts';
+import { DIR_OPTION, socketFolder } from './shared/folder.ts';
 import { describeOptions, EXIT, parseOptions, parseText, run, UsageError, warn } from './shared/options.ts';
 import { parseTargets, TARGETS_OPTION } from './shared/targets.ts';
 import type { AddressInfo } from 'node:net';
@@ -31,6 +33,7 @@ const OPTIONS = {
     help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
   },
   targets: TARGETS_OPTION,
+  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that come' },
 } as const;
 
 const HELP = `
@@ -39,7 +42,7 @@ Usage: control-board [options] [TARGET ...]
 Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
 contains the key: who has that address can pause, resume, save and shut down these systems.
 
-A target is HOST, HOST:PORT or unix:PATH. Without targets, it is the system at the address in the environment, or else
+A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the environment, or else
 at localhost:8391.
 
 ${describeOptions(OPTIONS)}
@@ -67,16 +70,19 @@ async function main(): Promise<number> {
     { host: hostName, port: portText, 'allow-host': allowHost },
     { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
   );
-  const hasTargets = positionals.length > 0 || values.targets !== undefined;
-  const targets: Target[] = hasTargets
-    ? await parseTargets(positionals, values.targets, TIMEOUT_MS)
+  const { targets: file, dir } = values;
+  const folder = dir === undefined ? undefined : socketFolder(dir);
+  const targets: Target[] = [positionals[0], file, folder].some((source) => source !== undefined)
+    ? await parseTargets(positionals, file, TIMEOUT_MS)
     : [{ name: undefined, label: '', client: createClient({}, TIMEOUT_MS) }];
   const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
-  const addresses = await serve({ board: new Board(targets), key, host, allowedHosts }, port).catch((error: Error) => {
+  const board = new Board(targets);
+  if (folder !== undefined) await followFolder(board, folder, TIMEOUT_MS);
+  const addresses = await serve({ board, key, host, allowedHosts }, port).catch((error: Error) => {
     warn(`cannot listen on ${listen}: ${error.message}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
-  announce(targets.length, host, addresses, key);
+  announce(board.size, host, addresses, key);
   return EXIT.DONE; // once it is interrupted
 }
 

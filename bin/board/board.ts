@@ -8,6 +8,7 @@ import type { Update } from './system.ts';
 const READ_MS = 1000;
 const LEFT_MS = 15_000; // a page that has not asked for this long is closed
 const GATHER_MS = 50; // changes that come together are sent together
+const MAX_ENDED = 16; // systems of a folder that are offline
 
 /** What pages are sent. */
 export interface News {
@@ -17,28 +18,59 @@ export interface News {
   version: number;
   /** Milliseconds: a phone's clock may differ. */
   now: number;
+  /** All systems that there are. */
+  ids: number[];
+  /** Those that have changed. */
   systems: Update[];
 }
 
 export class Board {
-  readonly #systems: readonly BoardSystem[];
+  readonly #systems: Map<number, BoardSystem> = new Map(); // by id, the latest last
   readonly #startedAt: number = Date.now();
   readonly #waiters: Set<() => void> = new Set();
   #version = 0;
   #gatherTimer: NodeJS.Timeout | undefined;
   #readTimer: NodeJS.Timeout | undefined; // while a page is open
   #askedAt = 0;
+  #added = 0;
 
   constructor(targets: readonly Target[]) {
+    for (const target of targets) this.#add(target, false);
+  }
+
+  get size(): number {
+    return this.#systems.size;
+  }
+
+  has(id: number): boolean {
+    return this.#systems.has(id);
+  }
+
+  /** The URLs of all systems. */
+  get urls(): Set<string> {
+    return new Set([...this.#systems.values()].map(({ url }) => url));
+  }
+
+  /** Adds a system of a folder. If too many of these have ended, those that came first are removed. */
+  addFound(target: Target): void {
+    this.#add(target, true);
+    const ended = [...this.#systems].filter(([, { isFound, isOffline }]) => isFound && isOffline);
+    for (const [id, system] of ended.slice(0, -MAX_ENDED)) {
+      system.close();
+      this.#systems.delete(id);
+    }
+  }
+
+  #add(target: Target, isFound: boolean): void {
+    const id = this.#added;
+    this.#added += 1;
     const listener = {
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#tell(), GATHER_MS)),
     };
-    this.#systems = targets.map((target, id) => new BoardSystem(id, target, listener));
-  }
-
-  get size(): number {
-    return this.#systems.length;
+    const system = new BoardSystem(id, target, listener, isFound);
+    this.#systems.set(id, system);
+    if (this.#readTimer !== undefined) system.setWatched(true);
   }
 
   /** Responds to a page, at once if something has changed since a version, otherwise after `waitMs` at the latest. */
@@ -46,16 +78,18 @@ export class Board {
     this.#startReading();
     const known = version <= this.#version ? version : 0; // it is of another process, whose clock was ahead
     const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
-    if (waitMs > 0 && !this.#systems.some(isChanged)) await this.#change(waitMs, signal);
+    const changed = (): BoardSystem[] => [...this.#systems.values()].filter(isChanged);
+    if (waitMs > 0 && known > 0 && changed().length === 0) await this.#change(waitMs, signal);
     this.#askedAt = performance.now();
-    const systems = this.#systems.filter(isChanged).map((system) => system.updateSince(known));
-    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), systems };
+    const systems = changed().map((system) => system.updateSince(known));
+    const ids = [...this.#systems.keys()];
+    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), ids, systems };
   }
 
   /** Sends a command to a system, or to all that are reachable. */
   send(command: ControlCommand, reason: string, id?: number): void {
-    for (const [index, system] of this.#systems.entries()) {
-      if (id === undefined ? system.isReachable : id === index) void system.send(command, reason);
+    for (const [one, system] of this.#systems) {
+      if (id === undefined ? system.isReachable : id === one) void system.send(command, reason);
     }
   }
 
@@ -87,18 +121,18 @@ export class Board {
   #startReading(): void {
     this.#askedAt = performance.now();
     if (this.#readTimer !== undefined) return;
-    for (const system of this.#systems) system.setWatched(true);
+    for (const system of this.#systems.values()) system.setWatched(true);
     this.#readTimer = setInterval(() => this.#read(), READ_MS);
     this.#read();
   }
 
   #read(): void {
     if (this.#waiters.size > 0 || performance.now() - this.#askedAt < LEFT_MS) {
-      for (const system of this.#systems) void system.read();
+      for (const system of this.#systems.values()) void system.read();
       return;
     }
     clearInterval(this.#readTimer);
     this.#readTimer = undefined;
-    for (const system of this.#systems) system.setWatched(false);
+    for (const system of this.#systems.values()) system.setWatched(false);
   }
 }

@@ -68,7 +68,7 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     return sendJson(response, 200, news);
   }
   const [, id, command] = /^\/api\/systems(?:\/(\d+))?\/(pause|resume|shutdown|save-state)$/.exec(path) ?? [];
-  if (command === undefined || Number(id ?? 0) >= board.size) throw new Refusal(404, 'Not found');
+  if (command === undefined || (id !== undefined && !board.has(Number(id)))) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   board.send(command as ControlCommand, query.get('reason') ?? '', id === undefined ? undefined : Number(id));
   sendJson(response, 202, { result: 'sent' });

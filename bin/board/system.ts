@@ -84,6 +84,7 @@ export class BoardSystem {
   /** The version of the board in which the state has changed. The samples count by their times instead. */
   version = 0;
   #versionBefore = 0; // of the change before
+  readonly isFound: boolean;
   readonly #id: number;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
@@ -92,13 +93,16 @@ export class BoardSystem {
   #published = ''; // the state in `version`, as JSON
   #isWatched = false;
   #restart: AbortController = new AbortController();
+  #isClosed = false;
   #readSince: number | null = null; // the pending read
   #heardAt = 0; // when the program last looked for commands, by the clock of the system
   #heardAtSince = 0; // since when the reads tell that, by the clock of the board
 
-  constructor(id: number, { name, client }: Target, listener: Listener) {
+  /** @param isFound Whether it comes from a folder. */
+  constructor(id: number, { name, client }: Target, listener: Listener, isFound: boolean = false) {
     const target = excerpt(name ?? client.target);
     this.#id = id;
+    this.isFound = isFound;
     this.#client = client;
     this.#listener = listener;
     this.#state = {
@@ -121,9 +125,17 @@ export class BoardSystem {
     return { id: this.#id, ...this.#state, detail };
   }
 
+  get url(): string {
+    return this.#client.baseUrl;
+  }
+
+  get isOffline(): boolean {
+    return this.#state.status === SystemStatus.OFFLINE.statusName;
+  }
+
   /** Whether it takes commands, as far as is known. */
   get isReachable(): boolean {
-    return !this.#isOffline() && this.#state.unansweredSince === null;
+    return !this.isOffline && this.#state.unansweredSince === null;
   }
 
   /** Sets whether a page is open. If none is, the system is asked for its status alone. */
@@ -144,8 +156,8 @@ export class BoardSystem {
       if (!this.#isWatched) return;
       if (reply.ok) this.#takeDetail(reply.body, now);
       if (reply.ok || reply.answered) this.#state.unansweredSince = null;
-      else if (!this.#isOffline()) this.#state.unansweredSince ??= now;
-    } else if (now - this.#readSince >= SLOW_MS && !this.#isOffline()) {
+      else if (!this.isOffline) this.#state.unansweredSince ??= now;
+    } else if (now - this.#readSince >= SLOW_MS && !this.isOffline) {
       this.#state.unansweredSince ??= this.#readSince;
     }
     this.#publish();
@@ -172,8 +184,14 @@ export class BoardSystem {
     this.#state.sent = this.#state.sent.filter(({ state }) => state === 'sent');
   }
 
-  async #follow(): Promise<never> {
-    for (;;) {
+  /** Stops following the system. */
+  close(): void {
+    this.#isClosed = true;
+    this.#restart.abort();
+  }
+
+  async #follow(): Promise<void> {
+    while (!this.#isClosed) {
       this.#restart = new AbortController();
       const endpoint = this.#isWatched ? 'info' : 'status';
       for await (const observation of observe(this.#client, endpoint, this.#restart.signal, WAIT_S)) {
@@ -192,7 +210,7 @@ export class BoardSystem {
     if (status !== state.status) {
       const hasBegun = state.status !== ''; // otherwise it may be old
       Object.assign(state, { status, since: hasBegun ? Date.now() : null, by: '', reason: '' });
-      if (this.#isOffline()) this.#takeEnd();
+      if (this.isOffline) this.#takeEnd();
     }
     if (!isResponse) state.unheardSince = null;
     state.error = reply.ok || status === NO_ANSWER ? '' : this.#client.shorten(reply.error);
@@ -245,10 +263,6 @@ export class BoardSystem {
       this.#series.delete(oldest);
     }
     return series;
-  }
-
-  #isOffline(): boolean {
-    return this.#state.status === SystemStatus.OFFLINE.statusName;
   }
 
   #publish(): void {

@@ -36,17 +36,21 @@ export function socketFolder(given: string | undefined): string {
   return join(session, 'control');
 }
 
-/** The sockets in a folder, live or dead. */
-export function socketsIn(folder: string): string[] {
+/** Returns the paths of the sockets in a folder, live or dead. */
+function socketsIn(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const entries = readdirSync(folder, { withFileTypes: true });
   const sockets = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
   return sockets.map(({ name }) => join(folder, name)).sort();
 }
 
-/** Returns the systems in a folder that accept connections, and removes nothing. */
-export async function findTargets(folder: string, timeoutMs: number): Promise<Target[]> {
-  const paths = socketsIn(folder);
+/**
+ * Returns the systems in a folder that accept connections, and removes nothing.
+ *
+ * @param known Targets to leave out.
+ */
+export async function findTargets(folder: string, timeoutMs: number, known?: ReadonlySet<string>): Promise<Target[]> {
+  const paths = socketsIn(folder).filter((path) => known?.has(`unix:${path}`) !== true);
   const live = await Promise.all(paths.map(isLive));
   const names = paths.filter((_, index) => live[index]).map((path) => `unix:${path}`);
   return labelled(names.map((name) => [name, createTargetClient(name, timeoutMs)]));
