@@ -1,4 +1,4 @@
-/*! control.ts 0.6.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.7.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -39,7 +39,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.6.0';
+export const VERSION: string = '0.7.0';
 
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
