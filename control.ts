@@ -1178,6 +1178,7 @@ function prepareThreadData(options: WebApiServerOptions) {
   checkToken(token);
   checkEntries('allowedHosts', allowedHosts, /^(\*|\.?[\w-]+(\.[\w-]+)*)$/, "'box.lan', '.lan' or '*'");
   checkEntries('allowedOrigins', allowedOrigins, /^[a-z\d+.-]+:\/\/[a-z\d_.:[\]-]+$/, "'http://localhost:3000'");
+  const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   const slots = 1 << (32 - Math.clz32(maxQueueSize - 1)); // the smallest power of two that is large enough
   const buffer = new SharedArrayBuffer((CELL.RING + slots) * Int32Array.BYTES_PER_ELEMENT);
   return {
@@ -1196,7 +1197,7 @@ function prepareThreadData(options: WebApiServerOptions) {
       version: VERSION,
     },
     host, port, token, maxQueueSize, maxConnections,
-    socketPath: resolveSocketPath(options.socketPath, host, port, `${fileNameOf(name)}-${process.pid}.sock`),
+    socketPath: resolveSocketPath(options.socketPath, host, port, socketName),
     isInFolder: options.socketPath?.endsWith('/') === true,
     allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
     allowedOrigins: [...allowedOrigins],
@@ -1932,8 +1933,8 @@ export interface System {
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(): unknown;
   /**
-   * Saves the state. Called for `save-state`, between two steps, and once more at shutdown. `status` is that before the
-   * command, active or paused: with `startPaused`, a system that is restored after it was paused does not run at once.
+   * Saves the state. Called for `save-state`, between two steps, and once more at shutdown. `status` is the one before:
+   * active or paused. A program that saves it can start paused again (`startPaused`).
    */
   saveState?(status: SystemStatus): unknown;
   /** Called last, after the final `saveState()`. */
@@ -1964,6 +1965,7 @@ export interface LaunchConfig extends Pick<WebApiServerOptions, 'name'> {
   webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;
 }
 
+type Hook = 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown';
 type LaunchOption = 'systemStatus' | 'name' | 'describe' | 'host' | 'port' | 'maxQueueSize';
 
 /**
@@ -2177,11 +2179,7 @@ class Launch {
     this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
-  /** @param status For `saveState`. */
-  async #call(
-    hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown',
-    status: SystemStatus = this.#status,
-  ): Promise<CommandOutcome> {
+  async #call(hook: Hook, status: SystemStatus = this.#status): Promise<CommandOutcome> {
     try {
       const value = await this.#system[hook]?.(status);
       return typeof value === 'string' || typeof value === 'number' ? { value } : {};
@@ -2250,26 +2248,16 @@ function checkOptions(owner: string, options: object, known: readonly string[]):
   if (unknown !== undefined) throw new TypeError(`${owner} has no option ${unknown}; it has ${known.join(', ')}`);
 }
 
-function fileNameOf(name: string): string {
-  return name.replace(/[^\w.-]/g, '_').slice(0, 32);
-}
-
 /** Returns the absolute path, because the program may change its working directory. */
-function resolveSocketPath(
-  socketPath: string | undefined,
-  host: string,
-  port: number,
-  nameInFolder?: string,
-): string | undefined {
+function resolveSocketPath(socketPath: string | undefined, host: string, port: number, nameInFolder: string = '') {
   if (socketPath === undefined) return undefined;
   if (host !== DEFAULT_HOST || port !== DEFAULT_PORT) {
     throw new TypeError('socketPath replaces host and port: give one or the other');
   }
   check('socketPath', socketPath, 'string', 'a non-empty string', socketPath !== '');
   const isFolder = socketPath.endsWith('/');
-  const isComplete = !isFolder || nameInFolder !== undefined;
-  check('socketPath', socketPath, 'string', 'the path of a socket, not of a folder', isComplete);
-  const path = resolvePath(socketPath, (isFolder && nameInFolder) || '');
+  check('socketPath', socketPath, 'string', 'the path of a socket, not of a folder', !isFolder || nameInFolder !== '');
+  const path = resolvePath(socketPath, isFolder ? nameInFolder : '');
   const isValid = Buffer.byteLength(path) <= MAX_SOCKET_PATH_LENGTH && !path.includes('\0');
   check('socketPath', path, 'string', `at most ${MAX_SOCKET_PATH_LENGTH} bytes long, without NUL`, isValid);
   return path;
