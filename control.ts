@@ -705,7 +705,8 @@ function serve(
 
     /** Makes the folder if necessary, and removes the sockets there that dead processes of this name and user left. */
     prepareFolder(path: string): void {
-      const [, folder = '', prefix = ''] = /^(.*\/)(.*-)\d+\.sock$/.exec(path) ?? [];
+      const folder = path.slice(0, path.lastIndexOf('/') + 1);
+      const prefix = path.slice(folder.length, path.lastIndexOf('-') + 1);
       try {
         fs.mkdirSync(folder, 0o700);
       } catch (error) {
@@ -714,11 +715,13 @@ function serve(
       for (const name of fs.readdirSync(folder)) {
         const [, pid] = /^(\d+)\.sock$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
         if (pid === undefined || server.isRunning(Number(pid))) continue;
-        const entry = fs.lstatSync(folder + name, { throwIfNoEntry: false });
+        const socket = folder + name;
+        const entry = fs.lstatSync(socket, { throwIfNoEntry: false });
         if (entry?.isSocket() !== true || entry.uid !== process.geteuid?.()) continue;
-        const probe = net.connect(folder + name, () => probe.destroy()); // a container numbers its processes anew
+        const probe = net.connect(socket, () => probe.destroy()); // a container numbers its processes anew
         probe.on('error', ({ code }: NodeJS.ErrnoException) => {
-          if (code === 'ECONNREFUSED') fs.rmSync(folder + name, { force: true }); // unless another server has done so
+          const isReplaced = fs.lstatSync(socket, { throwIfNoEntry: false })?.mtimeMs !== entry.mtimeMs; // or removed
+          if (code === 'ECONNREFUSED' && !isReplaced) fs.rmSync(socket, { force: true });
         });
       }
     },
@@ -1587,7 +1590,7 @@ export class WebApiServer {
       const server = (${serve})(workerData, report, prepare, policy, link);
       process.on('uncaughtException', server.fail);
       parentPort.on('message', (message) => message === 'close' ? server.close() : link.receive(message));
-      server.start();
+      try { server.start(); } catch (error) { server.fail(error); } // Deno reports it otherwise
     `;
     const { maxConnections, maxQueueSize } = this.#data;
     const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16 + maxQueueSize / 512; // several times what floods need
@@ -2179,9 +2182,9 @@ class Launch {
     this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
-  async #call(hook: Hook, status: SystemStatus = this.#status): Promise<CommandOutcome> {
+  async #call(hook: Hook, ...args: SystemStatus[]): Promise<CommandOutcome> {
     try {
-      const value = await this.#system[hook]?.(status);
+      const value = await this.#system[hook]?.(...args as [SystemStatus]);
       return typeof value === 'string' || typeof value === 'number' ? { value } : {};
     } catch (error) {
       const message = `${hook} failed: ${describeError(error)}`;
