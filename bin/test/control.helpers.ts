@@ -1,9 +1,12 @@
 // Shared by the tests of control.ts: raw HTTP, hosts in processes of their own, random data.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { connect, createServer } from 'node:net';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { start } from './helpers.ts';
@@ -357,6 +360,36 @@ export function collectWorkers(t: TestContext): Worker[] {
   return workers;
 }
 
+// ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
+
+export const ROOT_ONLY: { skip: string | false } = { skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user' };
+
+/** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
+export async function leaveSocket(path: string): Promise<void> {
+  const server = createServer().listen(`${path}-`);
+  await once(server, 'listening');
+  renameSync(`${path}-`, path);
+  server.close();
+  await once(server, 'close');
+}
+
+/** Statements that make a host nobody, who owns the folder: to root every file is open. */
+export function becomeNobody(folder: string): string {
+  if (process.getuid?.() !== 0) return '';
+  chownSync(folder, 65534, 65534);
+  return 'process.setgroups([]); process.setgid(65534); process.setuid(65534);';
+}
+
+/** For each entry: name, inode, mode, time of its last change and contents. */
+export function contentsOf(folder: string): unknown[][] {
+  return readdirSync(folder).sort().map((name) => {
+    const path = join(folder, name);
+    const entry = lstatSync(path);
+    const target = entry.isSymbolicLink() ? readlinkSync(path) : null;
+    return [name, entry.ino, entry.mode, entry.mtimeMs, target ?? (entry.isFile() && readFileSync(path, 'utf8'))];
+  });
+}
+
 // ───── Hosts in processes of their own ───────────────────────────────────────────────────────────────────────────
 
 /** A host that must block its thread, end, or be killed. */
@@ -384,12 +417,29 @@ const PRELUDE = `
 
 /** Runs a program with the built control.js until it ends, or until the end of the test. */
 export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
-  return spawnHost(t, [...nodeOptions, '--input-type=module', '--eval', PRELUDE + source, String(port)]);
+  return spawnHost(t, [...nodeOptions, ...evaluate(source), String(port)]);
 }
 
-/** Runs node with these arguments; each line of stdout is a JSON value. */
-export function spawnHost(t: TestContext, args: readonly string[]): Host {
-  const { child, ended } = start(t, process.execPath, args);
+/** Runs such a program in a PID namespace of its own, as in a container. */
+export function runHostInNamespace(t: TestContext, source: string): Host {
+  return spawnHost(t, [...UNSHARE.slice(1), process.execPath, ...evaluate(source)], UNSHARE[0]);
+}
+
+/** Why tests in a PID namespace are skipped; false if this user can make one. */
+export function lacksNamespaces(): string | false {
+  const [command = '', ...args] = [...UNSHARE, 'true'];
+  return spawnSync(command, args).status !== 0 && 'needs unshare of util-linux, and the right to make a PID namespace';
+}
+
+const UNSHARE = ['unshare', ...(process.getuid?.() === 0 ? [] : ['--map-root-user']), '--pid', '--fork', '--kill-child'];
+
+function evaluate(source: string): string[] {
+  return ['--input-type=module', '--eval', PRELUDE + source];
+}
+
+/** Runs a command, node unless told otherwise, with these arguments; each line of stdout is a JSON value. */
+export function spawnHost(t: TestContext, args: readonly string[], command: string = process.execPath): Host {
+  const { child, ended } = start(t, command, args);
   const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();
   const host: Host = {
     process: child,

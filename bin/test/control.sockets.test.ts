@@ -1,18 +1,17 @@
 // The file of a Unix socket: who can open it, what it replaces, who removes it.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import {
   chmodSync, chownSync, existsSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, readFileSync, readlinkSync,
   renameSync, rmSync, symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import { dirname, join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  LIMIT, POST, collectWarnings, collectWorkers, outcomeOf, runHost, send, startImpostor, takeAll,
+  LIMIT, POST, ROOT_ONLY, becomeNobody, collectWarnings, collectWorkers, contentsOf, leaveSocket, outcomeOf, runHost,
+  send, startImpostor, takeAll,
 } from './control.helpers.ts';
 import {
   TOKEN, lacksSockets, launchSystem, makeFolder, makeSocketPath, startServer as start, until,
@@ -22,7 +21,6 @@ import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
-const ROOT_ONLY = { skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user' };
 const SUITE = { ...LIMIT, skip: lacksSockets(), concurrency: 4 };
 
 describe('The file of a Unix socket', SUITE, () => {
@@ -414,30 +412,4 @@ function startHostAt(t: TestContext, socketPath: string): ReturnType<typeof runH
     say('listening');
     await server.nextCommand();
   `);
-}
-
-/** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
-async function leaveSocket(path: string): Promise<void> {
-  const server = createServer().listen(`${path}-`);
-  await once(server, 'listening');
-  renameSync(`${path}-`, path);
-  server.close();
-  await once(server, 'close');
-}
-
-/** Statements that make a host nobody, who owns the folder: to root every file is open. */
-function becomeNobody(folder: string): string {
-  if (process.getuid?.() !== 0) return '';
-  chownSync(folder, 65534, 65534);
-  return 'process.setgroups([]); process.setgid(65534); process.setuid(65534);';
-}
-
-/** For each entry: name, inode, mode, time of its last change and contents. */
-function contentsOf(folder: string): unknown[][] {
-  return readdirSync(folder).sort().map((name) => {
-    const path = join(folder, name);
-    const entry = lstatSync(path);
-    const target = entry.isSymbolicLink() ? readlinkSync(path) : null;
-    return [name, entry.ino, entry.mode, entry.mtimeMs, target ?? (entry.isFile() && readFileSync(path, 'utf8'))];
-  });
 }
