@@ -4,8 +4,9 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { getEventListeners, once } from 'node:events';
-import { existsSync, lstatSync, readFileSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, readdirSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
@@ -18,8 +19,8 @@ import {
   runHost, send, sendAll, startImpostor, takeAll, withBody, within,
 } from './bin/test/control.helpers.ts';
 import {
-  NO_TOKEN, TOKEN, clientAt, freePort, lacksSockets, launchSystem, makeSocketPath, startServer as start,
-  until,
+  NO_TOKEN, TOKEN, clientAt, freePort, getInfo, lacksSockets, launchSystem, makeFolder, makeSocketPath,
+  startServer as start, until,
 } from './bin/test/helpers.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
@@ -546,6 +547,25 @@ describe('An invalid argument', LIMIT, () => {
     }
   });
 
+  it('new WebApiClient: throws if socketPath is a folder', () => {
+    for (const socketPath of ['/', './', 'sockets/', '/run/control//']) {
+      const message = `socketPath must be the path of a socket, not of a folder, got '${socketPath}'`;
+      assert.throws(() => client(undefined, undefined, { socketPath }), { name: 'RangeError', message });
+    }
+  });
+
+  it('launch: throws a TypeError if startPaused is no boolean, or nobody could resume', async () => {
+    for (const [startPaused, webApiAddress, text] of [
+      ['yes', ['127.0.0.1', 0], "startPaused must be a boolean, got 'yes'"],
+      [1, ['127.0.0.1', 0], 'startPaused must be a boolean, got 1'],
+      [null, null, 'startPaused must be a boolean, got null'],
+      [true, null, 'startPaused requires a web API: nobody could resume'],
+    ] as const) {
+      const { name, message } = await failure(() => run({ step }, { startPaused, webApiAddress }));
+      assert.equal(`${name}: ${message}`, `TypeError: ${text}`);
+    }
+  });
+
   it('an unknown option throws a TypeError that lists the known ones', async () => {
     const common = 'socketPath, token, allowedHosts, allowedOrigins, maxConnections';
     for (const [call, message] of [
@@ -934,6 +954,29 @@ describe('socketPath', { ...LIMIT, ...UNIX_ONLY }, () => {
     await server.close();
     assert.equal(await client.getStatus(), OFFLINE);
     assert.equal(existsSync(socketPath), false);
+  });
+
+  it('may be a folder, where the socket is named after the program and those of dead ones are removed', async (t) => {
+    const folder = join(makeFolder(t), 'sockets');
+    const options = { socketPath: `${folder}/`, name: 'pole 1' };
+    const { server, address, client } = await start(t, options);
+    const socketPath = `${folder}/pole_1-${process.pid}.sock`;
+    assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
+    assert.deepEqual([lstatSync(folder).mode, lstatSync(socketPath).mode], [0o40700, 0o140600]);
+    assert.equal(await client.pause(), 'ok');
+    await assert.rejects(start(t, options), { code: 'EADDRINUSE' });
+    await server.close();
+    assert.deepEqual(readdirSync(folder), []);
+
+    const host = runHost(t, `
+      await new WebApiServer({ systemStatus: () => ACTIVE, ...${JSON.stringify(options)} }).runInBackground();
+      process.kill(process.pid, 'SIGKILL');
+    `);
+    await host.ended;
+    assert.equal(readdirSync(folder).length, 1);
+    await start(t, options);
+    await until(() => readdirSync(folder).join() === `pole_1-${process.pid}.sock`);
+    await assert.rejects(start(t, { ...options, socketPath: `${folder}/a/b/` }), { code: 'ENOENT' });
   });
 });
 
@@ -1328,6 +1371,40 @@ describe('launch()', LIMIT, () => {
     assert.equal(steps, stepsThen);
     await client.resume();
     await until(() => steps > stepsThen + 3);
+  });
+
+  it('starts paused with startPaused, and steps once it is resumed', async (t) => {
+    const log: string[] = [];
+    const { client, address: { port } } = await launchSystem(t, {
+      step: () => {
+        if (log.at(-1) !== 'step') log.push('step');
+        return sleep(1);
+      },
+      onListening: async ({ port }) => void log.push(`onListening while ${(await getInfo(port)).status}`),
+      onPaused: async () => void log.push(`onPaused while ${(await getInfo(port)).status}`),
+      onResumed: () => void log.push('onResumed'),
+    }, { startPaused: true });
+    await client.waitFor(PAUSED);
+    const { by, reason, commands } = await getInfo(port);
+    assert.deepEqual([by, reason], ['itself', 'started paused']);
+    assert.deepEqual(commands.map((one) => [one.command, one.state, one.by, one.reason]), [
+      ['pause', 'done', 'itself', 'started paused'],
+    ]);
+    await client.resume();
+    await until(() => log.at(-1) === 'step');
+    assert.deepEqual(log, ['onListening while pausing', 'onPaused while pausing', 'onResumed', 'step']);
+  });
+
+  it('tells saveState whether the system was active or paused before the command', async (t) => {
+    const saved: SystemStatus[] = [];
+    const { client, finished } = await launchSystem(t, { saveState: (status) => void saved.push(status) });
+    await client.saveState();
+    await client.pause();
+    await client.waitFor(PAUSED);
+    await client.saveState();
+    await client.shutdown();
+    await finished;
+    assert.deepEqual(saved, [ACTIVE, PAUSED, PAUSED]);
   });
 
   for (const kind of ['synchronous', 'asynchronous']) {

@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url';
 import { LIMIT, collectWarnings, runHost, spawnHost } from './control.helpers.ts';
 import { defer, getDetail, getInfo, lacksSockets, launchSystem, makeFolder, perform, until } from './helpers.ts';
 import { SystemStatus, launch } from '../../control.ts';
-import type { Control } from '../../control.ts';
+import type { Control, ControlCommand } from '../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
@@ -361,6 +361,164 @@ describe('A last save that fails', LIMIT, () => {
       const { code, stderr } = await host.ended;
       assert.equal(code, 1);
       assert.match(stderr, new RegExp(`^Error: ${FULL}`, 'm'));
+    });
+  }
+});
+
+describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
+  it('carries out the commands that came before it was paused after that, even if its queue is short', async (t) => {
+    const log: string[] = [];
+    const outcomes: Promise<[number, unknown]>[] = [];
+    const { finished } = await launchSystem(t, {
+      step: async (control) => {
+        log.push('step');
+        control.shutdown();
+      },
+      onListening: async ({ port }) => {
+        for (const [count, command] of (['save-state', 'pause', 'resume'] as const).entries()) {
+          outcomes.push(perform(port, command));
+          await until(async () => (await getInfo(port)).commands.length === count + 2); // after that of the start
+        }
+        const { status, commands } = await getInfo(port);
+        log.push(`onListening while ${status}`, ...commands.map((one) => `${one.command} ${one.state}`));
+      },
+      onPaused: () => {
+        log.push('onPaused');
+        return 'released 2 GB';
+      },
+      onResumed: () => void log.push('onResumed'),
+      saveState: (status) => void log.push(`saveState of ${status}`),
+    }, { startPaused: true, webApiCommandQueueSize: 3 });
+    await finished;
+    assert.deepEqual(log, [
+      'onListening while pausing', 'pause waiting', 'save-state waiting', 'pause waiting', 'resume waiting',
+      'onPaused', 'saveState of paused', 'onResumed', 'step', 'saveState of active',
+    ]);
+    assert.deepEqual(await Promise.all(outcomes), Array(3).fill([200, undefined]));
+  });
+
+  it('becomes active if onPaused fails', async (t) => {
+    const warnings = collectWarnings(t);
+    const stepped = defer();
+    const { address: { port } } = await launchSystem(t, {
+      step: () => {
+        stepped.resolve();
+        return sleep(1);
+      },
+      onPaused: () => assert.fail('GPU busy'),
+    }, { startPaused: true });
+    await stepped.promise;
+    await until(async () => (await getInfo(port)).commands[0]?.state !== 'running');
+    const { status, commands } = await getInfo(port);
+    const rows = commands.map(({ command, state, by, reason, error }) => [command, state, by, reason, error]);
+    assert.deepEqual([status, ...rows], [
+      'active', ['pause', 'failed', 'itself', 'started paused', 'onPaused failed: GPU busy'],
+    ]);
+    assert.deepEqual(warnings, ['onPaused failed: GPU busy']);
+  });
+
+  it('saves and ends without a step: a shutdown by command', async (t) => {
+    const log: string[] = [];
+    const { address: { port }, client, finished } = await launchSystem(t, {
+      step: () => assert.fail('a step ran'),
+      onResumed: () => void log.push('onResumed'),
+      saveState: (status) => {
+        log.push(`saveState of ${status}`);
+        return 'states/1.json';
+      },
+      onShutdown: () => void log.push('onShutdown'),
+    }, { startPaused: true });
+    await client.waitFor(PAUSED);
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'states/1.json']);
+    await finished;
+    assert.deepEqual(log, ['saveState of paused', 'onShutdown']);
+  });
+
+  for (const hook of ['onListening', 'onPaused']) {
+    it(`saves and ends without a step: a signal during ${hook}`, UNIX_ONLY, async (t) => {
+      const host = runHost(t, `
+        import { once } from 'node:events';
+        const hook = (name) => async () => {
+          say(name);
+          if (name !== ${JSON.stringify(hook)}) return;
+          const signalled = once(process, 'SIGTERM');
+          process.kill(process.pid, 'SIGTERM');
+          const alive = setInterval(() => {}, 1000);
+          await signalled;
+          clearInterval(alive);
+        };
+        await launch({
+          step: () => say('step'),
+          onListening: hook('onListening'),
+          onPaused: hook('onPaused'),
+          onResumed: hook('onResumed'),
+          saveState: (status) => say('saveState of ' + status),
+          onShutdown: hook('onShutdown'),
+        }, { ${SERVED}, startPaused: true, webApiCommandQueueSize: 1 });
+      `);
+      await host.checkEnd('onListening', 'onPaused', 'saveState of paused', 'onShutdown');
+    });
+  }
+});
+
+describe('The status that saveState gets', { ...LIMIT, concurrency: 2 }, () => {
+  it('is that before the command, also if a shutdown was called off', async (t) => {
+    collectWarnings(t);
+    const log: string[] = [];
+    let isFull = false;
+    const { address: { port }, finished } = await launchSystem(t, {
+      saveState: (status) => {
+        log.push(`${status}`);
+        if (isFull) throw new Error(FULL);
+      },
+    });
+    const check = async (command: ControlCommand, ...saved: string[]): Promise<void> => {
+      await perform(port, command);
+      assert.deepEqual(log.splice(0), saved, command);
+    };
+    await check('save-state', 'active');
+    await check('pause');
+    await check('save-state', 'paused');
+    await check('save-state', 'paused');
+    await check('resume');
+    isFull = true;
+    await check('save-state', 'active');
+    await check('save-state', 'active');
+    await check('shutdown', 'active');
+    await check('save-state', 'paused'); // the system pauses when its shutdown is called off
+    await check('resume');
+    isFull = false;
+    await check('shutdown', 'active');
+    await finished;
+  });
+
+  for (const address of [SERVED, UNSERVED]) {
+    it(`is that before its own requests and before signals: ${address}`, UNIX_ONLY, async (t) => {
+      const host = runHost(t, `
+        const signal = (name) => process.kill(process.pid, name);
+        const run = async (...acts) => { // each ends with a save, which the next one awaits
+          let saves = 0;
+          let begun = 0;
+          await launch({
+            step(control) {
+              if (begun > saves) return;
+              begun += 1;
+              acts[begun - 1](control);
+            },
+            onPaused: () => void (begun === acts.length && signal('SIGTERM')),
+            saveState(status) {
+              saves += 1;
+              say([status === ACTIVE, status === PAUSED]);
+            },
+          }, { ${address} });
+        };
+        const save = (control) => control.save();
+        await run(save, () => signal('SIGUSR2'), (control) => control.shutdown());
+        await run(() => signal('SIGUSR2'), save, () => signal('SIGHUP'));
+        await run(save, (control) => control.pause());
+      `);
+      const active = [true, false];
+      await host.checkEnd(...Array(6).fill(active), active, [false, true]);
     });
   }
 });
