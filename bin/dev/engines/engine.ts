@@ -1,8 +1,8 @@
 // What the engines have in common: the checks, running programs, and looking at the trainer from outside.
 
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChildProcess } from 'node:child_process';
 
@@ -118,11 +118,102 @@ export async function until<T>(what: string, look: () => T | Promise<T>, timeout
 export interface Checkpoint {
   name: string;
   steps: number;
+  /** Random, unless the trainer continued from another checkpoint. */
+  seed: number;
+  savedAtMs: number;
 }
 
 /** Returns the newest checkpoint in a folder; undefined if there is none. */
 export function latestIn(folder: string): Checkpoint | undefined {
   const name = readdirSync(folder).filter((entry) => entry.endsWith('.json')).sort().at(-1);
   if (name === undefined) return undefined;
-  return { name, steps: JSON.parse(readFileSync(join(folder, name), 'utf8')).steps };
+  const { steps, seed } = JSON.parse(readFileSync(join(folder, name), 'utf8'));
+  return { name, steps, seed, savedAtMs: statSync(join(folder, name)).mtimeMs };
+}
+
+/** A trainer that an engine runs, seen from outside. */
+export interface Trainer {
+  /** Runs control-client for it, and returns the output. Throws unless the exit code is 0. */
+  client(...args: string[]): Promise<string>;
+  /** The folder of its checkpoints. */
+  states: string;
+}
+
+export interface Info {
+  status: string;
+  startedAt: string;
+  detail: { step: number };
+}
+
+export async function infoOf(trainer: Trainer): Promise<Info> {
+  return JSON.parse(await trainer.client('info', '--json'));
+}
+
+/** Waits until the trainer responds, and returns its status. A trainer that began before `startedAt` does not count. */
+export async function untilStarted(trainer: Trainer, startedAt = ''): Promise<Info> {
+  return until('the trainer responds', async () => {
+    const info = await infoOf(trainer);
+    return info.startedAt > startedAt && info;
+  });
+}
+
+/** Checks that the trainer saves when `end` ends it. @param end Returns how it ended, once it is gone. */
+export async function checkSave(trainer: Trainer, end: () => Promise<string>): Promise<string> {
+  const { step } = (await untilStarted(trainer)).detail;
+  const beganMs = Date.now();
+  const ended = await end();
+  const saved = latestIn(trainer.states);
+  if (saved === undefined || saved.savedAtMs < beganMs) throw new Error(`nothing was saved; ${ended}`);
+  if (saved.steps < step) throw new Error(`step ${saved.steps} was saved after step ${step} had been reported; ${ended}`);
+  return `saved after ${seconds(saved.savedAtMs - beganMs)}, ${ended}`;
+}
+
+/** Checks that a new process continues from the latest checkpoint after `end`. */
+export async function checkContinuation(trainer: Trainer, end: () => Promise<unknown>): Promise<string> {
+  const { startedAt } = await untilStarted(trainer);
+  await trainer.client('save-state', '--wait');
+  const before = latestIn(trainer.states) as Checkpoint;
+  const beganMs = Date.now();
+  await end();
+  await untilStarted(trainer, startedAt);
+  const tookMs = Date.now() - beganMs;
+  await trainer.client('save-state', '--wait');
+  const after = latestIn(trainer.states) as Checkpoint;
+  if (after.seed !== before.seed || after.steps < before.steps) throw new Error('it began anew');
+  return `active after ${seconds(tookMs)}, from step ${before.steps.toLocaleString('en-US')}`;
+}
+
+/** Checks that a system that is paused before `restart` is paused after it. */
+export async function checkPausedKept(trainer: Trainer, restart: () => Promise<string>): Promise<string> {
+  const { startedAt } = await untilStarted(trainer);
+  await trainer.client('pause', '--wait');
+  const how = await restart();
+  const { status, detail } = await untilStarted(trainer, startedAt);
+  if (status !== 'paused') throw new Error(`it is ${status} after ${how}`);
+  return `still paused after ${how}, at step ${detail.step.toLocaleString('en-US')}`;
+}
+
+/** Checks that a client can pause, save and look. */
+export async function checkOutside(trainer: Trainer): Promise<string> {
+  await untilStarted(trainer);
+  const status = await trainer.client('pause', '--wait');
+  const { detail } = await infoOf(trainer);
+  const path = await trainer.client('save-state', '--wait');
+  const saved = latestIn(trainer.states);
+  if (status !== 'paused' || saved === undefined || basename(path) !== saved.name || saved.steps !== detail.step) {
+    throw new Error(`${status} at step ${detail.step}, saved ${path}, found ${saved?.name} of step ${saved?.steps}`);
+  }
+  const resumed = await trainer.client('resume', '--wait');
+  if (resumed !== 'active') throw new Error(`${resumed} after resume`);
+  return `paused, saved ${saved.name} and resumed`;
+}
+
+export function seconds(milliseconds: number): string {
+  return `${(milliseconds / 1000).toFixed(1)} s`;
+}
+
+/** Returns the commands in the first comment of a recipe: its lines that are indented. */
+export function commandsIn(recipe: string): string[] {
+  const comment = recipe.slice(0, recipe.search(/^(?!#)/m));
+  return [...comment.matchAll(/^# {2,}(.+)$/gm)].map(([, command]) => command as string);
 }
