@@ -72,6 +72,7 @@ export interface RunOptions {
 }
 
 const TIME_LIMIT_MS = 120_000;
+const MANY_TIMEOUT_MS = 180_000; // two cores start 64 trainers that compute
 
 /** Runs a program to its end. `output` is stdout and stderr. */
 export async function execute(program: string, args: readonly string[], options: RunOptions = {}): Promise<Ended> {
@@ -153,7 +154,7 @@ export async function infoOf(trainer: Trainer): Promise<Info> {
 export async function untilStarted(trainer: Trainer, startedAt = ''): Promise<Info> {
   return until('the trainer responds', async () => {
     const info = await infoOf(trainer);
-    return info.startedAt > startedAt && info;
+    return info.startedAt > startedAt ? info : undefined;
   });
 }
 
@@ -206,6 +207,23 @@ export async function checkOutside(trainer: Trainer): Promise<string> {
   const resumed = await trainer.client('resume', '--wait');
   if (resumed !== 'active') throw new Error(`${resumed} after resume`);
   return `paused, saved ${saved.name} and resumed`;
+}
+
+/** Checks that one command pauses all trainers of a folder. @param client Runs control-client with `--dir`. */
+export async function checkMany(count: number, client: Trainer['client']): Promise<string> {
+  const statuses = async (): Promise<string[]> => {
+    return (await client('list', '--json')).split('\n').map((line) => JSON.parse(line).status);
+  };
+  await until(`${count} trainers are active`, async () => {
+    const found = await statuses();
+    return found.length === count && found.every((status) => status === 'active');
+  }, MANY_TIMEOUT_MS);
+  const beganMs = Date.now();
+  await client('pause', '--all', '--wait', '--timeout', '60');
+  const tookMs = Date.now() - beganMs;
+  const paused = (await statuses()).filter((status) => status === 'paused');
+  if (paused.length !== count) throw new Error(`${paused.length} of ${count} are paused`);
+  return `${count} paused after ${seconds(tookMs)}`;
 }
 
 export function seconds(milliseconds: number): string {
