@@ -61,6 +61,8 @@ export interface Place {
 
 export interface Ended {
   code: number | null;
+  stdout: string;
+  /** stdout and stderr. */
   output: string;
 }
 
@@ -74,24 +76,27 @@ export interface RunOptions {
 const TIME_LIMIT_MS = 120_000;
 const MANY_TIMEOUT_MS = 180_000; // two cores start 64 trainers that compute
 
-/** Runs a program to its end. `output` is stdout and stderr. */
+/** Runs a program to its end. */
 export async function execute(program: string, args: readonly string[], options: RunOptions = {}): Promise<Ended> {
   const { cwd = '/', env = {}, timeout = TIME_LIMIT_MS } = options;
   const child = spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'], timeout });
+  let stdout = '';
   let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => (output += text));
-  }
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+    output += text;
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (output += text));
   return new Promise((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (code) => resolve({ code, output }));
+    child.on('close', (code) => resolve({ code, stdout, output }));
   });
 }
 
-/** Like execute(), but returns the output. Throws unless the exit code is 0. */
+/** Like execute(), but returns stdout. Throws unless the exit code is 0. */
 export async function succeed(program: string, args: readonly string[], options: RunOptions = {}): Promise<string> {
-  const { code, output } = await execute(program, args, options);
-  if (code === 0) return output.trim();
+  const { code, stdout, output } = await execute(program, args, options);
+  if (code === 0) return stdout.trim();
   throw new Error(`${[program, ...args].join(' ')} ended with exit code ${code}: ${output.trim().split('\n').at(-1)}`);
 }
 
@@ -143,6 +148,7 @@ export interface Trainer {
 export interface Info {
   status: string;
   startedAt: string;
+  /** null until the trainer has told it for the first time. */
   detail: { step: number };
 }
 
@@ -154,7 +160,7 @@ export async function infoOf(trainer: Trainer): Promise<Info> {
 export async function untilStarted(trainer: Trainer, startedAt = ''): Promise<Info> {
   return until('the trainer responds', async () => {
     const info = await infoOf(trainer);
-    return info.startedAt > startedAt ? info : undefined;
+    return info.startedAt > startedAt && info.detail !== null ? info : undefined;
   });
 }
 

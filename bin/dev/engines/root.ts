@@ -6,6 +6,7 @@ import { basename, dirname, join } from 'node:path';
 import { succeed } from './engine.ts';
 
 const PACKAGES = 'systemd,systemd-sysv,dbus,libstdc++6';
+export const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'; // in the root file system
 const BUILD_TIMEOUT_MS = 300_000; // the mirror may be slow
 
 /** Downloads the packages from Debian's mirror, which takes about 20 seconds, and copies the rest from this machine. */
@@ -22,6 +23,22 @@ export async function buildRootFileSystem(
   await succeed('chroot', [folder, 'npm', 'install', '--silent', '--global', '--offline', `/${basename(tarball)}`]);
   await rm(join(folder, basename(tarball)));
   return folder;
+}
+
+/**
+ * Makes an image from the root file system, without the package, and names it as the Dockerfile names the one that it
+ * begins from, which is therefore not downloaded.
+ * @param run Runs a shell command with `docker` or `podman`.
+ */
+export async function importBaseImage(
+  root: string,
+  program: 'docker' | 'podman',
+  dockerfile: string,
+  run: (command: string) => Promise<string>,
+): Promise<void> {
+  const name = /^FROM (\S+)$/m.exec(dockerfile)?.[1];
+  const without = '--exclude=./usr/local/bin/control-* --exclude=./usr/local/lib/node_modules/runtime-control';
+  await run(`tar -C ${root} ${without} -c . | ${program} import --change 'ENV PATH=${PATH}' - ${name}`);
 }
 
 /** Returns the release of this machine, because Node's libraries are copied from it. */

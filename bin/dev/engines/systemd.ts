@@ -7,10 +7,10 @@ import {
   checkContinuation, checkOutside, checkPausedKept, checkSave, commandsIn, checkMany, latestIn, startProgram, succeed, until,
   untilStarted,
 } from './engine.ts';
+import { PATH } from './root.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
 
-const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 const TASKS = 64;
 const TIME_LIMIT_S = 3;
 const POWER_OFF_MS = 100_000; // longer than TimeoutStopSec=
@@ -75,7 +75,7 @@ async function installRecipe(machine: Machine, { recipes, trainer }: Place): Pro
   await copyFile(trainer, join(folder, 'trainer.mjs'));
   await copyFile(join(recipes, 'trainer.service'), join(folder, 'trainer.service'));
   // The exit code is 0 even if it finds something.
-  const complaints = await machine.run('cd /root/recipe && systemd-analyze verify ./trainer.service');
+  const complaints = await machine.run('cd /root/recipe && systemd-analyze verify ./trainer.service 2>&1');
   if (complaints !== '') throw new Error(complaints);
   const commands = commandsIn(await readFile(join(folder, 'trainer.service'), 'utf8'));
   for (const command of commands.slice(0, -1)) await machine.run(`cd /root/recipe && ${command}`);
