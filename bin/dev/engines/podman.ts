@@ -53,11 +53,13 @@ class Podman {
 
   /** Returns trainer.yaml. */
   async prepare({ recipes, trainer, tarball }: Place): Promise<string> {
-    const configuration = join(this.#folder, '.config/containers');
-    await mkdir(configuration, { recursive: true });
-    await writeFile(join(configuration, 'policy.json'), '{ "default": [{ "type": "insecureAcceptAnything" }] }');
-    await writeFile(join(configuration, 'containers.conf'), CONTAINERS_CONF);
-    await mkdir(this.#recipe);
+    const below = (path: string): string => join(this.#folder, path);
+    for (const path of ['.config/containers', 'bin', 'recipe']) await mkdir(below(path), { recursive: true });
+    await writeFile(below('.config/containers/policy.json'), '{ "default": [{ "type": "insecureAcceptAnything" }] }');
+    await writeFile(below('containers.conf'), CONTAINERS_CONF);
+    const program = await succeed('sh', ['-c', 'command -v podman']);
+    const folders = ['root', 'runroot', 'tmpdir', 'volumepath'].map((name) => `--${name} ${below(name)}`).join(' ');
+    await writeFile(below('bin/podman'), `#!/bin/sh\nexec ${program} ${folders} "$@"\n`, { mode: 0o755 });
     await copyFile(trainer, join(this.#recipe, 'trainer.mjs'));
     await copyFile(tarball, join(this.#recipe, basename(tarball)));
     await copyFile(join(recipes, 'Dockerfile'), join(this.#recipe, 'Dockerfile'));
@@ -73,9 +75,12 @@ class Podman {
 
   /** Runs a shell command in which podman is this one. */
   shell(command: string): Promise<string> {
-    const folders = ['root', 'runroot', 'tmpdir', 'volumepath'].map((name) => `--${name} ${join(this.#folder, name)}`);
-    const script = `podman() { command podman ${folders.join(' ')} "$@"; }; ${command}`;
-    return succeed('sh', ['-c', script], { cwd: this.#recipe, env: { HOME: this.#folder } });
+    const env = {
+      HOME: this.#folder, // for policy.json
+      CONTAINERS_CONF: join(this.#folder, 'containers.conf'),
+      PATH: `${join(this.#folder, 'bin')}:${process.env['PATH']}`,
+    };
+    return succeed('sh', ['-c', command], { cwd: this.#recipe, env });
   }
 
   folderOf(volume: string): string {
@@ -166,8 +171,9 @@ function run(engine: Podman, job: string): RunningEngine {
       async paused() {
         await start();
         return checkPausedKept(trainer, async () => {
-          await engine.run('pod restart trainer');
-          return 'pod restart';
+          await engine.run('pod stop trainer');
+          await engine.run('pod start trainer');
+          return 'pod stop and pod start';
         });
       },
       async many() {
