@@ -30,12 +30,12 @@ export const slurm: Engine = {
     const cluster = new Cluster(place);
     try {
       await cluster.start();
+      const recipe = await readFile(join(place.recipes, 'trainer.sbatch'), 'utf8');
+      return run(cluster, recipe.replaceAll('/tmp/', `${place.folder}/`)); // the folder of the sockets
     } catch (error) {
       await cluster.stop();
       throw error;
     }
-    const recipe = await readFile(join(place.recipes, 'trainer.sbatch'), 'utf8');
-    return run(cluster, recipe.replaceAll('/tmp/', `${place.folder}/`)); // the folder of the sockets
   },
 };
 
@@ -99,7 +99,8 @@ class Cluster {
     await mkdir(folder);
     await copyFile(this.#place.trainer, join(folder, 'trainer.mjs'));
     await writeFile(join(folder, 'trainer.sbatch'), recipe);
-    const id = await this.run('sbatch', '--parsable', `--chdir=${folder}`, ...options, join(folder, 'trainer.sbatch'));
+    const args = ['--parsable', ...options, 'trainer.sbatch'];
+    const id = await succeed('sbatch', args, { cwd: folder, env: this.#environment });
     return new Job(this, id, this.#place.folder, join(folder, 'states/0'));
   }
 }
@@ -195,6 +196,7 @@ function configure(folder: string, controllerPort: number, nodePort: number): st
 
 function run(cluster: Cluster, recipe: string): RunningEngine {
   const withExec = recipe.replace(/^# exec /m, 'exec ');
+  if (withExec === recipe) throw new Error('the recipe has no line `# exec`');
   const pauseCommand = commandsIn(recipe).find((command) => command.startsWith('srun ')) as string;
   const [host = ''] = hostname().split('.');
 
@@ -211,7 +213,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
     await job.startNow();
     const { detail } = await untilStarted(job, startedAt);
     if (detail.step < steps) throw new Error(`it began at step ${detail.step}, although step ${steps} was saved`);
-    return 'continued from the queue';
+    return 'requeued, and continued by StartTime=now';
   }
 
   async function pidOf(job: Job): Promise<number> {
@@ -242,7 +244,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
           checkSave(job, () => checkRequeued(job, startedAt)),
           checkSave(other, () => other.ended(END_TIMEOUT_MS)),
         ]);
-        return seen.join('; with exec: ');
+        return `${LIMIT}: ${seen.join('; with exec: ')}`;
       },
       async preemption() {
         const jobs = [await submit(recipe), await cluster.submit(recipe, '--partition=grace')];
@@ -253,7 +255,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
           await (urgent ??= cluster.run('sbatch', ...URGENT));
           return checkRequeued(job, (started[index] as Info).startedAt);
         })));
-        return seen.join(`; with GraceTime=${GRACE_S}: `);
+        return `after SIGSTOP: ${seen.join(`; with GraceTime=${GRACE_S}: `)}`;
       },
       async death() {
         const job = await submit(recipe);
@@ -274,7 +276,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
         });
         return `${byCommand}; after the failure of its node: ${afterFailure}`;
       },
-      probes: 'it has no probes; but the time of a paused job runs on',
+      probes: 'it has no probes; the time limit counts while a job is paused, too',
       async paused() {
         const job = await submit(recipe);
         return checkPausedKept(job, () => job.requeue());
