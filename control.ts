@@ -1075,9 +1075,9 @@ export interface WebApiServerOptions {
    * can open it (mode 0600). The socket of a dead server is replaced. While a server starts, the folder PATH.start
    * keeps others from starting there. Not available on Windows.
    *
-   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock: NAME is `name`, cut at 32 characters,
-   * with `_` for all but ASCII letters, digits, `.` and `-`. The server makes the folder if its parent exists, and
-   * removes the sockets that dead processes of the same NAME and user have left there.
+   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock. NAME is `name`, cut at 32
+   * characters, with `_` for all but ASCII letters, digits, `.` and `-`. The server makes the folder if its parent
+   * exists, and removes the sockets that dead processes of the same NAME and user have left there.
    */
   socketPath?: string | undefined;
   /**
@@ -2023,7 +2023,7 @@ class Launch {
     }
     checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
     check('startPaused', startPaused, 'boolean', 'a boolean');
-    if (startPaused && webApiAddress === null) throw new TypeError('startPaused requires a web API: nobody could resume');
+    if (startPaused && webApiAddress === null) throw new TypeError('startPaused requires a web API');
     checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);
     this.#system = system;
     this.#hasWebApi = webApiAddress !== null;

@@ -42,8 +42,8 @@ Usage: control-board [options] [TARGET ...]
 Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
 contains the key: who has that address can pause, resume, save and shut down these systems.
 
-A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the environment, or else
-at localhost:8391.
+A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the
+environment, or else at localhost:8391.
 
 ${describeOptions(OPTIONS)}
 

@@ -162,7 +162,8 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
-  if (values.dir !== undefined && values.all !== true && name !== 'list') throw new UsageError('--dir requires --all or list');
+  const usesFolder = values.all === true || name === 'list';
+  if (values.dir !== undefined && !usesFolder) throw new UsageError('--dir requires --all or list');
 }
 
 /** Returns all live systems of a folder, for `--all` and `list`. */

@@ -65,8 +65,9 @@ const SMOOTHING_MS = 1000; // time constant of the average of steps/s
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
-  const { seed, load, keep, until, 'save-every': saveEvery, 'states-dir': folder, 'no-web-api': noWebApi } = parsed.values;
-  const { host, port, socketPath, token, allowedHosts } = parseServerOptions(parsed.values);
+  const { values } = parsed;
+  const { seed, load, keep, until, 'save-every': saveEvery, 'states-dir': folder, 'no-web-api': noWebApi } = values;
+  const { host, port, socketPath, token, allowedHosts } = parseServerOptions(values);
   if (seed !== undefined && load !== undefined) {
     throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }

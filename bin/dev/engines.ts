@@ -76,8 +76,8 @@ const interruption = new AbortController();
 /** Packs the package, and installs it for the engines that share this file system. */
 async function prepare(root: string): Promise<Omit<Place, 'folder'>> {
   progress('packing the package');
-  const name = (await succeed('npm', ['pack', '--silent', '--pack-destination', root], { cwd: '.' })).split('\n').at(-1);
-  const tarball = join(root, name as string);
+  const output = await succeed('npm', ['pack', '--silent', '--pack-destination', root], { cwd: '.' });
+  const tarball = join(root, output.split('\n').at(-1) as string);
   await succeed('npm', ['install', '--silent', '--global', '--prefix', join(root, 'npm'), tarball]);
   let image: Promise<string> | null = null;
   return {
@@ -109,8 +109,12 @@ async function tryEngine(engine: Engine, place: Place): Promise<Result[]> {
         interruption.signal.throwIfAborted();
         progress(`${engine.name}: ${title}`);
         const check = running.checks[name as CheckName];
-        if (typeof check === 'string') note(title, 'cannot', check);
-        else await check().then((seen) => note(title, 'works', seen), (error: Error) => note(title, 'fails', error.message));
+        if (typeof check === 'string') {
+          note(title, 'cannot', check);
+          continue;
+        }
+        const works = (seen: string): void => note(title, 'works', seen);
+        await check().then(works, ({ message }: Error) => note(title, 'fails', message));
       }
     } finally {
       progress(`${engine.name}: stopping`);
@@ -141,8 +145,8 @@ async function leftIn(folder: string): Promise<string[]> {
     }));
     if (texts.some((text) => text.includes(folder))) left.push(`process ${pid}`);
   }
-  const mounts = await readFile('/proc/self/mounts', 'utf8');
-  return [...left, ...mounts.split('\n').filter((line) => line.includes(folder)).map((line) => line.split(' ')[1] ?? '')];
+  const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').filter((line) => line.includes(folder));
+  return [...left, ...mounts.map((line) => `the mount ${line.split(' ')[1]}`)];
 }
 
 // ───── Output ────────────────────────────────────────────────────────────────────────────────────────────────────

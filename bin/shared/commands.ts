@@ -5,7 +5,8 @@ import { helpLine, listOf } from './options.ts';
 import type { ControlCommand } from '../../control.ts';
 
 /** What a command is called in the programs. */
-export type CommandName = ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
+export type CommandName =
+  ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;

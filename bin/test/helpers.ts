@@ -338,7 +338,7 @@ const PACKAGES = {
   Xvfb: 'xvfb', xdotool: 'xdotool', xterm: 'xterm', setxkbmap: 'x11-xkb-utils', mcs: 'mono-mcs', mono: 'mono-runtime',
   cc: 'gcc', bash: 'bash', zsh: 'zsh', fish: 'fish', python3: 'python3', less: 'less', top: 'procps', vi: 'vim-tiny',
   ps: 'procps', xz: 'xz-utils', make: 'make', 'stress-ng': 'stress-ng',
-  chromium: 'chromium', chromedriver: 'chromium-driver',
+  chromium: 'chromium', chromedriver: 'chromium-driver', 'systemd-analyze': 'systemd',
 } as const;
 
 /** Why tests with these programs are skipped; false if all are installed. */

@@ -79,7 +79,8 @@ const MANY_TIMEOUT_MS = 180_000; // two cores start 64 trainers that compute
 /** Runs a program to its end. */
 export async function execute(program: string, args: readonly string[], options: RunOptions = {}): Promise<Ended> {
   const { cwd = '/', env = {}, timeout = TIME_LIMIT_MS } = options;
-  const child = spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'], timeout });
+  const stdio = ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'];
+  const child = spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio, timeout });
   let stdout = '';
   let output = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -101,7 +102,8 @@ export async function succeed(program: string, args: readonly string[], options:
 }
 
 /** Starts a program that runs until it is stopped. */
-export function startProgram(program: string, args: readonly string[], { cwd = '/', env = {} }: RunOptions = {}): ChildProcess {
+export function startProgram(program: string, args: readonly string[], options: RunOptions = {}): ChildProcess {
+  const { cwd = '/', env = {} } = options;
   return spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio: 'ignore', detached: true });
 }
 

@@ -1,0 +1,109 @@
+// The files in bin/recipes: their length, their syntax, and the options that they use. `npm run engines` runs them.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { lacks, runProgram } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const FOLDER = 'bin/recipes';
+const PYTHON = '/usr/bin/python3'; // has Debian's packages
+const MAX_LINES = 39;
+const MAX_COLUMNS = 120;
+
+/** Each fails if a file has no such syntax. */
+const YAML = `
+import sys, yaml
+class Loader(yaml.SafeLoader): pass
+def construct(loader, node):
+    keys = [key.value for key, value in node.value]
+    assert len(keys) == len(set(keys)), f'a key appears twice: {keys}'
+    return loader.construct_mapping(node, True)
+Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, construct)
+assert isinstance(yaml.load(open(sys.argv[1]), Loader), dict)
+`;
+const INI = `
+import configparser, sys
+configparser.RawConfigParser(inline_comment_prefixes=(' ;', '\\t;')).read_file(open(sys.argv[1]))
+`;
+const INSTRUCTION = /^(FROM|COPY|RUN|WORKDIR|USER|ENV|HEALTHCHECK|ENTRYPOINT|CMD) \S/;
+const NOT_INSTALLED = /: Command \S+ is not executable: No such file or directory$/;
+
+describe('The recipes', () => {
+  it('are six files of fewer than 40 lines, none of them wide', () => {
+    const names = readdirSync(FOLDER).sort();
+    assert.deepEqual(names, [
+      'Dockerfile', 'compose.yaml', 'supervisord.conf', 'trainer.sbatch', 'trainer.service', 'trainer.yaml',
+    ]);
+    for (const name of names) {
+      const lines = linesOf(name);
+      assert.ok(lines.length <= MAX_LINES, `${name} has ${lines.length} lines`);
+      assert.deepEqual(lines.filter((line) => line.length > MAX_COLUMNS || /\s$/.test(line)), [], name);
+    }
+  });
+
+  it('use commands and options that the programs have', async (t) => {
+    const [client, demo] = await Promise.all([helpOf(t, 'client'), helpOf(t, 'demo')]);
+    let count = 0;
+    for (const name of readdirSync(FOLDER)) {
+      const text = readFileSync(join(FOLDER, name), 'utf8')
+        .replaceAll(/[[\]",']|\\\n/g, ' ')
+        .replaceAll(/--entrypoint control-client \S+/g, 'control-client'); // of docker run
+      for (const [call, word = ''] of text.matchAll(/control-client +(?!is on )([a-z]\S*)[^\n#&;|)`]*/g)) {
+        assert.ok(new RegExp(`^  (.*, )?${word}\\b`, 'm').test(client), `${name}: ${call}`);
+        count += checkOptions(name, call, client);
+      }
+      for (const [call] of text.matchAll(/node +trainer\.mjs[^\n&)]*/g)) count += checkOptions(name, call, demo);
+    }
+    assert.ok(count > 20, `${count} options`);
+  });
+
+  it('trainer.sbatch is a script of bash', { skip: lacks('bash') }, () => {
+    check('bash', '-n', join(FOLDER, 'trainer.sbatch'));
+  });
+
+  it('trainer.service has no key that systemd does not know', { skip: lacks('systemd-analyze') }, () => {
+    const { stderr } = spawnSync('systemd-analyze', ['verify', join(FOLDER, 'trainer.service')], { encoding: 'utf8' });
+    const lines = stderr.split('\n').filter((line) => line !== '' && !NOT_INSTALLED.test(line));
+    assert.deepEqual(lines, []); // its exit code is 0 for keys that it ignores
+  });
+
+  for (const name of ['compose.yaml', 'trainer.yaml']) {
+    it(`${name} is YAML`, { skip: lacksYaml() }, () => check(PYTHON, '-c', YAML, join(FOLDER, name)));
+  }
+
+  it('supervisord.conf has sections and keys', { skip: lacksYaml() }, () => {
+    check(PYTHON, '-c', INI, join(FOLDER, 'supervisord.conf'));
+  });
+
+  it('Dockerfile has instructions', () => {
+    const lines = readFileSync(join(FOLDER, 'Dockerfile'), 'utf8').replaceAll('\\\n', ' ').split('\n');
+    assert.deepEqual(lines.filter((line) => !/^(#.*)?$/.test(line) && !INSTRUCTION.test(line)), []);
+  });
+});
+
+function linesOf(name: string): string[] {
+  return readFileSync(join(FOLDER, name), 'utf8').trimEnd().split('\n');
+}
+
+async function helpOf(t: TestContext, program: 'client' | 'demo'): Promise<string> {
+  return (await runProgram(t, program, ['--help'])).stdout;
+}
+
+/** Returns how many options a call has. */
+function checkOptions(name: string, call: string, help: string): number {
+  const options = call.match(/(?<= )--[a-z-]+/g) ?? [];
+  for (const option of options) assert.ok(new RegExp(`^  ${option}\\b`, 'm').test(help), `${name}: ${call}`);
+  return options.length;
+}
+
+function check(program: string, ...args: string[]): void {
+  const { status, stderr } = spawnSync(program, args, { encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+}
+
+function lacksYaml(): string | false {
+  return spawnSync(PYTHON, ['-c', 'import yaml']).status !== 0 && 'needs yaml for Python: apt-get install python3-yaml';
+}
