@@ -37,6 +37,9 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['watch --on=paused,off\t', ['watch', '--on=paused,offline']],
   ['--targets inv\t', ['--targets', 'inventory.txt']],
   ['--socket inv\t', ['--socket', 'inventory.txt']],
+  ['list --dir inv\t', ['list', '--dir', 'inventory.txt']],
+  ['li\t', ['list']],
+  ['watch --al\t', ['watch', '--all']],
   ['status inv\t', ['status', 'inv']],
   ['inv\t', ['inv']],
   ['--port inv\t', ['--port', 'inv']],
@@ -70,7 +73,9 @@ for (const shell of SHELLS) {
       const { options } = await readHelp(t);
       const { offersFor } = await openShell(t, shell);
       const owned = ['--exec', '--on'];
-      const common = ['--host', '--port', '--socket', '--targets', '--json', '--help', '--version'];
+      const common = [
+        '--host', '--port', '--socket', '--targets', '--all', '--dir', '--json', '--help', '--version',
+      ];
       const offers = await offersFor('control-client watch --', [...owned, ...common].map((name) => new RegExp(name)));
       const others = options.filter(({ name }) => ![...owned, ...common].includes(name));
       assert.ok(others.length > 3);

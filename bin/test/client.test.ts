@@ -431,7 +431,7 @@ describe('control-client', { concurrency: 3 }, () => {
     [['status', '--json=1'], "option '--json' does not take an argument; see --help"],
     [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
     [['watch', '--timeout', '5'],
-      "--timeout requires status, info, wait, pause, resume, save-state or shutdown, got 'watch'"],
+      "--timeout requires status, info, list, wait, pause, resume, save-state or shutdown, got 'watch'"],
     [['status', '--host', 'a', '--host', 'b'], "--host must be given only once, got 'a' and 'b'"],
     [['status', '--port', '1', '--port=1'], "--port must be given only once, got '1' and '1'"],
     [['status', '--socket', '/nowhere/a', '--socket', '/nowhere/b'],

@@ -588,7 +588,7 @@ describe('control-demo', { timeout: 60_000 }, () => {
     const whole = await startDemo(t, '--seed', '7');
     await sleep(500);
     const end = await shutDown(whole);
-    assert.deepEqual(end, snapshotOf(7, end.steps));
+    assert.deepEqual(end, savedBy(snapshotOf(7, end.steps)));
 
     const first = await startDemo(t, '--seed', '7');
     await sleep(200);
@@ -602,7 +602,7 @@ describe('control-demo', { timeout: 60_000 }, () => {
     await second.ended;
     const last = readCheckpoint(latestIn(first.folder) as string) as Snapshot;
     assert.ok(last.steps > steps);
-    assert.deepEqual(last, snapshotOf(7, last.steps));
+    assert.deepEqual(last, savedBy(snapshotOf(7, last.steps)));
   });
 
   it('reports a checkpoint from the future once, and loads the latest other one', async (t) => {
@@ -645,7 +645,7 @@ describe('control-demo', { timeout: 60_000 }, () => {
         const { code, stdout, stderr } = await runProgram(t, 'demo', [...options, ...where]);
         assert.deepEqual([code, stderr], [0, '']);
         const path = latestIn(folder) as string;
-        assert.deepEqual(readCheckpoint(path), plain(learner));
+        assert.deepEqual(readCheckpoint(path), savedBy(plain(learner)));
         const what = `step ${learner.steps.toLocaleString('en-US')}, with a mean return of ${learner.meanReturn}`;
         assert.equal(stdout.split('\n').at(-2), `stopped at ${what}; continue with --load ${path}`);
       }
@@ -777,7 +777,8 @@ describe('control-demo', { timeout: 60_000 }, () => {
     const help = await runProgram(t, 'demo', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
     const options = [
-      'host', 'port', 'allow-host', 'no-web-api', 'until', 'seed', 'load', 'states-dir', 'keep', 'help', 'version',
+      'host', 'port', 'allow-host', 'no-web-api', 'until', 'seed', 'load', 'save-every', 'states-dir', 'keep', 'help',
+      'version',
     ];
     for (const option of options) assert.match(help.stdout, new RegExp(`^ .*--${option}\\b`, 'm'));
     for (const signal of ['Ctrl-C', 'SIGTERM', 'SIGHUP', 'SIGUSR2']) assert.ok(help.stdout.includes(signal), signal);
@@ -793,6 +794,93 @@ describe('control-demo', { timeout: 60_000 }, () => {
   });
 });
 
+describe('control-demo: pauses and saves that nobody requests', { concurrency: 4, timeout: 60_000 }, () => {
+  it('starts paused if it was saved while paused, by whatever saves it, and active if not', async (t) => {
+    const first = await startDemo(t, '--seed', '7');
+    assert.equal((await save(first)).paused, false);
+    await first.client.pause();
+    await first.client.waitFor(SystemStatus.PAUSED);
+    const { steps, paused } = await save(first);
+    assert.equal(paused, true);
+    first.child.kill('SIGKILL');
+    await first.ended;
+
+    const second = await startDemo(t, '--load', 'latest', '--states-dir', first.folder);
+    await second.client.waitFor(SystemStatus.PAUSED);
+    await second.shows(/ paused\n/);
+    const { by, reason, commands } = await getInfo(second.port);
+    assert.deepEqual([by, reason], ['itself', 'started paused']);
+    assert.deepEqual(commands.map(({ command, state }) => [command, state]), [['pause', 'done']]);
+    assert.equal(getStep(await getDetail(second.port)), steps);
+    second.child.kill('SIGTERM'); // its last save tells that it was paused, too
+    assert.equal((await second.ended).code, 0);
+    assert.doesNotMatch(second.output(), / active\n/);
+    assert.deepEqual(readCheckpoint(latestIn(first.folder) as string), savedBy(snapshotOf(7, steps), true));
+
+    const third = await startDemo(t, '--load', 'latest', '--states-dir', first.folder);
+    await third.client.waitFor(SystemStatus.PAUSED);
+    await third.client.resume();
+    await third.client.waitFor(SystemStatus.ACTIVE);
+    await until(async () => getStep(await getDetail(third.port)) > steps);
+    assert.equal((await shutDown(third)).paused, false);
+    const fourth = await startDemo(t, '--load', 'latest', '--states-dir', first.folder);
+    assert.deepEqual((await getInfo(fourth.port)).commands, []);
+    assert.equal((await shutDown(fourth)).paused, false);
+  });
+
+  it('is active without a web API, and if it was saved by a version that did not save that it was paused', async (t) => {
+    const path = join(makeFolder(t), 'mine');
+    writeFileSync(path, JSON.stringify(snapshotOf(8, 12_345)));
+    const old = await startDemo(t, '--load', path);
+    assert.deepEqual((await getInfo(old.port)).commands, []);
+    assert.equal((await shutDown(old)).paused, false);
+    writeFileSync(path, JSON.stringify(savedBy(snapshotOf(8, 12_345), true)));
+    const alone = startProgram(t, 'demo', ['--no-web-api', '--load', path, '--states-dir', makeFolder(t)]);
+    await alone.shows(/ active\n/);
+    alone.child.kill('SIGTERM');
+    const { code, stderr } = await alone.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.doesNotMatch(alone.output(), / paused\n/);
+  });
+
+  it('--save-every saves when the last save was that long ago, but not while paused', async (t) => {
+    const everyMs = 1200;
+    const begunAt = performance.now();
+    const demo = await startDemo(t, '--save-every', `${everyMs / 60_000}`);
+    const saved = (): string[] => readdirSync(demo.folder).filter((name) => NAME.test(name)).sort();
+    await until(() => saved().length === 2);
+    assert.ok(performance.now() - begunAt >= 2 * everyMs, 'not earlier');
+    for (const { command, by, reason } of (await getInfo(demo.port)).commands) {
+      assert.deepEqual([command, by, reason], ['save-state', 'itself', '--save-every']);
+    }
+    for (const name of saved()) assert.equal((readCheckpoint(join(demo.folder, name)) as Saved).paused, false);
+
+    await sleep(everyMs / 2); // so that the next save would come before its time, if that of a client did not count
+    const askedAt = performance.now();
+    const [, { value }] = await post(demo, 'save-state');
+    await until(() => saved().at(-1) as string > basename(`${value}`));
+    assert.ok(performance.now() - askedAt >= everyMs, 'after the last save of any cause');
+
+    await post(demo, 'pause');
+    const before = saved();
+    await sleep(2 * everyMs); // nothing is to happen
+    assert.deepEqual(saved(), before);
+    await post(demo, 'resume');
+    await until(() => saved().length > before.length);
+    await shutDown(demo);
+  });
+
+  it('--save-every saves without a web API, too', { skip: lacksSignals }, async (t) => {
+    const folder = makeFolder(t);
+    const demo = startProgram(t, 'demo', ['--no-web-api', '--save-every', '.002', '--states-dir', folder]);
+    await demo.shows(/(^saved [^]*){2}/m);
+    demo.child.kill('SIGTERM');
+    const { code, stderr } = await demo.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.ok(readdirSync(folder).length >= 3);
+  });
+});
+
 // ───── Usage errors ──────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 60_000 }, () => {
@@ -805,6 +893,8 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
     ['null', 'null', /it is not a checkpoint of control-demo/],
     ['of a later version', TEXT.replace('"version":1', '"version":2'), /its "version" must be 1/],
     ['damaged', TEXT.replace('"seed":2', '"seed":1e999'), /its "seed" must be an integer from 0 to 4294967295/],
+    ['paused as a number', TEXT.replace('"seed":2', '"seed":2,"paused":1'), /its "paused" must be true or false/],
+    ['paused as null', TEXT.replace('"seed":2', '"seed":2,"paused":null'), /its "paused" must be true or false/],
     ['enormous', ' '.repeat(2_000_000) + TEXT, /it is too large for a checkpoint/],
   ];
 
@@ -862,6 +952,7 @@ describe('control-demo with an invalid checkpoint', { concurrency: 4, timeout: 6
 describe('control-demo with invalid options', { concurrency: 4, timeout: 60_000 }, () => {
   const SEED = /--seed must be an integer from 0 to 4294967295, got '.*'/;
   const KEEP = /--keep must be an integer from 1 to 1000000, got '.*'/;
+  const EVERY = /--save-every must be a number of minutes above 0 and at most 35791, got '.*'/;
   const PORT = /--port must be an integer from 0 to 65535, got '.*'/;
   const UNTIL = /--until must be a number from 1 to 500, got '.*'/;
   const NAME_FORM = /--allow-host must be like 'box\.lan', '\.lan' or '\*', got '.*'/;
@@ -872,6 +963,9 @@ describe('control-demo with invalid options', { concurrency: 4, timeout: 60_000 
     }),
     ...['-1', '4294967296', '1.5', '1e3', 'x', '', ' 1', 'NaN'].map((one) => [[`--seed=${one}`], SEED] as const),
     ...['0', '-1', '2.5', '1000001', 'all', ''].map((one) => [[`--keep=${one}`], KEEP] as const),
+    ...['0', '0.0', '-1', '35791.1', '1e3', '0x5', '5 min', 'Infinity', ''].map((one) => {
+      return [[`--save-every=${one}`], EVERY] as const;
+    }),
     ...['-1', '65536', '80.5', 'http', ''].map((one) => [[`--port=${one}`], PORT] as const),
     [['--host='], /--host must be a host name or an IP address, got ''/],
     [['--host', 'http://localhost'], /--host must be a host name or an IP address, got 'http:\/\/localhost'/],
@@ -956,6 +1050,26 @@ describe('control-demo with a Unix socket or a token', {
     assert.ok(!running.output().includes(TOKEN));
   });
 
+  it('names its socket in a folder after itself, and replaces that of a killed program', async (t) => {
+    const folder = join(makeFolder(t), 'sockets'); // the program makes it
+    const options = ['--socket', `${folder}/`, '--states-dir', makeFolder(t)];
+    const killed = startProgram(t, 'demo', options);
+    await killed.shows(/ active\n/);
+    assert.deepEqual(readdirSync(folder), [`demo-${killed.child.pid}.sock`]);
+    killed.child.kill('SIGKILL');
+    await killed.ended;
+    const next = startProgram(t, 'demo', options);
+    await next.shows(/ active\n/);
+    const socketPath = join(folder, `demo-${next.child.pid}.sock`);
+    await until(() => readdirSync(folder).join() === basename(socketPath));
+    assert.ok(next.output().includes(`web API at unix:${socketPath} · `), next.output());
+    assert.match(next.output(), new RegExp(`control-console --socket ${socketPath}\\n`));
+    const args = ['shutdown', '--wait', '--socket', socketPath];
+    assert.deepEqual(await runProgram(t, 'client', args), { code: 0, stdout: 'offline\n', stderr: '' });
+    assert.equal((await next.ended).code, 0);
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
   it('replaces the socket of a killed program, and ignores an empty CONTROL_TOKEN', async (t) => {
     const socketPath = makeSocketPath(t);
     const options = ['--socket', socketPath, '--states-dir', makeFolder(t)];
@@ -982,11 +1096,12 @@ describe('control-demo with a Unix socket or a token', {
       [taken, /[^\n]*server[^\n]*/],
       [file, /[^\n]*not a socket[^\n]*/],
       [nowhere, /ENOENT: [^\n]*/],
+      [`${nowhere}/`, /ENOENT: [^\n]*/],
     ];
     await Promise.all(CASES.map(async ([socketPath, message]) => {
       const ended = await runProgram(t, 'demo', ['--socket', socketPath, '--states-dir', makeFolder(t)]);
       assert.deepEqual([ended.code, ended.stdout], [1, '']);
-      assert.match(ended.stderr, new RegExp(`^control-demo: Cannot serve at ${socketPath}: ${message.source}\\n$`));
+      assert.match(ended.stderr, new RegExp(`^control-demo: Cannot serve at ${socketPath}.*: ${message.source}\\n$`));
     }));
     assert.ok(statSync(taken).isSocket());
     assert.equal(readFileSync(file, 'utf8'), 'precious');
@@ -1095,18 +1210,20 @@ function startOnTerminal(t: TestContext, columns: number): Promise<DemoRun> {
 }
 
 async function connect(folder: string, running: Running): Promise<DemoRun> {
-  await running.shows(/ active\n|\x1b\[K/);
+  await running.shows(/ (active|paused)\n|\x1b\[K/);
   const port = Number(/http:\/\/[\w.]+:(\d+)/.exec(running.output())?.[1]);
   const client = new WebApiClient('localhost', port);
   return { ...running, folder, port, client };
 }
 
+type Saved = Snapshot & { paused: boolean };
+
 /** Saves and returns the checkpoint. */
-async function save(demo: DemoRun): Promise<Snapshot> {
+async function save(demo: DemoRun): Promise<Saved> {
   const { length } = savedIn(demo);
   await demo.client.saveState();
   await demo.shows(new RegExp(`(saved [^]*){${length + 1}}\\n`));
-  return readCheckpoint(savedIn(demo)[length] as string) as Snapshot;
+  return readCheckpoint(savedIn(demo)[length] as string) as Saved;
 }
 
 /** Sends a command and waits until it is done. */
@@ -1136,14 +1253,18 @@ function failedSaves(count: number): RegExp {
 }
 
 /** Shuts down and returns the last checkpoint. */
-async function shutDown(demo: DemoRun): Promise<Snapshot> {
+async function shutDown(demo: DemoRun): Promise<Saved> {
   await demo.client.shutdown();
   assert.equal((await demo.ended).code, 0);
-  return readCheckpoint(savedIn(demo).at(-1) as string) as Snapshot;
+  return readCheckpoint(savedIn(demo).at(-1) as string) as Saved;
 }
 
 function savedIn(demo: DemoRun): string[] {
   return [...demo.output().matchAll(/^saved (.*)\n/gm)].map((one) => one[1] as string);
+}
+
+function getStep(detail: unknown): number {
+  return (detail as { step: number }).step;
 }
 
 /** The statuses of the progress lines without consecutive duplicates: a slow run prints extra lines. */
@@ -1238,6 +1359,11 @@ function snapshotOf(seed: number, steps: number): Snapshot {
 /** The snapshot as read from a file: JSON has no −0. */
 function plain(learner: Learner): Snapshot {
   return JSON.parse(JSON.stringify(learner.snapshot()));
+}
+
+/** What the program writes: the snapshot, and whether it was paused. */
+function savedBy(snapshot: Snapshot, paused: boolean = false): Saved {
+  return { ...snapshot, paused };
 }
 
 function changed(list: number[], value: unknown): unknown[] {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
@@ -304,6 +304,19 @@ describe('control-run: the web API', { concurrency: 3, skip: lacksProc }, () => 
     assert.equal((await client.request('shutdown', { wait: 10 })).ok, true);
     assert.equal(await exitCodeOf(running), 128 + 15);
     assert.equal(existsSync(socketPath), false);
+  });
+
+  it('listens in the folder --socket, on a socket with the name of the command and its own process id', async (t) => {
+    const folder = join(makeFolder(t), 'sockets'); // it makes the folder
+    const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'cat']);
+    const socketPath = join(folder, `cat-${running.child.pid}.sock`);
+    await running.shows(/web API at .*\n/);
+    assert.ok(running.output().endsWith(`web API at unix:${socketPath}\n`), running.output());
+    assert.deepEqual(readdirSync(folder).map((name) => join(folder, name)), [socketPath]);
+    const reply = await clientAt(t, { host: '', port: 0, socketPath }).request('shutdown', { wait: 10 });
+    assert.equal(reply.ok, true);
+    assert.equal(await exitCodeOf(running), 128 + 15);
+    assert.deepEqual(readdirSync(folder), []);
   });
 
   it('tells the program, its processes and what they use, also while it is paused', async (t) => {
