@@ -8,12 +8,12 @@ import { SystemStatus } from '../../control.ts';
 import { startBoard } from './board.helpers.ts';
 import { startBrowser } from './browser.ts';
 import {
-  defer, freePort, getInfo, lacks, launchSystem, makeFolder, start, startImpostor, startOldServer, startServer,
-  startSystem, TOKEN, until,
+  defer, freePort, getInfo, lacks, lacksSockets, launchSystem, makeFolder, start, startImpostor, startOldServer,
+  startServer, startSystem, TOKEN, until,
 } from './helpers.ts';
 import type { StartedBoard } from './board.helpers.ts';
 import type { Browser, Element } from './browser.ts';
-import type { Running } from './helpers.ts';
+import type { Running, StartedServer } from './helpers.ts';
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -273,6 +273,34 @@ describe('the page of control-board', { concurrency: 2 }, () => {
         assert.match(third?.sent.join() ?? '', /^✓ paused/);
       });
       assert.deepEqual(old.posted, ['pause']);
+    });
+
+    it('shows the systems of a folder as they come and go', { skip: lacksSockets() }, async (t) => {
+      const folder = makeFolder(t);
+      const { browser } = await use(t, [], ['--dir', folder]);
+      await until(async () => await browser.title() === 'no systems – control-board');
+      assert.equal(await browser.text('#summary'), 'no systems');
+      assert.deepEqual(await cards(browser), []);
+      const startIn = (name: string): Promise<StartedServer> => startServer(t, { socketPath: `${folder}/`, name });
+      const first = await startIn('first');
+      await sees(browser, ({ name, status, isGrey }) => {
+        assert.deepEqual([name, status, isGrey], ['first', 'active', false]);
+      });
+      await press(browser, 'Pause');
+      assert.equal(await first.server.nextCommand(), 'pause');
+      await first.server.close();
+      const ended = await Promise.all(Array.from({ length: 16 }, (_, index) => startFakeIn(t, folder, `${index}`)));
+      await seesAll(browser, (all) => {
+        assert.deepEqual([all.length, all[0]?.status], [17, 'offline']);
+        assert.ok(all.slice(1).every(({ status }) => status === 'active'));
+      });
+      for (const end of ended) end();
+      await seesAll(browser, (all) => assert.ok(all.every(({ status }) => status === 'offline')));
+      await startIn('last');
+      await seesAll(browser, (all) => {
+        assert.deepEqual([all.length, all.at(-1)?.name, all.at(-1)?.status], [17, 'last', 'active']);
+        assert.ok(all.every(({ name }) => name !== 'first'));
+      });
     });
 
     it('shows a system that dies and comes back', async (t) => {
@@ -786,6 +814,15 @@ function startHost(t: TestContext, source: string, port: number = 0): Running {
 async function portOf({ shows, output }: Running): Promise<number> {
   await shows(/port \d+/);
   return Number(/port (\d+)/.exec(output())?.[1]);
+}
+
+/** Starts a server in a folder that tells that it is active, and returns what ends it. */
+async function startFakeIn(t: TestContext, folder: string, name: string): Promise<() => void> {
+  const server = createServer((_, response) => response.end(JSON.stringify({ name, status: 'active', commands: [] })));
+  const end = (): void => server.close().closeAllConnections();
+  t.after(end);
+  await once(server.listen(join(folder, `${name}.sock`)), 'listening');
+  return end;
 }
 
 /** A server that responds to each request with what a function returns. Returns its port. */

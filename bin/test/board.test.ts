@@ -53,6 +53,15 @@ describe('The command line of control-board', { ...LIMIT, concurrency: 4 }, () =
     ['no path', ['unix:'], "the path of the target 'unix:' must be a non-empty string, got ''"],
     ['no such file', ['--targets', '/nowhere/targets'],
       /^cannot use the targets file '\/nowhere\/targets': ENOENT: no such file or directory, stat /],
+    ['an empty folder', ['--dir='], '--dir must not be empty'],
+    ['no such folder', ['--dir', '/nowhere', NOWHERE],
+      /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
+    ['no folder', [NOWHERE, '--dir', 'package.json'],
+      /^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /],
+    ['a folder as a target', ['unix:/nowhere/'],
+      "the path of the target 'unix:/nowhere/' must be the path of a socket, not of a folder, got '/nowhere/'"],
+    ['a folder in the environment', [],
+      "CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'", { CONTROL_SOCKET: '/nowhere/' }],
     ['a bad port in the environment', [], "CONTROL_PORT must be an integer from 1 to 65535, got 'x'",
       { CONTROL_PORT: 'x' }],
     ['a short token', [NOWHERE], 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got 5',
@@ -75,9 +84,8 @@ describe('The command line of control-board', { ...LIMIT, concurrency: 4 }, () =
   it('tells its options and its version', async (t) => {
     const help = await runProgram(t, 'board', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
-    for (const word of ['--listen HOST:PORT', '--allow-host NAME', '--key-file PATH', '--targets FILE']) {
-      assert.ok(help.stdout.includes(word), word);
-    }
+    const words = ['--listen HOST:PORT', '--allow-host NAME', '--key-file PATH', '--targets FILE', '--dir DIR'];
+    for (const word of words) assert.ok(help.stdout.includes(word), word);
     assert.ok(help.stdout.split('\n').every((text) => text.length <= 120));
     assert.equal((await runProgram(t, 'board', ['--version'])).stdout, `${VERSION}\n`);
   });

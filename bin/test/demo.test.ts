@@ -828,7 +828,7 @@ describe('control-demo: pauses and saves that nobody requests', { concurrency: 4
     assert.equal((await shutDown(fourth)).paused, false);
   });
 
-  it('is active without a web API, and if it was saved by a version that did not save that it was paused', async (t) => {
+  it('is active without a web API, and if the checkpoint does not tell whether it was paused', async (t) => {
     const path = join(makeFolder(t), 'mine');
     writeFileSync(path, JSON.stringify(snapshotOf(8, 12_345)));
     const old = await startDemo(t, '--load', path);
