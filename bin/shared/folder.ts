@@ -16,21 +16,24 @@ export const DIR_OPTION: TextOption = {
   help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/)',
 };
 
+const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
+
 /**
- * Returns the folder that is given, or else the one of this user's session.
+ * Returns the folder that is given, or else the one of this user's session, which need not exist.
  *
- * @throws {UsageError} If there is none.
+ * @throws {UsageError} If there is none, or it cannot be read.
  */
 export function socketFolder(given: string | undefined): string {
-  if (given !== undefined) {
-    try {
-      readdirSync(parseText('--dir', given));
-    } catch (error) {
-      if (error instanceof UsageError) throw error;
-      throw new UsageError(`--dir must be a folder that can be read, got '${given}': ${(error as Error).message}`);
-    }
-    return resolve(given);
+  const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
+  try {
+    if (given !== undefined || existsSync(folder)) readdirSync(folder);
+  } catch (error) {
+    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${(error as Error).message}`);
   }
+  return folder;
+}
+
+function sessionFolder(): string {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   if (session === undefined) throw new UsageError('--dir is required, because XDG_RUNTIME_DIR is not set');
   return join(session, 'control');
@@ -41,7 +44,8 @@ function socketsIn(folder: string): string[] {
   if (!existsSync(folder)) return [];
   const entries = readdirSync(folder, { withFileTypes: true });
   const sockets = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
-  return sockets.map(({ name }) => join(folder, name)).sort();
+  const paths = sockets.map(({ name }) => join(folder, name)).sort();
+  return paths.filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH);
 }
 
 /**

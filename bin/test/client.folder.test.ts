@@ -62,6 +62,15 @@ describe('control-client list', AT_ONCE, () => {
     assert.match(stdout, new RegExp(`^demo .* unix:${session}/control/demo-${process.pid}\\.sock\\n$`));
   });
 
+  it('refuses a file as the default folder', async (t) => {
+    const session = makeFolder(t);
+    writeFileSync(join(session, 'control'), '');
+    const { code, stdout, stderr } = await run(t, ['list'], { XDG_RUNTIME_DIR: session });
+    assert.deepEqual([code, stdout], [2, '']);
+    const start = `control-client: --dir must be a folder that can be read, got '${join(session, 'control')}': ENOTDIR: `;
+    assert.ok(stderr.startsWith(start), stderr);
+  });
+
   it('is sorted by path, whatever the order of the responses', async (t) => {
     const folder = makeFolder(t);
     const asked = defer();
@@ -325,6 +334,7 @@ async function makeOtherFiles(t: TestContext, folder: string): Promise<void> {
   mkdirSync(join(folder, 'folder-3.sock'));
   symlinkSync(join(folder, 'nowhere'), join(folder, 'link-4.sock'));
   await startSilent(t, join(folder, 'socket'));
+  await startSilent(t, `${folder}/`.padEnd(95, 'x') + '.sock'); // longer than the path of any server
 }
 
 /** A web API that responds as told, and what it was asked. */
