@@ -19,6 +19,9 @@ export const CHECKS = {
   many: '64 tasks are paused by one command',
 } as const;
 
+/** How many those are. */
+export const TASKS = 64;
+
 export type CheckName = keyof typeof CHECKS;
 
 /** Returns what was seen, in a few words. Throws if it fails. */
@@ -173,7 +176,7 @@ export async function checkSave(trainer: Trainer, end: () => Promise<string>): P
   const ended = await end();
   const saved = latestIn(trainer.states);
   if (saved === undefined || saved.savedAtMs < beganMs) throw new Error(`nothing was saved; ${ended}`);
-  if (saved.steps < step) throw new Error(`step ${saved.steps} was saved after step ${step} had been reported; ${ended}`);
+  if (saved.steps < step) throw new Error(`saved step ${saved.steps}, older than step ${step}; ${ended}`);
   return `saved after ${seconds(saved.savedAtMs - beganMs)}, ${ended}`;
 }
 
@@ -217,21 +220,21 @@ export async function checkOutside(trainer: Trainer): Promise<string> {
   return `paused, saved ${saved.name} and resumed`;
 }
 
-/** Checks that one command pauses all trainers of a folder. @param client Runs control-client with `--dir`. */
-export async function checkMany(count: number, client: Trainer['client']): Promise<string> {
+/** Checks that one command pauses all `TASKS` trainers of a folder. @param client Runs control-client with `--dir`. */
+export async function checkMany(client: Trainer['client']): Promise<string> {
   const statuses = async (): Promise<string[]> => {
     return (await client('list', '--json')).split('\n').map((line) => JSON.parse(line).status);
   };
-  await until(`${count} trainers are active`, async () => {
+  await until(`${TASKS} trainers are active`, async () => {
     const found = await statuses();
-    return found.length === count && found.every((status) => status === 'active');
+    return found.length === TASKS && found.every((status) => status === 'active');
   }, MANY_TIMEOUT_MS);
   const beganMs = Date.now();
   await client('pause', '--all', '--wait', '--timeout', '60');
   const tookMs = Date.now() - beganMs;
   const paused = (await statuses()).filter((status) => status === 'paused');
-  if (paused.length !== count) throw new Error(`${paused.length} of ${count} are paused`);
-  return `${count} paused after ${seconds(tookMs)}`;
+  if (paused.length !== TASKS) throw new Error(`${paused.length} of ${TASKS} are paused`);
+  return `${TASKS} paused after ${seconds(tookMs)}`;
 }
 
 export function seconds(milliseconds: number): string {

@@ -3,14 +3,13 @@
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, succeed, untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, succeed, TASKS, untilStarted,
 } from './engine.ts';
 import { importBaseImage } from './root.ts';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
 
-const TASKS = 64;
 const PROBES = 3;
-// podman's own limits are higher than what a container may have. It swaps the soft and the hard one in a pod.
+// podman's default limits may exceed those of this machine. In a pod it swaps the soft and the hard one.
 const CONTAINERS_CONF = `
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
@@ -90,7 +89,8 @@ class Podman {
   async stop(): Promise<void> {
     await this.run('pod rm --force --all');
     const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').map((line) => line.split(' ')[1] ?? '');
-    for (const mount of mounts.filter((path) => path.startsWith(this.#folder)).reverse()) await succeed('umount', [mount]);
+    const own = mounts.filter((path) => path.startsWith(this.#folder)).reverse(); // the innermost first
+    for (const mount of own) await succeed('umount', [mount]);
   }
 }
 
@@ -181,7 +181,7 @@ function run(engine: Podman, job: string): RunningEngine {
         const others = `for n in $(seq ${TASKS - 1}); do
           node trainer.mjs --socket /run/control/ --states-dir /states/$n --load latest & done; wait`;
         await engine.run(`exec --detach trainer-trainer sh -c '${others}'`);
-        const seen = await checkMany(TASKS, (...args) => trainer.client(...args, '--dir', '/run/control'));
+        const seen = await checkMany((...args) => trainer.client(...args, '--dir', '/run/control'));
         return `${TASKS} processes in the pod (pods share no sockets): ${seen}`;
       },
     },

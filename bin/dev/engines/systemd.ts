@@ -4,14 +4,13 @@ import { once } from 'node:events';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  checkContinuation, checkOutside, checkPausedKept, checkSave, commandsIn, checkMany, latestIn, startProgram, succeed, until,
-  untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, latestIn, startProgram, succeed,
+  TASKS, until, untilStarted,
 } from './engine.ts';
 import { PATH } from './root.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
 
-const TASKS = 64;
 const TIME_LIMIT_S = 3;
 const POWER_OFF_MS = 100_000; // longer than TimeoutStopSec=
 
@@ -83,15 +82,15 @@ async function installRecipe(machine: Machine, { recipes, trainer }: Place): Pro
   await machine.run(commands.at(-1) as string); // pauses
 }
 
-function trainerOf(machine: Machine, name = 'trainer'): Trainer {
+function trainerOf(machine: Machine): Trainer {
   return {
-    client: (...args) => machine.run(`runuser -u trainer -- control-client ${args.join(' ')} --socket ${socketOf(name)}`),
-    states: join(machine.root, 'var/lib/trainer', name),
+    client: (...args) => clientOf(machine, ...args, '--socket', '/run/trainer/trainer.sock'),
+    states: join(machine.root, 'var/lib/trainer/trainer'),
   };
 }
 
-function socketOf(name: string): string {
-  return `/run/trainer/${name}.sock`;
+function clientOf(machine: Machine, ...args: string[]): Promise<string> {
+  return machine.run(`runuser -u trainer -- control-client ${args.join(' ')}`);
 }
 
 function run(machine: Machine): RunningEngine {
@@ -155,7 +154,7 @@ function run(machine: Machine): RunningEngine {
         return checkContinuation(trainer, () => machine.run('systemctl kill --signal=KILL trainer'));
       },
       requeue: 'it has no queue',
-      probes: 'it has no probes; the recipe does not use WatchdogSec=, for which the program would have to notify systemd',
+      probes: 'it has none: for WatchdogSec=, the program itself would have to notify systemd',
       async paused() {
         await start();
         return checkPausedKept(trainer, async () => {
@@ -168,9 +167,7 @@ function run(machine: Machine): RunningEngine {
         await machine.run('systemctl stop trainer');
         await machine.run('cp /etc/systemd/system/trainer.service /etc/systemd/system/trainer@.service');
         await machine.run(`systemctl daemon-reload && systemctl start trainer@{1..${TASKS}}`);
-        const seen = await checkMany(TASKS, (...args) => {
-          return machine.run(`runuser -u trainer -- control-client ${args.join(' ')} --dir /run/trainer`);
-        });
+        const seen = await checkMany((...args) => clientOf(machine, ...args, '--dir', '/run/trainer'));
         await machine.run('systemctl stop trainer@*');
         return `instances trainer@1 to trainer@${TASKS}: ${seen}`;
       },
