@@ -172,7 +172,7 @@ async function run(daemon: Daemon, dockerfile: string): Promise<RunningEngine> {
         }));
         // Here, two cores compute for all of them, and the client would get a 64th of these, too.
         const client = 'docker run --rm --cpu-shares 65536 -v control:/run/control --entrypoint control-client trainer';
-        const seen = await checkMany((...args) => daemon.run(`${client} ${args.join(' ')} --dir /run/control`));
+        const seen = await checkMany(TASKS, (...args) => daemon.run(`${client} ${args.join(' ')} --dir /run/control`));
         await daemon.run('docker rm --force $(docker ps --all --quiet)');
         return `${TASKS} containers that share a volume: ${seen}`;
       },

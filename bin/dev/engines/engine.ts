@@ -220,21 +220,21 @@ export async function checkOutside(trainer: Trainer): Promise<string> {
   return `paused, saved ${saved.name} and resumed`;
 }
 
-/** Checks that one command pauses all `TASKS` trainers of a folder. @param client Runs control-client with `--dir`. */
-export async function checkMany(client: Trainer['client']): Promise<string> {
+/** Checks that one command pauses all trainers of a folder. @param client Runs control-client with `--dir`. */
+export async function checkMany(count: number, client: Trainer['client']): Promise<string> {
   const statuses = async (): Promise<string[]> => {
     return (await client('list', '--json')).split('\n').map((line) => JSON.parse(line).status);
   };
-  await until(`${TASKS} trainers are active`, async () => {
+  await until(`${count} trainers are active`, async () => {
     const found = await statuses();
-    return found.length === TASKS && found.every((status) => status === 'active');
+    return found.length === count && found.every((status) => status === 'active');
   }, MANY_TIMEOUT_MS);
   const beganMs = Date.now();
   await client('pause', '--all', '--wait', '--timeout', '60');
   const tookMs = Date.now() - beganMs;
   const paused = (await statuses()).filter((status) => status === 'paused');
-  if (paused.length !== TASKS) throw new Error(`${paused.length} of ${TASKS} are paused`);
-  return `${TASKS} paused after ${seconds(tookMs)}`;
+  if (paused.length !== count) throw new Error(`${paused.length} of ${count} are paused`);
+  return `${count} paused after ${seconds(tookMs)}`;
 }
 
 export function seconds(milliseconds: number): string {

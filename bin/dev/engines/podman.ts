@@ -181,7 +181,7 @@ function run(engine: Podman, job: string): RunningEngine {
         const others = `for n in $(seq ${TASKS - 1}); do
           node trainer.mjs --socket /run/control/ --states-dir /states/$n --load latest & done; wait`;
         await engine.run(`exec --detach trainer-trainer sh -c '${others}'`);
-        const seen = await checkMany((...args) => trainer.client(...args, '--dir', '/run/control'));
+        const seen = await checkMany(TASKS, (...args) => trainer.client(...args, '--dir', '/run/control'));
         return `${TASKS} processes in the pod (pods share no sockets): ${seen}`;
       },
     },
