@@ -1,7 +1,7 @@
 // What the engines have in common: the checks, running programs, and looking at the trainer from outside.
 
 import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChildProcess } from 'node:child_process';
@@ -131,6 +131,7 @@ export interface Checkpoint {
   steps: number;
   /** Random, unless the trainer continued from another checkpoint. */
   seed: number;
+  /** From its name: the time of the file lags behind by some milliseconds. */
   savedAtMs: number;
 }
 
@@ -139,7 +140,8 @@ export function latestIn(folder: string): Checkpoint | undefined {
   const name = readdirSync(folder).filter((entry) => entry.endsWith('.json')).sort().at(-1);
   if (name === undefined) return undefined;
   const { steps, seed } = JSON.parse(readFileSync(join(folder, name), 'utf8'));
-  return { name, steps, seed, savedAtMs: statSync(join(folder, name)).mtimeMs };
+  const time = name.replace(/T(\d\d)-(\d\d)-/, 'T$1:$2:').replace('.json', '');
+  return { name, steps, seed, savedAtMs: Date.parse(time) };
 }
 
 /** A trainer that an engine runs, seen from outside. */
