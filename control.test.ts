@@ -1711,7 +1711,8 @@ function silence(error: string, sent: boolean): WebApiReply {
 /** Launches a system whose hooks log the status that a client sees, and then call the given hooks. */
 async function launchLogged(t: TestContext, hooks: Partial<System> = {}): Promise<LaunchedSystem & { log: string[] }> {
   const log: string[] = [];
-  const logged = (hook: 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown') => async (status: SystemStatus = PAUSED) => {
+  type Hook = 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown';
+  const logged = (hook: Hook) => async (status: SystemStatus = PAUSED): Promise<void> => {
     log.push(`${hook} while ${(await launched.client.getStatus()).statusName}`);
     await hooks[hook]?.(status);
   };

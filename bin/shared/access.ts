@@ -33,7 +33,7 @@ export const SERVER_OPTIONS: { host: TextOption; port: TextOption; socket: TextO
   },
   socket: {
     type: 'string', value: 'PATH',
-    help: 'Unix socket for the web API; replaces --host and --port. If PATH ends in /, it is a folder, and the socket ' +
+    help: 'Unix socket for the web API; replaces --host and --port. A PATH that ends in / is a folder: the socket is ' +
       'NAME-PID.sock in it',
   },
   'allow-host': {

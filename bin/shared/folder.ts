@@ -28,7 +28,8 @@ export function socketFolder(given: string | undefined): string {
   try {
     if (given !== undefined || existsSync(folder)) readdirSync(folder);
   } catch (error) {
-    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${(error as Error).message}`);
+    const reason = (error as Error).message;
+    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${reason}`);
   }
   return folder;
 }

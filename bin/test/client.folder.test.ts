@@ -67,8 +67,7 @@ describe('control-client list', AT_ONCE, () => {
     writeFileSync(join(session, 'control'), '');
     const { code, stdout, stderr } = await run(t, ['list'], { XDG_RUNTIME_DIR: session });
     assert.deepEqual([code, stdout], [2, '']);
-    const start = `control-client: --dir must be a folder that can be read, got '${join(session, 'control')}': ENOTDIR: `;
-    assert.ok(stderr.startsWith(start), stderr);
+    assert.match(stderr, /^control-client: --dir must be a folder that can be read, got '.*\/control': ENOTDIR: .*\n$/);
   });
 
   it('is sorted by path, whatever the order of the responses', async (t) => {

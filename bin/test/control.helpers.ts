@@ -362,7 +362,9 @@ export function collectWorkers(t: TestContext): Worker[] {
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
-export const ROOT_ONLY: { skip: string | false } = { skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user' };
+export const ROOT_ONLY: { skip: string | false } = {
+  skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user',
+};
 
 /** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
 export async function leaveSocket(path: string): Promise<void> {
@@ -431,7 +433,9 @@ export function lacksNamespaces(): string | false {
   return spawnSync(command, args).status !== 0 && 'needs unshare of util-linux, and the right to make a PID namespace';
 }
 
-const UNSHARE = ['unshare', ...(process.getuid?.() === 0 ? [] : ['--map-root-user']), '--pid', '--fork', '--kill-child'];
+const UNSHARE = [
+  'unshare', ...(process.getuid?.() === 0 ? [] : ['--map-root-user']), '--pid', '--fork', '--kill-child',
+];
 
 function evaluate(source: string): string[] {
   return ['--input-type=module', '--eval', PRELUDE + source];
