@@ -130,11 +130,13 @@ async function run(daemon: Daemon, dockerfile: string): Promise<RunningEngine> {
         });
       },
       async death() {
-        await restart('--restart on-failure');
-        return checkContinuation(trainer, async () => {
+        const option = '--restart on-failure'; // as in compose.yaml
+        await restart(option);
+        const seen = await checkContinuation(trainer, async () => {
           const init = await inspect('.State.Pid');
           process.kill(Number(await readFile(`/proc/${init}/task/${init}/children`, 'utf8')), 'SIGKILL');
         });
+        return `${seen}, with ${option}`;
       },
       requeue: 'it has no queue',
       async probes() {
