@@ -27,7 +27,7 @@ const HELP = `
 Usage: npm run engines -- [options] [ENGINE ...]
 
 Starts each engine that is installed (${ENGINES.map(({ name }) => name).join(', ')}), runs the recipes in it and
-shows what works. Needs root and Linux. Takes about ten minutes. Their Debian packages:
+shows what works. Needs root and Linux. Takes six minutes. Their Debian packages:
 
 ${ENGINES.map(({ name, packages }) => `  ${name.padEnd(12)} ${packages}`).join('\n')}
 
