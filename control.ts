@@ -705,8 +705,7 @@ function serve(
 
     /** Makes the folder if necessary, and removes the sockets there that dead processes of this name and user left. */
     prepareFolder(path: string): void {
-      const folder = path.slice(0, path.lastIndexOf('/') + 1);
-      const prefix = path.slice(folder.length, path.lastIndexOf('-') + 1);
+      const [, folder = '', prefix = ''] = /^(.*\/)(.*-)/s.exec(path) ?? [];
       try {
         fs.mkdirSync(folder, 0o700);
       } catch (error) {
@@ -1590,7 +1589,7 @@ export class WebApiServer {
       const server = (${serve})(workerData, report, prepare, policy, link);
       process.on('uncaughtException', server.fail);
       parentPort.on('message', (message) => message === 'close' ? server.close() : link.receive(message));
-      try { server.start(); } catch (error) { server.fail(error); } // Deno reports it otherwise
+      try { server.start(); } catch (error) { server.fail(error); } // Deno throws past uncaughtException
     `;
     const { maxConnections, maxQueueSize } = this.#data;
     const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16 + maxQueueSize / 512; // several times what floods need
@@ -1935,10 +1934,7 @@ export interface System {
   onPaused?(): unknown;
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(): unknown;
-  /**
-   * Saves the state. Called for `save-state`, between two steps, and once more at shutdown. `status` is the one before:
-   * active or paused. A program that saves it can start paused again (`startPaused`).
-   */
+  /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
   saveState?(status: SystemStatus): unknown;
   /** Called last, after the final `saveState()`. */
   onShutdown?(): unknown;
@@ -1962,7 +1958,7 @@ export interface LaunchConfig extends Pick<WebApiServerOptions, 'name'> {
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 65536. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
-  /** Pauses before the first step, until a client resumes. Requires a web API. Default: false. */
+  /** Pauses before the first step: for a state that was saved while paused. Requires a web API. Default: false. */
   startPaused?: boolean | undefined;
   /** Other options of the server. */
   webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;

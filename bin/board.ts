@@ -33,7 +33,7 @@ const OPTIONS = {
     help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
   },
   targets: TARGETS_OPTION,
-  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that come' },
+  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },
 } as const;
 
 const HELP = `
@@ -72,7 +72,8 @@ async function main(): Promise<number> {
   );
   const { targets: file, dir } = values;
   const folder = dir === undefined ? undefined : socketFolder(dir);
-  const targets: Target[] = [positionals[0], file, folder].some((source) => source !== undefined)
+  const hasTargets = positionals.length > 0 || file !== undefined || folder !== undefined;
+  const targets: Target[] = hasTargets
     ? await parseTargets(positionals, file, TIMEOUT_MS)
     : [{ name: undefined, label: '', client: createClient({}, TIMEOUT_MS) }];
   const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));

@@ -35,7 +35,7 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait and wait (default 30), and of status and info if below 5',
+    help: 'time limit of --wait and wait (default 30), and of status, info and list if below 5',
   },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },

@@ -22,14 +22,11 @@ interface Row {
 
 /** Prints a line for each system. */
 export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
-  const rows = new Map<Target, Row>();
-  await inParallel(targets, async (target) => {
-    const row = await ask(target);
-    if (row !== null) rows.set(target, row);
-  });
-  const sorted = targets.flatMap((target) => rows.get(target) ?? []);
-  if (isJson) sorted.forEach((row) => console.log(toJson(row)));
-  else show(sorted);
+  const asked: (Row | null)[] = [];
+  await inParallel([...targets.entries()], async ([index, target]) => void (asked[index] = await ask(target)));
+  const rows = asked.filter((row) => row !== null);
+  if (isJson) rows.forEach((row) => console.log(toJson(row)));
+  else show(rows);
   return EXIT.DONE;
 }
 
@@ -54,7 +51,7 @@ async function ask({ name: target = '', client }: Target): Promise<Row | null> {
 }
 
 function toJson({ target, name, pid, status, since }: Row): string {
-  return printableJson({ target, name, pid: pid === '' ? undefined : Number(pid), status, since });
+  return printableJson({ target, name, pid: Number(pid) || undefined, status, since });
 }
 
 function show(rows: readonly Row[]): void {

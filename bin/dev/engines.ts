@@ -5,7 +5,7 @@
 
 import { mkdir, mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { CHECKS, execute, succeed } from './engines/engine.ts';
+import { CHECKS, execute, interruption, mountsIn, succeed, throwIfInterrupted } from './engines/engine.ts';
 import { buildRootFileSystem } from './engines/root.ts';
 import { docker } from './engines/docker.ts';
 import { podman } from './engines/podman.ts';
@@ -13,7 +13,7 @@ import { slurm } from './engines/slurm.ts';
 import { ssh } from './engines/ssh.ts';
 import { supervisord } from './engines/supervisord.ts';
 import { systemd } from './engines/systemd.ts';
-import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/options.ts';
+import { describeOptions, EXIT, parseOptions, run, UsageError, warn } from '../shared/options.ts';
 import type { CheckName, Engine, Place } from './engines/engine.ts';
 import type { Options } from '../shared/options.ts';
 
@@ -53,30 +53,31 @@ async function main(): Promise<number> {
   }
   if (process.platform !== 'linux' || process.geteuid?.() !== 0) throw new UsageError('engines need Linux and root');
   const engines = ENGINES.filter(({ name }) => names.length === 0 || names.includes(name));
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => interruption.abort(new Error(name)));
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => (interruption.by = name));
   const root = await mkdtemp('/tmp/engines-'); // a short path, for Unix sockets
   const results: Result[] = [];
   try {
     const place = await prepare(root);
     for (const engine of engines) {
-      interruption.signal.throwIfAborted();
+      throwIfInterrupted();
       const ofEngine = await tryEngine(engine, { ...place, folder: join(root, engine.name) });
       results.push(...ofEngine);
       if (!values.json) show(engine, ofEngine);
     }
   } finally {
-    await rm(root, { recursive: true, force: true });
+    const mounts = await mountsIn(root); // rm() would empty what is mounted there, such as /dev
+    if (mounts.length === 0) await rm(root, { recursive: true, force: true });
+    else warn(`'${root}' is kept, because of its mounts: ${mounts.join(', ')}`);
   }
   if (values.json) console.log(JSON.stringify(results, null, 2));
   return results.some(({ result }) => result === 'fails') ? EXIT.REFUSED : EXIT.DONE;
 }
 
-const interruption = new AbortController();
-
 /** Packs the package, and installs it for the engines that share this file system. */
 async function prepare(root: string): Promise<Omit<Place, 'folder'>> {
   progress('packing the package');
-  const output = await succeed('npm', ['pack', '--silent', '--pack-destination', root], { cwd: '.' });
+  const options = ['--silent', '--ignore-scripts', '--pack-destination', root]; // it is built
+  const output = await succeed('npm', ['pack', ...options], { cwd: '.' });
   const tarball = join(root, output.split('\n').at(-1) as string);
   await succeed('npm', ['install', '--silent', '--global', '--prefix', join(root, 'npm'), tarball]);
   let image: Promise<string> | null = null;
@@ -106,7 +107,7 @@ async function tryEngine(engine: Engine, place: Place): Promise<Result[]> {
     const running = await engine.start(place);
     try {
       for (const [name, title] of Object.entries(CHECKS)) {
-        interruption.signal.throwIfAborted();
+        throwIfInterrupted();
         progress(`${engine.name}: ${title}`);
         const check = running.checks[name as CheckName];
         if (typeof check === 'string') {
@@ -118,7 +119,10 @@ async function tryEngine(engine: Engine, place: Place): Promise<Result[]> {
       }
     } finally {
       progress(`${engine.name}: stopping`);
+      const { by } = interruption;
+      interruption.by = null; // stop() may wait, too
       await running.stop();
+      interruption.by = by;
     }
   } catch (error) {
     note('starts and stops', 'fails', (error as Error).message);
@@ -145,8 +149,7 @@ async function leftIn(folder: string): Promise<string[]> {
     }));
     if (texts.some((text) => text.includes(folder))) left.push(`process ${pid}`);
   }
-  const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').filter((line) => line.includes(folder));
-  return [...left, ...mounts.map((line) => `the mount ${line.split(' ')[1]}`)];
+  return [...left, ...(await mountsIn(folder)).map((path) => `the mount ${path}`)];
 }
 
 // ───── Output ────────────────────────────────────────────────────────────────────────────────────────────────────

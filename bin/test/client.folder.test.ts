@@ -91,18 +91,18 @@ describe('control-client list', AT_ONCE, () => {
     await startServer(t, { socketPath: `${folder}/`, name: 'locked', token: TOKEN });
     const locked = `unix:${folder}/locked-${process.pid}.sock`;
     const args = ['list', '--dir', folder];
-    const { code, stdout, stderr } = await run(t, args);
+    const [{ code, stdout, stderr }, asJson, allowed] = await Promise.all([ // each waits for the silent one
+      run(t, args), run(t, [...args, '--json']), run(t, args, { CONTROL_TOKEN: TOKEN }),
+    ]);
     assert.deepEqual([code, stderr], [0, '']);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
       ['my-job', '77', 'no answer', `unix:${silent}`],
     ]);
-    const json = linesOf((await run(t, [...args, '--json'])).stdout).map((line) => JSON.parse(line));
-    assert.deepEqual(json, [
+    assert.deepEqual(linesOf(asJson.stdout).map((line) => JSON.parse(line)), [
       { target: locked, name: 'locked', pid: process.pid, status: 'missing or wrong token' },
       { target: `unix:${silent}`, name: 'my-job', pid: 77, status: 'no answer' },
     ]);
-    const allowed = await run(t, [...args], { CONTROL_TOKEN: TOKEN });
     assert.match(linesOf(allowed.stdout)[0] ?? '', /^locked .* active /);
   });
 

@@ -848,7 +848,7 @@ describe('control-demo: pauses and saves that nobody requests', { concurrency: 4
     const begunAt = performance.now();
     const demo = await startDemo(t, '--save-every', `${everyMs / 60_000}`);
     const saved = (): string[] => readdirSync(demo.folder).filter((name) => NAME.test(name)).sort();
-    await until(() => saved().length === 2);
+    await until(() => saved().length >= 2);
     assert.ok(performance.now() - begunAt >= 2 * everyMs, 'not earlier');
     for (const { command, by, reason } of (await getInfo(demo.port)).commands) {
       assert.deepEqual([command, by, reason], ['save-state', 'itself', '--save-every']);
@@ -866,7 +866,7 @@ describe('control-demo: pauses and saves that nobody requests', { concurrency: 4
     await sleep(2 * everyMs); // nothing is to happen
     assert.deepEqual(saved(), before);
     await post(demo, 'resume');
-    await until(() => saved().length > before.length);
+    await until(() => String(saved().at(-1)) > String(before.at(-1))); // there may not be more: old ones are deleted
     await shutDown(demo);
   });
 

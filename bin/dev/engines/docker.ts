@@ -1,11 +1,10 @@
 // A Docker daemon of its own, with Dockerfile and compose.yaml as they are.
 
-import { once } from 'node:events';
 import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, startProgram, succeed, TASKS,
-  until, untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, endProgram, startProgram, succeed,
+  TASKS, until, untilStarted,
 } from './engine.ts';
 import { importBaseImage } from './root.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -66,9 +65,7 @@ class Daemon {
   async stop(): Promise<void> {
     if (this.#process === null) return;
     await this.run('docker-compose down; docker rm --force $(docker ps --all --quiet)').catch(() => {}); // maybe none
-    const ended = once(this.#process, 'exit');
-    this.#process.kill();
-    await ended;
+    await endProgram(this.#process);
     this.#process = null;
   }
 
@@ -174,7 +171,7 @@ async function run(daemon: Daemon, dockerfile: string): Promise<RunningEngine> {
         }));
         // Here, two cores compute for all of them, and the client would get a 64th of these, too.
         const client = 'docker run --rm --cpu-shares 65536 -v control:/run/control --entrypoint control-client trainer';
-        const seen = await checkMany(TASKS, (...args) => daemon.run(`${client} ${args.join(' ')} --dir /run/control`));
+        const seen = await checkMany((...args) => daemon.run(`${client} ${args.join(' ')} --dir /run/control`));
         await daemon.run('docker rm --force $(docker ps --all --quiet)');
         return `${TASKS} containers that share a volume: ${seen}`;
       },

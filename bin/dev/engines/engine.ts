@@ -1,7 +1,9 @@
 // What the engines have in common: the checks, running programs, and looking at the trainer from outside.
 
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChildProcess } from 'node:child_process';
@@ -110,10 +112,23 @@ export function startProgram(program: string, args: readonly string[], options: 
   return spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio: 'ignore', detached: true });
 }
 
+/** Ends a program, unless it has ended, and waits until it is gone. */
+export async function endProgram(program: ChildProcess, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  if (program.exitCode === null && program.signalCode === null && program.kill(signal)) await once(program, 'exit');
+}
+
+/** The signal that ends all waiting. */
+export const interruption: { by: string | null } = { by: null };
+
+export function throwIfInterrupted(): void {
+  if (interruption.by !== null) throw new Error(`interrupted by ${interruption.by}`);
+}
+
 /** Waits until `look` returns something other than undefined, false or ''. Errors count as not yet. */
 export async function until<T>(what: string, look: () => T | Promise<T>, timeoutMs = 60_000): Promise<NonNullable<T>> {
   let reason = '';
   for (const deadline = performance.now() + timeoutMs; performance.now() < deadline; await sleep(50)) {
+    throwIfInterrupted();
     try {
       const seen = await look();
       if (seen !== undefined && seen !== false && seen !== '' && seen !== null) return seen;
@@ -122,6 +137,12 @@ export async function until<T>(what: string, look: () => T | Promise<T>, timeout
     }
   }
   throw new Error(`not within ${timeoutMs / 1000} s: ${what}${reason}`);
+}
+
+/** Returns where something is mounted below a folder, the latest mount first. */
+export async function mountsIn(folder: string): Promise<string[]> {
+  const lines = (await readFile('/proc/self/mounts', 'utf8')).split('\n');
+  return lines.map((line) => line.split(' ')[1] ?? '').filter((path) => path.startsWith(`${folder}/`)).reverse();
 }
 
 // ───── The trainer ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,6 +174,7 @@ export interface Trainer {
 }
 
 export interface Info {
+  pid: number;
   status: string;
   startedAt: string;
   /** null until the trainer has told it for the first time. */
@@ -223,20 +245,20 @@ export async function checkOutside(trainer: Trainer): Promise<string> {
 }
 
 /** Checks that one command pauses all trainers of a folder. @param client Runs control-client with `--dir`. */
-export async function checkMany(count: number, client: Trainer['client']): Promise<string> {
+export async function checkMany(client: Trainer['client']): Promise<string> {
   const statuses = async (): Promise<string[]> => {
     return (await client('list', '--json')).split('\n').map((line) => JSON.parse(line).status);
   };
-  await until(`${count} trainers are active`, async () => {
+  await until(`${TASKS} trainers are active`, async () => {
     const found = await statuses();
-    return found.length === count && found.every((status) => status === 'active');
+    return found.length === TASKS && found.every((status) => status === 'active');
   }, MANY_TIMEOUT_MS);
   const beganMs = Date.now();
   await client('pause', '--all', '--wait', '--timeout', '60');
   const tookMs = Date.now() - beganMs;
   const paused = (await statuses()).filter((status) => status === 'paused');
-  if (paused.length !== count) throw new Error(`${paused.length} of ${count} are paused`);
-  return `${count} paused after ${seconds(tookMs)}`;
+  if (paused.length !== TASKS) throw new Error(`${paused.length} of ${TASKS} are paused`);
+  return `${TASKS} paused after ${seconds(tookMs)}`;
 }
 
 export function seconds(milliseconds: number): string {

@@ -3,7 +3,8 @@
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, succeed, TASKS, untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, mountsIn, succeed, TASKS,
+  untilStarted,
 } from './engine.ts';
 import { importBaseImage } from './root.ts';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
@@ -88,9 +89,7 @@ class Podman {
 
   async stop(): Promise<void> {
     await this.run('pod rm --force --all');
-    const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').map((line) => line.split(' ')[1] ?? '');
-    const own = mounts.filter((path) => path.startsWith(this.#folder)).reverse(); // the innermost first
-    for (const mount of own) await succeed('umount', [mount]);
+    for (const mount of await mountsIn(this.#folder)) await succeed('umount', [mount]);
   }
 }
 
@@ -181,7 +180,7 @@ function run(engine: Podman, job: string): RunningEngine {
         const others = `for n in $(seq ${TASKS - 1}); do
           node trainer.mjs --socket /run/control/ --states-dir /states/$n --load latest & done; wait`;
         await engine.run(`exec --detach trainer-trainer sh -c '${others}'`);
-        const seen = await checkMany(TASKS, (...args) => trainer.client(...args, '--dir', '/run/control'));
+        const seen = await checkMany((...args) => trainer.client(...args, '--dir', '/run/control'));
         return `${TASKS} processes in the pod (pods share no sockets): ${seen}`;
       },
     },

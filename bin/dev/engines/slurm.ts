@@ -1,20 +1,18 @@
 // Slurm with one node, this machine, and with jobs made of trainer.sbatch: as it is, and with its line `exec`.
 
-import { once } from 'node:events';
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, infoOf, latestIn, startProgram,
-  succeed, until, untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, endProgram, infoOf, latestIn,
+  startProgram, succeed, TASKS, until, untilStarted,
 } from './engine.ts';
 import { freePort } from '../../test/helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Checkpoint, Engine, Info, Place, RunningEngine, Trainer } from './engine.ts';
 
 const LOOPBACK = '127.0.0.1';
-const TASKS = 64; // as many as the node claims to have CPUs
 const GRACE_S = 5;
 const URGENT = ['--partition=urgent', `--ntasks=${TASKS}`, '--output=/dev/null', '--wrap=true'];
 const LIMIT = '--time=1'; // in minutes; there is no shorter one
@@ -77,9 +75,7 @@ class Cluster {
 
   async stop(): Promise<void> {
     await this.clear().catch(() => {}); // it may not run
-    for (const daemon of this.#daemons) {
-      if (daemon.exitCode === null && daemon.kill()) await once(daemon, 'exit');
-    }
+    for (const daemon of this.#daemons) await endProgram(daemon); // the latest first
   }
 
   /** Ends all jobs. */
@@ -216,10 +212,6 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
     return 'requeued, and continued by StartTime=now';
   }
 
-  async function pidOf(job: Job): Promise<number> {
-    return JSON.parse(await job.client('info', '--json')).pid;
-  }
-
   return {
     checks: {
       async outside() {
@@ -251,7 +243,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
         const started = await Promise.all(jobs.map((job) => untilStarted(job)));
         let urgent: Promise<string> | undefined;
         const seen = await Promise.all(jobs.map((job, index) => checkSave(job, async () => {
-          process.kill(await pidOf(job), 'SIGSTOP');
+          process.kill((await infoOf(job)).pid, 'SIGSTOP');
           await (urgent ??= cluster.run('sbatch', ...URGENT));
           return checkRequeued(job, (started[index] as Info).startedAt);
         })));
@@ -260,7 +252,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
       async death() {
         const job = await submit(recipe);
         const seen = await checkContinuation(job, async () => {
-          process.kill(await pidOf(job), 'SIGKILL');
+          process.kill((await infoOf(job)).pid, 'SIGKILL');
           const state = await job.ended();
           if (state !== 'FAILED') throw new Error(`it is ${state} after kill -9`);
           await job.requeue();
@@ -283,7 +275,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
       },
       async many() {
         const job = await submit(recipe, `--array=0-${TASKS - 1}`);
-        return `an array job: ${await checkMany(TASKS, (...args) => job.remoteClient(...args, '--dir', job.sockets))}`;
+        return `an array job: ${await checkMany((...args) => job.remoteClient(...args, '--dir', job.sockets))}`;
       },
     },
     stop: () => cluster.stop(),

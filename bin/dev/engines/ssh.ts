@@ -1,10 +1,9 @@
 // ssh to this machine, by the name gpu3, with an sshd, keys and configurations of its own.
 
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, rmdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { checkOutside, checkSave, startProgram, succeed, until } from './engine.ts';
+import { checkOutside, checkSave, endProgram, startProgram, succeed, until } from './engine.ts';
 import { freePort } from '../../test/helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
@@ -59,7 +58,7 @@ class Machine {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#programs.map((program) => end(program, 'SIGTERM')));
+    await Promise.all(this.#programs.map((program) => endProgram(program)));
     if (this.#hasMadeFolder) await rmdir(PRIVILEGE_SEPARATION);
   }
 
@@ -79,10 +78,6 @@ class Machine {
   run(...command: string[]): Promise<string> {
     return succeed('ssh', ['-F', join(this.#place.folder, 'ssh_config'), HOST, ...command]);
   }
-}
-
-async function end(program: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (program.exitCode === null && program.signalCode === null && program.kill(signal)) await once(program, 'exit');
 }
 
 function configureServer(folder: string, port: number, path: string): string {
@@ -141,7 +136,7 @@ function run(machine: Machine, { folder, trainer, programs }: Place): RunningEng
         const connection = machine.connect('-tt', HOST, `node ${trainer} --socket ${socket} --states-dir ${states}`);
         const direct: Trainer = { client: (...args) => succeed(client, [...args, '--socket', socket]), states };
         return checkSave(direct, async () => {
-          await end(connection, 'SIGKILL');
+          await endProgram(connection, 'SIGKILL');
           await direct.client('wait', 'offline');
           return 'when the connection of ssh -t broke';
         });

@@ -4,13 +4,12 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, infoOf, succeed, until,
-  untilStarted,
+  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, infoOf, succeed, TASKS,
+  until, untilStarted,
 } from './engine.ts';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
 
 const NAME = 'supervisord.conf';
-const TASKS = 64;
 
 export const supervisord: Engine = {
   name: 'supervisord',
@@ -101,8 +100,7 @@ function run(supervisor: Supervisor, recipe: string): RunningEngine {
       async death() {
         await supervisor.start(recipe);
         return checkContinuation(supervisor, async () => {
-          const { pid } = JSON.parse(await supervisor.client('info', '--json'));
-          process.kill(pid, 'SIGKILL');
+          process.kill((await infoOf(supervisor)).pid, 'SIGKILL');
         });
       },
       requeue: 'it has no queue',
@@ -117,7 +115,7 @@ function run(supervisor: Supervisor, recipe: string): RunningEngine {
       },
       async many() {
         await supervisor.start(recipe.replace('numprocs=1', `numprocs=${TASKS}`));
-        return checkMany(TASKS, (...args) => supervisor.run(`control-client ${args.join(' ')} --dir sockets`));
+        return checkMany((...args) => supervisor.run(`control-client ${args.join(' ')} --dir sockets`));
       },
     },
     stop: () => supervisor.shutDown(),

@@ -167,7 +167,7 @@ function run(machine: Machine): RunningEngine {
         await machine.run('systemctl stop trainer');
         await machine.run('cp /etc/systemd/system/trainer.service /etc/systemd/system/trainer@.service');
         await machine.run(`systemctl daemon-reload && systemctl start trainer@{1..${TASKS}}`);
-        const seen = await checkMany(TASKS, (...args) => clientOf(machine, ...args, '--dir', '/run/trainer'));
+        const seen = await checkMany((...args) => clientOf(machine, ...args, '--dir', '/run/trainer'));
         await machine.run('systemctl stop trainer@*');
         return `instances trainer@1 to trainer@${TASKS}: ${seen}`;
       },
