@@ -743,7 +743,7 @@ function serve(
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
         const entry = fs.lstatSync(path, { throwIfNoEntry: false });
-        if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'the file is not a socket' });
+        if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'it is not a socket; a folder ends in /' });
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
         const listener = server.createListener();
         listener.on('error', server.fail);

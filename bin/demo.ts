@@ -206,8 +206,10 @@ class Demo implements System {
 
   start(address: WebApiAddress | null): void {
     const where = this.#firstStep === 0 ? '' : `, from step ${format(this.#firstStep)}`;
-    this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${where} · ${describeControl(address)}`);
-    if (!this.#settings.startPaused) this.#progress.run();
+    const { startPaused } = this.#settings;
+    const how = startPaused ? ', paused as it was saved' : '';
+    this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${where}${how} · ${describeControl(address)}`);
+    if (!startPaused) this.#progress.run();
     this.#planSave();
   }
 

@@ -1,5 +1,6 @@
 // All systems of the board, and the pages that wait for news of them.
 
+import { existsSync } from 'node:fs';
 import { BoardSystem } from './system.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { Target } from '../shared/targets.ts';
@@ -51,14 +52,19 @@ export class Board {
     return new Set([...this.#systems.values()].map(({ url }) => url));
   }
 
-  /** Adds a system of a folder. If too many of these have ended, those that came first are removed. */
+  /** Adds a system of a folder. It replaces one of the same name that has ended, and the first of too many others. */
   addFound(target: Target): void {
-    this.#add(target, true);
-    const ended = [...this.#systems].filter(([, { isFound, isOffline }]) => isFound && isOffline);
-    for (const [id, system] of ended.slice(0, -MAX_ENDED)) {
+    const ended = [...this.#systems.values()].filter(({ isFound, isOffline, url }) => {
+      return isFound && (isOffline || !existsSync(url.replace('unix:', '')));
+    });
+    const name = nameOf(target.client.baseUrl);
+    const predecessor = ended.find(({ url }) => nameOf(url) === name);
+    const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
+    for (const system of removed) {
       system.close();
-      this.#systems.delete(id);
+      this.#systems.delete(system.id);
     }
+    this.#add(target, true);
   }
 
   #add(target: Target, isFound: boolean): void {
@@ -135,4 +141,9 @@ export class Board {
     this.#readTimer = undefined;
     for (const system of this.#systems.values()) system.setWatched(false);
   }
+}
+
+/** The name of a socket without its process id: that of a program that was started again is another. */
+function nameOf(url: string): string {
+  return url.replace(/-\d+\.sock$/, '');
 }

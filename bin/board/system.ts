@@ -85,7 +85,7 @@ export class BoardSystem {
   version = 0;
   #versionBefore = 0; // of the change before
   readonly isFound: boolean;
-  readonly #id: number;
+  readonly id: number;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
   readonly #state: State;
@@ -101,7 +101,7 @@ export class BoardSystem {
   /** @param isFound Whether it comes from a folder. */
   constructor(id: number, { name, client }: Target, listener: Listener, isFound: boolean = false) {
     const target = excerpt(name ?? client.target);
-    this.#id = id;
+    this.id = id;
     this.isFound = isFound;
     this.#client = client;
     this.#listener = listener;
@@ -122,7 +122,7 @@ export class BoardSystem {
       const samples = typeof row.value === 'number' ? this.#series.get(row.name)?.since(version) : undefined;
       return samples === undefined ? row : { ...row, samples };
     });
-    return { id: this.#id, ...this.#state, detail };
+    return { id: this.id, ...this.#state, detail };
   }
 
   get url(): string {

@@ -21,8 +21,8 @@ export function completionFor(shell: Shell, options: Options): string {
   return { bash, zsh, fish }[shell](withCommon(options)).trim();
 }
 
-function targetsOf({ isLocal }: Command): Completion {
-  return isLocal ? undefined : 'hosts';
+function targetsOf({ isLocal, takesNoTargets }: Command): Completion {
+  return isLocal || takesNoTargets ? undefined : 'hosts';
 }
 
 function isCommon([name]: NamedOption): boolean {

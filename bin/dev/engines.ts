@@ -115,7 +115,11 @@ async function tryEngine(engine: Engine, place: Place): Promise<Result[]> {
           continue;
         }
         const works = (seen: string): void => note(title, 'works', seen);
-        await check().then(works, ({ message }: Error) => note(title, 'fails', message));
+        const fails = ({ message }: Error): void => note(title, 'fails', message);
+        await check().catch((error: Error) => {
+          throwIfInterrupted(); // which may be why it fails
+          throw error;
+        }).then(works, fails);
       }
     } finally {
       progress(`${engine.name}: stopping`);

@@ -21,6 +21,8 @@ export interface Command {
   options?: readonly string[];
   /** It concerns no system, so it has no targets. */
   isLocal?: true;
+  /** It finds the systems itself. */
+  takesNoTargets?: true;
 }
 
 /** The statuses as arguments. */
@@ -40,7 +42,7 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'tell the status, and what is known of it', options: ['timeout'] },
   { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
-  { name: 'list', program: 'client', options: ['timeout'],
+  { name: 'list', program: 'client', options: ['timeout'], takesNoTargets: true,
     help: 'list the live systems of the folder --dir: name, process, status, since when, and target' },
   { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },

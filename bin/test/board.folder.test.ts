@@ -85,6 +85,19 @@ describe('control-board --dir', { ...LIMIT, concurrency: 3, skip: lacksSockets()
     assert.equal((await board.post('/api/systems/0/pause')).status, 202);
     assert.equal((await board.post(`/api/systems/${MAX_ENDED + 3}/pause`)).status, 202);
   });
+
+  it('shows a program that was started again in place of the one that has ended', async (t) => {
+    const folder = makeFolder(t);
+    const board = await startBoard(t, [], ['--dir', folder]);
+    const end = await startFake(t, folder, 'job-1');
+    await startFake(t, folder, 'job-2');
+    const endOther = await startFake(t, folder, 'job-b-3');
+    await until(async () => (await newsOf(board)).ids.length === 3);
+    end();
+    endOther();
+    await startFake(t, folder, 'job-4');
+    await untilShown(board, [['job-2', 'active'], ['job-b-3', 'offline'], ['job-4', 'active']]);
+  });
 });
 
 /** Waits until these are all systems. */
