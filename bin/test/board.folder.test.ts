@@ -92,7 +92,7 @@ describe('control-board --dir', { ...LIMIT, concurrency: 3, skip: lacksSockets()
     const end = await startFake(t, folder, 'job-1');
     await startFake(t, folder, 'job-2');
     const endOther = await startFake(t, folder, 'job-b-3');
-    await until(async () => (await newsOf(board)).ids.length === 3);
+    await untilShown(board, [['job-1', 'active'], ['job-2', 'active'], ['job-b-3', 'active']]);
     end();
     endOther();
     await startFake(t, folder, 'job-4');
