@@ -13,7 +13,7 @@ import { describeInfo, describeStatus } from './shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from './shared/folder.ts';
 import { describeCurrent, follow } from './shared/follow.ts';
 import {
-  describeOptions, EXIT, listOf, parseOptions, parseDuration, parseText, run, UsageError, warn,
+  describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, run, UsageError, warn,
 } from './shared/options.ts';
 import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './shared/replies.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from './shared/targets.ts';

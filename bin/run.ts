@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { Supervisor } from './run/supervisor.ts';
 import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
 import {
-  describeOptions, EXIT, parseInteger, parseOptions, parseDuration, parseText, run, UsageError,
+  describeOptions, EXIT, parseDuration, parseInteger, parseOptions, parseText, run, UsageError,
 } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Settings } from './run/supervisor.ts';
