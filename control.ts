@@ -717,7 +717,7 @@ function serve(
         const socket = folder + name;
         const entry = fs.lstatSync(socket, { throwIfNoEntry: false });
         if (entry?.isSocket() !== true || entry.uid !== process.geteuid?.()) continue;
-        const probe = net.connect(socket, () => probe.destroy()); // a container numbers its processes anew
+        const probe = net.connect(socket, () => probe.destroy()); // it may be live in another container
         probe.on('error', ({ code }: NodeJS.ErrnoException) => {
           const isReplaced = fs.lstatSync(socket, { throwIfNoEntry: false })?.mtimeMs !== entry.mtimeMs; // or removed
           if (code === 'ECONNREFUSED' && !isReplaced) fs.rmSync(socket, { force: true });
@@ -743,7 +743,9 @@ function serve(
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
         const entry = fs.lstatSync(path, { throwIfNoEntry: false });
-        if (entry?.isSocket() === false) return server.fail({ code: 'EEXIST', message: 'it is not a socket; a folder ends in /' });
+        if (entry?.isSocket() === false) {
+          return server.fail({ code: 'EEXIST', message: 'it is not a socket; the path of a folder ends in /' });
+        }
         if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
         const listener = server.createListener();
         listener.on('error', server.fail);
@@ -2247,7 +2249,7 @@ function checkOptions(owner: string, options: object, known: readonly string[]):
   if (unknown !== undefined) throw new TypeError(`${owner} has no option ${unknown}; it has ${known.join(', ')}`);
 }
 
-/** Returns the absolute path, because the program may change its working directory. */
+/** Returns the absolute path, because the program may change its working directory. Only servers use a folder. */
 function resolveSocketPath(socketPath: string | undefined, host: string, port: number, nameInFolder: string = '') {
   if (socketPath === undefined) return undefined;
   if (host !== DEFAULT_HOST || port !== DEFAULT_PORT) {

@@ -207,8 +207,8 @@ class Demo implements System {
   start(address: WebApiAddress | null): void {
     const where = this.#firstStep === 0 ? '' : `, from step ${format(this.#firstStep)}`;
     const { startPaused } = this.#settings;
-    const how = startPaused ? ', paused as it was saved' : '';
-    this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${where}${how} · ${describeControl(address)}`);
+    const how = where + (startPaused ? ', paused as it was saved' : '');
+    this.#progress.print(`Q-learning on CartPole, seed ${this.#learner.seed}${how} · ${describeControl(address)}`);
     if (!startPaused) this.#progress.run();
     this.#planSave();
   }
