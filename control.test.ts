@@ -17,7 +17,7 @@ import {
   CHUNKED, COMMANDS, GET, HOST, LIMIT, PAGE, POST, UPGRADE, WEBSOCKET, blockThread, collectWarnings, collectWorkers,
   exchange, getFreshStatus, head, open, outcomeOf, parseResponses, postAll, randomCommand, randomNumbers, readToEnd,
   runHost, send, sendAll, startImpostor, takeAll, withBody, within,
-} from './bin/test/control.helpers.ts';
+} from './bin/test/module/helpers.ts';
 import {
   NO_TOKEN, TOKEN, clientAt, freePort, getInfo, lacksSockets, launchSystem, makeFolder, makeSocketPath,
   startServer as start, until,

@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { launch, WebApiClient } from '../../control.ts';
-import { startBrowser } from '../test/browser.ts';
+import { startBrowser } from '../test/programs/board/browser.ts';
 import { freePort, makeFolder, start, startProgram } from '../test/helpers.ts';
 import type { TestContext } from 'node:test';
 

@@ -1,0 +1,404 @@
+// Requests byte by byte: whatever arrives, and however it arrives, every response is JSON, and exactly those commands
+// are queued that were acknowledged.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import {
+  CHUNKED, COMMANDS, GET, HOST, LIMIT, PAGE, POST, UPGRADE, exchange, head, open, outcomeOf, parseResponses,
+  randomNumbers, startImpostor, takeAll, withBody,
+} from './helpers.ts';
+import { startServer as start } from '../helpers.ts';
+import { SystemStatus, WebApiClient } from '../../../control.ts';
+import type { ControlCommand } from '../../../control.ts';
+
+const { ACTIVE, OFFLINE } = SystemStatus;
+
+/**
+ * What is sent, one character per byte; the outcome of each response; and the commands that are queued then, by default
+ * a pause for each `ok`.
+ */
+type Row = [name: string, bytes: string, outcomes: string | string[], queued?: ControlCommand[]];
+
+const NO_HOST = '403 allowedHosts';
+const NO_ORIGIN = '403 allowedOrigins';
+const GARBAGE = 'GARBAGE\r\n\r\n';
+const FULL = 'x'.repeat(65_536); // the longest body that the server accepts
+const TOO_LONG = head(POST, HOST, 'Content-Length: 65537');
+const LONG = 'x'.repeat(17 * 1024);
+const MANY_FIELDS: string[] = Array(99).fill('a:'); // with the Host, as many as the server accepts
+const MOST = 32; // requests that one connection may pipeline
+
+const ENDPOINTS: [line: string, outcome: string, queued: ControlCommand[]][] = [
+  [GET, 'active', []],
+  ...COMMANDS.map((command): [string, string, ControlCommand[]] => [`POST /api/${command}`, 'ok', [command]]),
+];
+
+/** A head whose names, values and target have so many bytes together, which is what node counts. */
+function headOf(counted: number): string {
+  return head(POST, HOST, `X: ${'x'.repeat(counted - '/api/pauseHostlocalhostX'.length)}`);
+}
+
+/** They end before the request does. */
+const INCOMPLETE: Row[] = [
+  ['in the method', 'POS', '400'],
+  ['in the target', 'POST /api/pau', '400'],
+  ['after the request line', `${POST} HTTP/1.1\r\n`, '400'],
+  ['in a field', `${POST} HTTP/1.1\r\nHost: local`, '400'],
+  ['before the last byte of the head', `${POST} HTTP/1.1\r\nHost: localhost\r\n\r`, '400'],
+  ['before the body', head(POST, HOST, 'Content-Length: 10'), '400'],
+  ['in the body', head(POST, HOST, 'Content-Length: 10') + '123456789', '400'],
+  ['before the chunks', head(POST, HOST, CHUNKED), '400'],
+  ['after a chunk', head(POST, HOST, CHUNKED) + '5\r\nhello\r\n', '400'],
+  ['in the last chunk', head(POST, HOST, CHUNKED) + '0\r\n', '400'],
+  ['in a trailer', head(POST, HOST, CHUNKED) + '0\r\nX-', '400'],
+  ['in the body, from a foreign Host', head(POST, 'Host: evil', 'Content-Length: 10') + 'abc', '400'],
+];
+
+const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
+  {
+    title: 'Endpoints',
+    rows: ENDPOINTS.flatMap(([line, outcome, queued]) => [
+      ...['?x=1', '?', '?a=/api/pause?b=/'].map((query) => head(line + query, HOST)),
+      ...['http://localhost', 'HTTP://127.0.0.1:1', 'https://[::1]'].map((origin) => {
+        return head(`${line.replace(' ', ` ${origin}`)}?x=1`, 'Host: evil.example');
+      }),
+      head(`${line} HTTP/1.0`),
+      head(line, HOST, 'Content-Length: 0'),
+      withBody(line, HOST),
+      head(line, HOST, CHUNKED) + '5;a=b\r\nhello\r\nA\r\n0123456789\r\n000\r\nX: x\r\n\r\n',
+    ].map((bytes): Row => [bytes, bytes, outcome, queued])),
+  },
+  {
+    title: 'Paths that are no endpoints',
+    rows: [
+      '/', '/api/', '/api/status/', '//api/status', '/api/%73tatus', '/API/status', '/api/status;x', '/api/statu',
+      '/x/../api/status', '/api/save_state', '/?/api/status', '*', 'http://localhost', 'ftp://localhost/api/status',
+      'http://localhost//api/status', 'http://localhost?/api/pause', '/constructor',
+    ].flatMap((path) => ['GET', 'HEAD', 'POST', 'PUT', 'OPTIONS'].map((method): Row => {
+      return [`${method} ${path}`, head(`${method} ${path}`, HOST), '404'];
+    })),
+  },
+  {
+    title: 'Malformed requests',
+    rows: [
+      ['lines that end with LF', head(POST, HOST).replaceAll('\r', ''), '400'],
+      ['a folded field', head(POST, HOST, 'X: x\r\n Origin: http://evil'), '400'],
+      ['a space before the colon', head(POST, 'Host : localhost'), '400'],
+      ['NUL in a value', head(POST, HOST, 'X: a\0b'), '400'],
+      ['an unknown method', head('PAUSE /api/pause', HOST), '400'],
+      ['an unknown version', `${POST} HTTP/1.2\r\n${HOST}\r\n\r\n`, '400'],
+      ['HTTP/0.9', head(`${POST} HTTP/0.9`, HOST), '505'],
+      ['HTTP/2.0', head(`${POST} HTTP/2.0`, HOST), '505'],
+      ['HTTP/2.0 with a body, then a command',
+        withBody(`${POST} HTTP/2.0`, HOST, 'Connection: keep-alive') + head(POST, HOST), '505'],
+      ['a length and chunks', head(POST, HOST, 'Content-Length: 5', CHUNKED) + '0\r\n\r\n', '400'],
+      ['two lengths', head(POST, HOST, 'Content-Length: 1', 'Content-Length: 2') + 'xx', '400'],
+      ['a length that is no number', head(POST, HOST, 'Content-Length: +5') + 'hello', '400'],
+      ['a chunk of size zz', head(POST, HOST, CHUNKED) + '1\r\nx\r\nzz\r\n0\r\n\r\n', '400'],
+      ['a chunk longer than its size', head(POST, HOST, CHUNKED) + '1\r\nxx\r\n0\r\n\r\n', '400'],
+      ['the start of TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' + '\x00'.repeat(506), '400'],
+      ['the start of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0', '400'],
+      ['CONNECT', head('CONNECT localhost:80', HOST), '501'],
+      ['CONNECT to a foreign host', head('CONNECT evil.example:80', 'Host: evil.example:80'), '501'],
+      ['Host only in the trailer', head(POST, CHUNKED) + '0\r\nHost: localhost\r\n\r\n', '400'],
+      ['an empty line before the request, which is allowed', `\r\n${head(POST, HOST)}`, 'ok'],
+      ['Host and Origin in the trailer, which do not count',
+        head(POST, HOST, CHUNKED) + '0\r\nHost: evil\r\nOrigin: null\r\n\r\n', 'ok'],
+    ],
+  },
+  {
+    title: 'Incomplete requests',
+    endsAtOnce: true,
+    rows: [
+      ...INCOMPLETE,
+      ['after a complete one', head(POST, HOST) + POST, ['ok', '400']],
+      ['after a status request', head(GET, HOST) + head(POST, HOST, 'Content-Length: 10'), ['active', '400']],
+      ['not at all', withBody(POST, HOST), 'ok'],
+      ['before the first byte', '', []],
+      ['after an empty line', '\r\n', []],
+    ],
+  },
+  {
+    title: 'Sizes',
+    rows: [
+      ['the longest head', headOf(8191), 'ok'],
+      ['a longer head', headOf(8192), '431'],
+      ['a long target', head(`POST http://localhost/${LONG}`, HOST), '431'],
+      ['a long trailer', head(POST, HOST, CHUNKED) + `0\r\nX: ${LONG}\r\n\r\n`, '431'],
+      ['a long chunk extension', head(POST, HOST, CHUNKED) + `1;${LONG}\r\nx\r\n0\r\n\r\n`, '413'],
+      ['the longest body', head(POST, HOST, 'Content-Length: 65536') + FULL, 'ok'],
+      ['a longer body', `${TOO_LONG}${FULL}x`, '413'],
+      ['a longer body that is not sent', TOO_LONG, '413'],
+      ['a length of 2^64 - 1', head(POST, HOST, 'Content-Length: 18446744073709551615'), '413'],
+      ['the longest chunks',
+        head(POST, HOST, CHUNKED) + `8000\r\n${FULL.slice(32_768)}\r\n`.repeat(2) + '0\r\n\r\n', 'ok'],
+      ['longer chunks', head(POST, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx\r\n0\r\n\r\n`, '413'],
+      ['longer chunks without end', head(POST, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx`, '413'],
+      ['a longer body after Expect: 100-continue',
+        head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 65537') + `${FULL}x`, ['100', '413']],
+      ['the most fields', head(POST, HOST, ...MANY_FIELDS), 'ok'],
+      ['more fields', head(POST, HOST, ...MANY_FIELDS, 'a:'), '431'],
+      ['more fields, another Host among them', head(POST, HOST, ...MANY_FIELDS, HOST), '431'],
+      ['a thousand more fields, then an Origin', head(POST, HOST, ...Array(1100).fill('a:'), 'Origin: null'), '431'],
+      ['more fields, and a longer body', head(POST, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '431'],
+      ['more fields, then a command', head(GET, HOST, ...MANY_FIELDS, 'a:') + head(POST, HOST), '431'],
+    ],
+  },
+  {
+    title: 'Pipelined requests',
+    rows: [
+      ['every command, with and without a body', withBody(POST, HOST) + head('POST /api/resume', HOST) +
+        head('POST /api/save-state', HOST, CHUNKED) + '0\r\n\r\n' + head('POST /api/shutdown', HOST),
+      ['ok', 'ok', 'ok', 'ok'], ['pause', 'resume', 'save-state', 'shutdown']],
+      ['status requests between commands', head(GET, HOST) + head(POST, HOST) + head(GET, HOST) + withBody(POST, HOST),
+        ['active', 'ok', 'active', 'ok']],
+      ['a foreign Host between commands', head(POST, HOST) + head(POST, 'Host: evil') + head(POST, HOST),
+        ['ok', NO_HOST, 'ok']],
+      ['a foreign Origin after a status request', head(GET, HOST) + head(POST, HOST, 'Origin: null'),
+        ['active', NO_ORIGIN]],
+      ['an Upgrade after commands', head(POST, HOST) + withBody(POST, HOST) + head(POST, HOST, ...UPGRADE),
+        ['ok', 'ok', 'ok']],
+      ['an Expect between status requests', head(GET, HOST) + head(POST, HOST, 'Expect: x') + head(GET, HOST),
+        ['active', 'ok', 'active']],
+      ['Expect: 100-continue, then a command',
+        withBody(POST, HOST, 'Expect: 100-continue') + head(POST, HOST), ['100', 'ok', 'ok']],
+      ['a command, then garbage', head(POST, HOST) + GARBAGE, ['ok', '400']],
+      ['a command with a body, then garbage', withBody(POST, HOST) + GARBAGE, ['ok', '400']],
+      ['a status request, a command, garbage', head(GET, HOST) + head(POST, HOST) + GARBAGE, ['active', 'ok', '400']],
+      ['a missing Host after a status request', head(GET, HOST) + head(POST), ['active', '400']],
+      ['a command, a status request, a longer body', head(POST, HOST) + head(GET, HOST) + TOO_LONG,
+        ['ok', 'active', '413']],
+      ['a long head after a status request', head(GET, HOST) + headOf(8192), ['active', '431']],
+      ['CONNECT after a status request', head(GET, HOST) + head('CONNECT localhost:80', HOST), ['active', '501']],
+      ['CONNECT after a command', head(POST, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
+      // A response that ends the connection is the last one: nothing behind it may be queued.
+      ['garbage, then a command', GARBAGE + head(POST, HOST), '400'],
+      ['a bad chunk, then a command', head(POST, HOST, CHUNKED) + `zz\r\n${head(POST, HOST)}`, '400'],
+      ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(POST, HOST)}`, '413'],
+      ['a longer chunk, then a command',
+        head(POST, HOST, CHUNKED) + `10001\r\n${FULL}x\r\n0\r\n\r\n${head(POST, HOST)}`, '413'],
+      ['CONNECT, then a command', head('CONNECT localhost:80', HOST) + head(POST, HOST), '501'],
+      ['Connection: close, then a command', head(GET, HOST, 'Connection: close') + head(POST, HOST), 'active'],
+      ['HTTP/1.0, then a command', head(`${GET} HTTP/1.0`) + head(POST, HOST), 'active'],
+      ['as many as are allowed', head(GET, HOST).repeat(MOST - 1) + head(POST, HOST),
+        [...Array<string>(MOST - 1).fill('active'), 'ok']],
+      ['one more, which closes the connection', withBody(POST, HOST) + head(POST, HOST).repeat(MOST), []],
+    ],
+  },
+];
+
+describe('A request', { ...LIMIT, concurrency: true }, () => {
+  for (const { title, endsAtOnce = false, rows } of TABLES) {
+    it(`gets its response, and queues its command: ${title} (${rows.length})`, async (t) => {
+      const { server, port } = await start(t);
+      const next = head('POST /api/save-state', HOST);
+      const results: string[] = [];
+      const expected: string[] = [];
+      for (const [name, bytes, given, queued] of rows) {
+        const outcomes = [given].flat();
+        const commands = queued ?? outcomes.filter((outcome) => outcome === 'ok').map((): ControlCommand => 'pause');
+        expected.push(`${name}: ${outcomes} / ok / ${[...commands, 'save-state']}`);
+        const text = await exchange(port, [bytes], endsAtOnce ? 0 : outcomes.length);
+        const nextText = await exchange(port, [next], 1); // the server goes on
+        results.push(`${name}: ${outcomesIn(text)} / ${outcomesIn(nextText)} / ${takeAll(server)}`);
+      }
+      assert.deepEqual(results, expected);
+    });
+  }
+
+  it('queues nothing if a reset cuts it short', async (t) => {
+    const { server, port, client } = await start(t);
+    for (const [, bytes] of INCOMPLETE) {
+      const socket = await open(t, port);
+      await new Promise((resolve) => socket.write(bytes, resolve));
+      await sleep(5); // the server reads the beginning before it sees the reset
+      socket.resetAndDestroy();
+    }
+    for (let round = 0; round < 3; round += 1) await client.getStatus();
+    assert.equal(await client.resume(), 'ok');
+    assert.deepEqual(takeAll(server), ['resume']);
+  });
+
+  it('gets the same response wherever it is cut into pieces', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 4096, allowedOrigins: [PAGE] });
+    const requests: [bytes: string, outcomes: string[]][] = [
+      [head(GET, HOST), ['active']],
+      [head(POST, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', ['ok']],
+      [head('POST http://[::1]:8391/api/pause?x', 'Host: evil'), ['ok']],
+      [head(GET, HOST) + withBody(POST, HOST), ['active', 'ok']],
+      [head(POST, HOST, `Origin: ${PAGE}`), ['ok']],
+      [head(POST, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), [NO_HOST]],
+      [head(POST, HOST) + GARBAGE, ['ok', '400']],
+    ];
+    for (const [bytes, outcomes] of requests) {
+      const indexes = Array.from({ length: bytes.length - 1 }, (_, index) => index + 1);
+      const cuts = indexes.map((index) => [bytes.slice(0, index), bytes.slice(index)]);
+      await inParallel([...cuts, [...bytes]], async (pieces) => { // the last one: each byte on its own
+        const text = await exchange(port, pieces, outcomes.length);
+        assert.deepEqual(outcomesIn(text), outcomes, JSON.stringify(pieces));
+      });
+      const accepted = outcomes.filter((outcome) => outcome === 'ok').length * bytes.length;
+      assert.deepEqual(takeAll(server), Array(accepted).fill('pause'), bytes);
+    }
+  });
+});
+
+describe('5,000 damaged requests', LIMIT, () => {
+  const FIRST_SEED = 0;
+  const SPECIALS = ['\r\n', '\r\n\r\n', '\n', '\r', '\0', ' ', ':', '/', '%', `${HOST}\r\n`, '\xff', '0', ',', '\t'];
+
+  it('get responses in JSON, and queue exactly what was acknowledged', async (t) => {
+    const { server, port, client } = await start(t, { maxQueueSize: 64, allowedOrigins: [PAGE] });
+    const accepted: ControlCommand[] = [];
+    const taken: ControlCommand[] = [];
+    const counts: Record<string, number> = {};
+    await inParallel(Array.from({ length: 5000 }, (_, index) => FIRST_SEED + index), async (seed) => {
+      const command = COMMANDS[seed % COMMANDS.length] as ControlCommand; // no damage makes another one of it
+      const bytes = damage(randomNumbers(seed), goodRequests(command));
+      try {
+        const responses = parseResponses(await exchange(port, [bytes], 0));
+        assert.ok(responses.length > 0 || /^[\r\n]*$/.test(bytes), 'no response');
+        for (const outcome of responses.map(outcomeOf)) {
+          counts[outcome] = (counts[outcome] ?? 0) + 1;
+          if (outcome === 'ok') accepted.push(command);
+        }
+      } catch (error) {
+        throw new Error(`seed ${seed}, ${JSON.stringify(bytes)}`, { cause: error });
+      }
+      taken.push(...takeAll(server));
+    });
+    assert.equal(await client.getStatus(), ACTIVE);
+    taken.push(...takeAll(server));
+    assert.deepEqual(taken.sort(), accepted.sort(), `seeds from ${FIRST_SEED}`);
+    for (const outcome of ['ok', 'active', '200', '400', '404', NO_HOST, NO_ORIGIN]) {
+      const isVaried = (counts[outcome] ?? 0) >= 5;
+      assert.ok(isVaried, `the damage is too small or too great: ${JSON.stringify(counts)}`);
+    }
+  });
+
+  function goodRequests(command: ControlCommand): string[] {
+    const line = `POST /api/${command}`;
+    return [
+      head(line, HOST),
+      head(`${line} HTTP/1.0`),
+      head(`POST http://127.0.0.1:1/api/${command}`, 'Host: [::1]'),
+      withBody(line, HOST),
+      head(line, HOST, CHUNKED) + '5;x=y\r\nhello\r\n0\r\nX: x\r\n\r\n',
+      head(line, HOST, `Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'),
+      withBody(line, HOST, 'Expect: 100-continue'),
+      head(line, 'Host: LOCALHOST:80', 'Connection: keep-alive', 'User-Agent: x', 'Accept: */*'),
+      head(GET, 'Host: [::1]:8391', 'Sec-Fetch-Site: none'),
+      head('HEAD /api/status', HOST, 'Connection: close'),
+      head('OPTIONS /api/status', HOST, `Origin: ${PAGE}`),
+      head(GET, HOST) + head(line, HOST),
+      head(line, HOST, ...UPGRADE) + head(line, HOST),
+    ];
+  }
+
+  /** Changes a few bytes of one of the requests, or inserts bytes of another. */
+  function damage(random: () => number, requests: readonly string[]): string {
+    const below = (limit: number): number => Math.floor(random() * limit);
+    const oneOf = (texts: readonly string[]): string => texts[below(texts.length)] as string;
+    const sliceOf = (text: string): string => {
+      const index = below(text.length);
+      return text.slice(index, index + 1 + below(8) ** 2);
+    };
+    let bytes = oneOf(requests);
+    for (let count = 1 + below(4); count > 0; count -= 1) {
+      const index = below(bytes.length);
+      const end = index + 1 + below(4);
+      const flipped = (): string => String.fromCharCode(bytes.charCodeAt(index) ^ (1 << below(8)));
+      const replacements = [
+        () => flipped() + bytes.slice(index + 1, end),
+        () => '',
+        () => bytes.slice(index, end).repeat(2),
+        () => String.fromCharCode(below(256)) + bytes.slice(index, end),
+        () => oneOf(SPECIALS) + bytes.slice(index, end),
+        () => sliceOf(oneOf(requests)) + bytes.slice(index, end),
+        () => sliceOf(bytes),
+      ];
+      const replacement = replacements[below(replacements.length)] as () => string;
+      bytes = bytes.slice(0, index) + replacement() + bytes.slice(end);
+    }
+    return bytes;
+  }
+});
+
+describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () => {
+  const json = (body: string, statusLine = '200 OK'): string => {
+    return `HTTP/1.1 ${statusLine}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  };
+  const FOREIGN: [name: string, response: string][] = [
+    ['sends garbage', '\x00\x01garbage\r\n\r\n'],
+    ['stops in the head', 'HTTP/1.1 200 OK\r\nContent-'],
+    ['stops in the body', 'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"status":"active"'],
+    ['sends a malformed chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'],
+    ['sends 10 MB', json(`{"status":"active","result":"ok","x":"${'x'.repeat(10 << 20)}"}`)],
+    ['sends 102 without end', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(100)],
+    ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello'],
+    ['redirects', 'HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/api/status\r\nContent-Length: 0\r\n\r\n'],
+    ['redirects in JSON', json('{"status":"active","result":"ok"}', '307 Temporary Redirect')],
+    ['has no content', 'HTTP/1.1 204 No Content\r\n\r\n'],
+    ['sends a page', json('<!doctype html>')],
+    ['sends a page with 404', json('<!doctype html>', '404 Not Found')],
+    ['sends null', json('null')],
+    ['sends a string', json('"active"')],
+    ['sends another field', json('{"state":"active"}')],
+    ['sends no strings', json('{"status":{"x":1},"result":["ok"],"error":5}')],
+    ['sends 200 with an error', json('{"error":"no"}')],
+    ['sends 500 with an error that is no string', json('{"error":{"x":1}}', '500 Internal Server Error')],
+  ];
+  for (const [name, response] of FOREIGN) {
+    it(`is reported as OFFLINE if it ${name}`, async (t) => {
+      const { port } = await startImpostor(t, (socket) => socket.write(response));
+      const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
+      const calls = [client.getStatus(), client.pause(), client.request('status')] as const;
+      const [status, result, reply] = await Promise.all(calls);
+      assert.deepEqual([status, result], [OFFLINE, null]);
+      assert.ok(!reply.ok && !reply.answered && reply.error.startsWith(`http://127.0.0.1:${port} `), inspect(reply));
+    });
+  }
+
+  it('is reported as OFFLINE if its status is unknown', async (t) => {
+    for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
+      const { port } = await startImpostor(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
+      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
+    }
+  });
+
+  it('may send a good response in any form', async (t) => {
+    const body = '{"status":"active","more":[1]}';
+    for (const form of [
+      json(body, '200 '),
+      json('\n {"status" : "\\u0061ctive"}\n'),
+      `HTTP/1.1 103 Early Hints\r\n\r\n${json(body)}`,
+      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1d\r\n${body.slice(1)}\r\n0\r\n\r\n`,
+      `HTTP/1.0 200 OK\r\n\r\n${body}`,
+    ]) {
+      const { port } = await startImpostor(t, (socket) => {
+        socket.write(form);
+        if (form.includes('HTTP/1.0')) socket.end();
+      });
+      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), ACTIVE, form);
+    }
+  });
+});
+
+/** The outcomes of all responses, or what is wrong with the form of one. */
+function outcomesIn(text: string): string[] {
+  try {
+    return parseResponses(text).map(outcomeOf);
+  } catch (error) {
+    return [String(error)];
+  }
+}
+
+/** Processes the items 24 at a time: fewer than the server has connections. */
+async function inParallel<Item>(items: readonly Item[], process: (item: Item) => Promise<void>): Promise<void> {
+  const rest = items.values();
+  await Promise.all(Array.from({ length: 24 }, async () => {
+    for (const item of rest) await process(item);
+  }));
+}

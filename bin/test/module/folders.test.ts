@@ -1,0 +1,336 @@
+// A folder of Unix sockets: what the servers in it are called, and which sockets they remove.
+
+import assert from 'node:assert/strict';
+import {
+  chmodSync, chownSync, existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join, parse, relative } from 'node:path';
+import { describe, it } from 'node:test';
+import { inspect } from 'node:util';
+import {
+  LIMIT, becomeNobody, collectWarnings, collectWorkers, contentsOf, lacksNamespaces, leaveSocket, runHost,
+  runHostInNamespace, startImpostor, takeAll,
+} from './helpers.ts';
+import { lacksSockets, makeFolder, startServer as start, until } from '../helpers.ts';
+import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import type { Host } from './helpers.ts';
+
+const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
+
+const SUITE = { ...LIMIT, skip: lacksSockets(), concurrency: 4 };
+const { pid } = process;
+const DEAD = 2_000_000_000; // no kernel numbers a process so high
+
+describe('The socket in a folder', SUITE, () => {
+  it('is named after the program and its process', async (t) => {
+    const folder = makeFolder(t);
+    for (const [name, expected] of [
+      [undefined, parse(process.argv[1] ?? '').name],
+      ['a', 'a'],
+      ['Pole_2.v-1', 'Pole_2.v-1'],
+      ['a-12', 'a-12'],
+      ['', ''],
+      ['..', '..'],
+      ['../a b/c', '.._a_b_c'],
+      ['ü\n\0$(x)*?', '_____x___'],
+      ['x'.repeat(32) + 'y', 'x'.repeat(32)],
+      ['ü'.repeat(33), '_'.repeat(32)],
+    ] as const) {
+      const { server, address, client } = await start(t, { socketPath: `${folder}/`, name });
+      const socketPath = `${folder}/${expected}-${pid}.sock`;
+      assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
+      assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+      assert.equal(lstatSync(socketPath).mode, 0o140600);
+      assert.equal(await client.pause(), 'ok', inspect(name));
+      assert.deepEqual(takeAll(server), ['pause']);
+      await server.close();
+      assert.deepEqual(readdirSync(folder), []);
+    }
+  });
+
+  it('has an absolute path; a folder that does not exist is made for its user only, the parent stays', async (t) => {
+    const parent = makeFolder(t);
+    chmodSync(parent, 0o755);
+    mkdirSync(join(parent, 'old'), 0o750);
+    symlinkSync('old', join(parent, 'link'));
+    for (const [socketPath, folder, mode] of [
+      [`${parent}/new/`, 'new', '40700'],
+      [`${relative(process.cwd(), parent)}/x/..//relative/`, 'relative', '40700'],
+      [`${parent}/ü 'a' $(b)-1.sock//`, "ü 'a' $(b)-1.sock", '40700'],
+      [`${parent}/old/`, 'old', '40750'],
+      [`${parent}/link/`, 'link', '120777'],
+    ] as const) {
+      const { server, address, client } = await start(t, { socketPath, name: 'a' });
+      const path = join(parent, folder);
+      assert.equal(address.socketPath, join(path, `a-${pid}.sock`));
+      assert.equal(await client.getStatus(), ACTIVE);
+      assert.equal(lstatSync(path).mode.toString(8), mode, folder);
+      await server.close();
+      assert.deepEqual(readdirSync(path), [], 'the folder stays');
+    }
+    assert.equal(lstatSync(parent).mode, 0o40755);
+  });
+
+  it('is not created where no folder can be; nothing changes there', async (t) => {
+    const parent = makeFolder(t);
+    writeFileSync(join(parent, 'file'), 'precious');
+    symlinkSync('nowhere', join(parent, 'dangling'));
+    for (const [folder, code] of [
+      ['nowhere/folder', 'ENOENT'], ['dangling', 'ENOENT'], ['file', 'ENOTDIR'], ['file/folder', 'ENOTDIR'],
+    ] as const) {
+      const before = contentsOf(parent);
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: join(parent, folder, '/'), name: 'a' });
+      t.after(() => server.close());
+      await assert.rejects(server.runInBackground(), (error: NodeJS.ErrnoException) => {
+        const isClear = /^Cannot serve at (.*): E[A-Z]+: [^\n]+$/.exec(error.message)?.[1];
+        assert.deepEqual([error.code, isClear], [code, join(parent, folder, `a-${pid}.sock`)], error.message);
+        return true;
+      });
+      assert.deepEqual(contentsOf(parent), before);
+    }
+  });
+
+  it('is not created where its user may not; nothing changes there until the user may', async (t) => {
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      import { once } from 'node:events';
+      import { chmodSync, existsSync, readdirSync, renameSync, statSync } from 'node:fs';
+      import { createServer } from 'node:net';
+      import { setTimeout as sleep } from 'node:timers/promises';
+      ${becomeNobody(folder)}
+      process.umask(0);
+      const folder = ${JSON.stringify(folder)};
+      const inner = folder + '/made/';
+      const create = (socketPath) => new WebApiServer({ systemStatus: () => ACTIVE, socketPath, name: 'a' });
+      const fail = (socketPath) => create(socketPath).runInBackground().catch(({ code }) => code);
+      const server = create(inner);
+      await server.runInBackground();
+      await server.close();
+      for (const name of ['a-1.sock', 'a-${DEAD}.sock']) { // the process 1 is root's
+        const left = createServer().listen(inner + 'left');
+        await once(left, 'listening');
+        renameSync(inner + 'left', inner + name);
+        left.close();
+      }
+      chmodSync(inner, 0o500);
+      say([await fail(inner), readdirSync(inner)]);
+      chmodSync(folder, 0o500);
+      say([await fail(folder + '/new/'), readdirSync(folder), statSync(inner).mode]);
+      chmodSync(inner, 0o700);
+      const last = create(inner);
+      await last.runInBackground();
+      while (existsSync(inner + 'a-${DEAD}.sock')) await sleep(1);
+      await last.close();
+      say(readdirSync(inner));
+      chmodSync(folder, 0o700);
+    `);
+    await host.checkEnd(
+      ['EACCES', ['a-1.sock', `a-${DEAD}.sock`]], ['EACCES', ['made'], 0o40500], ['a-1.sock'],
+    );
+  });
+
+  it('has a path of at most 94 bytes, with its name', async (t) => {
+    const parent = makeFolder(t);
+    const file = `/n-${pid}.sock`;
+    const longest = `${parent}/ü`.padEnd(93 - file.length, 'x'); // 93 characters with the name, 94 bytes
+    const { address: { socketPath = '' }, client } = await start(t, { socketPath: `${longest}/`, name: 'n' });
+    assert.equal(Buffer.byteLength(socketPath), 94);
+    assert.equal(await client.getStatus(), ACTIVE);
+    for (const [folder, name] of [[`${longest}x`, 'n'], [longest, 'nn'], [`${parent}/\0`, 'n']] as const) {
+      const got = inspect(`${folder}/${name}-${pid}.sock`);
+      const message = `socketPath must be at most 94 bytes long, without NUL, got ${got}`;
+      const make = (): unknown => new WebApiServer({ systemStatus: () => ACTIVE, socketPath: `${folder}/`, name });
+      assert.throws(make, { name: 'RangeError', message });
+    }
+    assert.deepEqual(readdirSync(parent), [basename(longest)]);
+  });
+
+  it('is its own for each program: a second server of the same name in the process is refused', async (t) => {
+    const socketPath = `${makeFolder(t)}/`;
+    const { server, client } = await start(t, { socketPath, name: 'a b' });
+    const second = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name: 'a_b' }); // of the same NAME
+    t.after(() => second.close());
+    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
+    const other = await start(t, { socketPath, name: 'a', systemStatus: () => PAUSED });
+    assert.deepEqual([await client.getStatus(), await other.client.getStatus()], [ACTIVE, PAUSED]);
+    await server.close();
+    await second.runInBackground();
+    assert.equal(await client.getStatus(), PAUSED);
+    assert.deepEqual(readdirSync(socketPath).sort(), [`a-${pid}.sock`, `a_b-${pid}.sock`]);
+  });
+});
+
+describe('A server that starts in a folder of sockets', SUITE, () => {
+  const NAMES = ['a', 'a-b', 'a-1', 'a.c', 'abc', '', '-', 'x'.repeat(32)];
+
+  it('removes those that dead programs of its name left, and no others', async (t) => {
+    const folder = makeFolder(t);
+    const pathsOf = (name: string): string[] => [DEAD, DEAD + 1].map((id) => join(folder, `${name}-${id}.sock`));
+    for (const path of NAMES.flatMap(pathsOf)) await leaveSocket(path);
+    let rest = contentsOf(folder);
+    for (const name of NAMES) {
+      const { server } = await start(t, { socketPath: `${folder}/`, name });
+      const paths = pathsOf(name);
+      await until(() => !paths.some((path) => existsSync(path)));
+      await server.close(); // its thread has ended, and removes no more
+      rest = rest.filter(([file]) => !paths.includes(join(folder, String(file))));
+      assert.deepEqual(contentsOf(folder), rest, name);
+    }
+    assert.deepEqual(rest, []);
+  });
+
+  it('leaves everything else as it is', async (t) => {
+    const folder = makeFolder(t);
+    const files = makeFolder(t);
+    const dead = (more: number): string => join(folder, `a-${DEAD + more}.sock`);
+    writeFileSync(dead(1), 'precious');
+    mkdirSync(dead(2));
+    symlinkSync('nowhere', dead(3));
+    await leaveSocket(join(files, 'dead'));
+    symlinkSync(join(files, 'dead'), dead(4));
+    await startImpostor(t, (socket) => socket.destroy(), dead(5)); // as of another PID namespace
+    for (const name of [
+      `a-${process.ppid}.sock`, 'a-1.sock', 'a-.sock', 'a-0x10.sock', 'a-1e9.sock', `a-${DEAD}`, `a-${DEAD}.sock.old`,
+      `a-${DEAD}.SOCK`, `a-${DEAD}xsock`, `a-${DEAD}x.sock`, `a-x${DEAD}.sock`, `a--${DEAD}.sock`, `a${DEAD}.sock`,
+      `a_${DEAD}.sock`, `-a-${DEAD}.sock`, `.a-${DEAD}.sock`, `a-${DEAD}.sock\n`, `a-\n${DEAD}.sock`,
+      `\na-${DEAD}.sock`,
+    ]) {
+      await leaveSocket(join(folder, name));
+    }
+    if (process.getuid?.() === 0) {
+      await leaveSocket(dead(6));
+      chownSync(dead(6), 65534, 65534);
+    }
+    const before = contentsOf(folder);
+    for (const more of [10, 11]) await leaveSocket(dead(more));
+    const { server, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    await until(() => !existsSync(dead(10)) && !existsSync(dead(11)));
+    assert.equal(await client.getStatus(), ACTIVE);
+    await server.close();
+    assert.deepEqual(contentsOf(folder), before);
+    assert.ok(lstatSync(join(files, 'dead')).isSocket());
+  });
+
+});
+
+describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
+  it('start at once in programs of their own: the sockets of killed ones go, those of live ones stay', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    const startHosts = async (): Promise<{ hosts: Host[]; paths: string[] }> => {
+      const hosts = Array.from({ length: 5 }, () => runHost(t, `
+        const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
+        const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name });
+        say((await server.runInBackground()).socketPath);
+        await server.nextCommand();
+        await server.close();
+      `));
+      return { hosts, paths: await Promise.all(hosts.map((host) => host.hear<string>())) };
+    };
+    const first = await startHosts();
+    const [survivor, ...victims] = first.hosts;
+    for (const { process } of victims) process.kill('SIGKILL');
+    await Promise.all(victims.map(({ ended }) => ended));
+    assert.deepEqual(readdirSync(folder).sort(), first.paths.map((path) => basename(path)).sort(), 'all left theirs');
+    for (let more = 0; more < 50; more += 1) await leaveSocket(join(folder, `a-${DEAD + more}.sock`));
+
+    const second = await startHosts();
+    const live = [String(first.paths[0]), ...second.paths];
+    await until(() => readdirSync(folder).length === live.length, () => readdirSync(folder).join());
+    for (const socketPath of live) {
+      const client = new WebApiClient(undefined, undefined, { socketPath });
+      assert.equal(await client.getStatus(), PAUSED, socketPath);
+      assert.equal(await client.pause(), 'ok');
+    }
+    for (const host of [survivor, ...second.hosts]) await host?.checkEnd();
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('start at once in one program', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    mkdirSync(folder);
+    const names = Array.from({ length: 10 }, (_, index) => `s${index}`);
+    for (const name of names) {
+      for (let more = 0; more < 10; more += 1) await leaveSocket(join(folder, `${name}-${DEAD + more}.sock`));
+    }
+    const started = await Promise.all(names.map((name) => start(t, { socketPath: `${folder}/`, name })));
+    const expected = names.map((name) => `${name}-${pid}.sock`).sort();
+    await until(() => readdirSync(folder).length === names.length, () => readdirSync(folder).join());
+    assert.deepEqual(readdirSync(folder).sort(), expected);
+    await Promise.all(started.map(async ({ server, client }) => {
+      assert.equal(await client.resume(), 'ok');
+      assert.deepEqual(takeAll(server), ['resume']);
+    }));
+  });
+
+  it('may be in different PID namespaces: live ones keep their sockets', { skip: lacksNamespaces() }, async (t) => {
+    const folder = makeFolder(t);
+    const source = `
+      const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
+      const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name });
+      const { socketPath: path = null, code } = await server.runInBackground().catch((error) => error);
+      say([path ?? code, process.pid]);
+      if (path !== null) await server.nextCommand();
+      await server.close();
+    `;
+    const { address: { socketPath = '' }, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    await leaveSocket(join(folder, `a-${DEAD}.sock`));
+    const inner = join(folder, 'a-1.sock');
+    const first = runHostInNamespace(t, source);
+    assert.deepEqual(await first.hear(), [inner, 1]); // this process does not exist in there
+    await until(() => readdirSync(folder).length === 2);
+    assert.equal(await client.getStatus(), ACTIVE);
+
+    const second = runHostInNamespace(t, source); // PID 1, too
+    assert.deepEqual(await second.hear(), ['EADDRINUSE', 1]);
+    await second.checkEnd();
+    const firstClient = new WebApiClient(undefined, undefined, { socketPath: inner });
+    assert.equal(await firstClient.getStatus(), PAUSED);
+    first.process.kill('SIGKILL');
+    await first.ended;
+    assert.equal(await firstClient.getStatus(), OFFLINE);
+
+    const third = runHostInNamespace(t, source);
+    assert.deepEqual(await third.hear(), [inner, 1]);
+    assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)]);
+    assert.equal(await firstClient.pause(), 'ok');
+    await third.checkEnd();
+    assert.equal(await client.getStatus(), ACTIVE);
+  });
+});
+
+describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, () => {
+  it('closes all the same; if its thread dies, it is restarted at the same path', async (t) => {
+    const warnings = collectWarnings(t);
+    const workers = collectWorkers(t);
+    const folder = join(makeFolder(t), 'folder');
+    const { server, address: { socketPath = '' }, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const isServed = async (): Promise<boolean> => (await client.pause()) === 'ok';
+    for (const remove of [() => {}, () => rmSync(folder, { recursive: true })]) {
+      const before = workers.length;
+      remove();
+      await workers.at(-1)?.terminate();
+      await until(isServed);
+      assert.equal(workers.length, before + 1);
+      assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+      assert.equal(lstatSync(folder).mode, 0o40700);
+    }
+    assert.equal(dirname(socketPath), folder);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    const message = `The web API at ${socketPath} stopped and will be restarted: its thread exited`;
+    assert.deepEqual(warnings, [message]);
+    rmSync(folder, { recursive: true });
+    assert.equal(await client.getStatus(), OFFLINE);
+    await server.close();
+    assert.equal(existsSync(folder), false);
+  });
+
+  it('is replaced at the same path by the next one, which the first leaves alone', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    const { server } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    rmSync(folder, { recursive: true });
+    const { client } = await start(t, { socketPath: `${folder}/`, name: 'a', systemStatus: () => PAUSED });
+    await server.close();
+    assert.equal(await client.getStatus(), PAUSED);
+    assert.deepEqual(readdirSync(folder), [`a-${pid}.sock`]);
+  });
+});

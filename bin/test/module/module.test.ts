@@ -1,0 +1,191 @@
+// control.ts as a part of other programs: bundled, required, compiled, twice in one process; and the loop in the README.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { build } from 'esbuild';
+import type { BuildOptions } from 'esbuild';
+import type { TestContext } from 'node:test';
+import { LIMIT, postAll, runHost, spawnHost, takeAll } from './helpers.ts';
+import { clientAt, lacksSockets, makeFolder, makeSocketPath, startServer as start } from '../helpers.ts';
+import { SystemStatus, WebApiServer } from '../../../control.ts';
+import type { Host } from './helpers.ts';
+
+const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
+
+const PROJECT = process.cwd();
+const BUNDLE: BuildOptions = { bundle: true, platform: 'node', format: 'esm', logLevel: 'error' };
+
+describe('The module', { ...LIMIT, concurrency: 2 }, () => {
+  const builds: [name: string, options: BuildOptions][] = [
+    ['by default', {}],
+    ['with minify and keepNames', { minify: true, keepNames: true }],
+    ['for es2017 with keepNames', { target: 'es2017', keepNames: true }],
+  ];
+  for (const [name, options] of builds) {
+    it(`works in a program that esbuild bundles ${name}`, async (t) => {
+      const outfile = join(makeFolder(t), 'host.mjs');
+      const contents = `
+        import { SystemStatus, WebApiClient, WebApiServer } from './control.ts';
+        const server = new WebApiServer({ systemStatus: () => SystemStatus.PAUSED, port: 0 });
+        server.runInBackground().then(async ({ port }) => {
+          const client = new WebApiClient('127.0.0.1', port);
+          console.log(JSON.stringify([await client.pause(), (await client.getStatus()).statusName]));
+          console.log(JSON.stringify(server.receiveCommand()));
+          await server.close();
+        });
+      `;
+      await build({ ...BUNDLE, ...options, stdin: { contents, resolveDir: PROJECT }, outfile });
+      await spawnHost(t, [outfile]).checkEnd(['ok', 'paused'], 'pause');
+    });
+  }
+
+  it('can be required by its package name from CommonJS', async (t) => {
+    const file = join(makeFolder(t), 'host.cjs');
+    writeFileSync(file, `
+      const { createRequire } = require('node:module');
+      const { SystemStatus, WebApiClient, WebApiServer } =
+        createRequire(${JSON.stringify(join(PROJECT, 'package.json'))})('runtime-control');
+      const server = new WebApiServer({ systemStatus: () => SystemStatus.PAUSED, port: 0 });
+      server.runInBackground().then(async ({ port }) => {
+        console.log(JSON.stringify((await new WebApiClient('127.0.0.1', port).getStatus()).statusName));
+        await server.close();
+      });
+    `);
+    const host = spawnHost(t, [file]);
+    assert.deepEqual(await host.hearAll(), ['paused']);
+    assert.equal((await host.ended).code, 0); // stderr may hold node's warning about require() of ESM
+  });
+
+  it('compiles in a TypeScript project that is not strict', async (t) => {
+    const folder = makeFolder(t);
+    cpSync('control.ts', join(folder, 'control.ts'));
+    writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
+    writeFileSync(join(folder, 'host.ts'), `
+      import { launch } from './control.js';
+      await launch({ step() {} }, { webApiAddress: null });
+    `);
+    writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({
+      compilerOptions: {
+        target: 'es2022', module: 'nodenext', strict: false, noEmit: true, types: ['node'],
+        typeRoots: [join(PROJECT, 'node_modules', '@types')],
+      },
+    }));
+    const tsc = join('node_modules', 'typescript', 'bin', 'tsc');
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--project', folder]).catch((error) => error);
+    assert.equal(stdout, '');
+  });
+
+  it('declares and documents its public names, and no others', () => {
+    const types = readFileSync(join('dist', 'control.d.ts'), 'utf8');
+    const documentedAsAWhole = /^(export (?:type \w+ =|interface (?:\w+Info|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
+    const lines = types.replace(documentedAsAWhole, '$1').split('\n');
+    assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
+    const exported = lines.flatMap((line) => /^export (?:declare )?\w+ (\w+)/.exec(line)?.[1] ?? []);
+    assert.deepEqual([...new Set(exported)].sort(), [
+      'CommandInfo', 'CommandOutcome', 'Control', 'ControlCommand', 'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE',
+      'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'RequestOptions', 'System', 'SystemInfo', 'SystemStatus', 'VERSION',
+      'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer',
+      'WebApiServerOptions', 'launch',
+    ]);
+    const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
+    const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));
+    assert.ok(declarations.length > 50, `${declarations.length} declarations`);
+    const undocumented = declarations.filter((index) => !lines[index - 1]?.endsWith('*/'));
+    assert.deepEqual(undocumented.map((index) => lines[index]), []);
+    const code = lines.filter((line) => !/^ *\/?\*/.test(line));
+    assert.deepEqual(code.filter((line) => /^declare |\bany\b/.test(line)), [], 'private or untyped');
+  });
+
+  it('does nothing when it is imported', async (t) => {
+    const source = `
+      const events = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'exit', 'warning', 'uncaughtException'];
+      console.log(JSON.stringify([events.map((name) => process.listenerCount(name)), Object.keys(globalThis)]));
+    `;
+    const without = spawnHost(t, ['--input-type=module', '--eval', source]);
+    await runHost(t, source).checkEnd(await without.hear());
+  });
+
+  it('is independent of another copy in the same process', async (t) => {
+    const copy: typeof import('../../../control.ts') = await import(pathToFileURL(join(PROJECT, 'dist', 'control.js')).href);
+    assert.notEqual(copy.WebApiServer, WebApiServer);
+    let status = copy.SystemStatus.PAUSED; // as good as the module's own
+    const { server, client } = await start(t, { systemStatus: () => status });
+    const other = new copy.WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
+    t.after(() => other.close());
+    const otherClient = new copy.WebApiClient('127.0.0.1', (await other.runInBackground()).port);
+    await client.waitFor(copy.SystemStatus.PAUSED);
+    status = RESUMING;
+    await client.waitFor(copy.SystemStatus.RESUMING);
+    assert.deepEqual([await client.pause(), await otherClient.resume()], ['ok', 'ok']);
+    assert.deepEqual([takeAll(server), takeAll(other)], [['pause'], ['resume']]);
+    await server.close();
+    assert.equal(await otherClient.getStatus(), copy.SystemStatus.ACTIVE);
+  });
+});
+
+describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
+  /** Runs it on a Unix socket. Each step waits for a byte on stdin. */
+  async function runLoop(t: TestContext): Promise<{ host: Host; socketPath: string }> {
+    const socketPath = makeSocketPath(t);
+    const blocks = [...readFileSync('README.md', 'utf8').matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
+    const loop = blocks.find((code) => /new WebApiServer[^]*server\.post\(/.test(code)) ?? '';
+    const option = 'systemStatus: () => status';
+    assert.ok(loop.includes(option) && loop.includes("'./control.ts'"), loop);
+    const contents = `
+      import { readSync, writeSync } from 'node:fs';
+      ${loop.replace(option, `${option}, socketPath: ${JSON.stringify(socketPath)}`)}
+      function say(value: string) { writeSync(1, JSON.stringify(value) + '\\n'); }
+      function step() { // never yields
+        say('step');
+        if (readSync(0, Buffer.alloc(1)) === 0) process.exit(1);
+      }
+      async function save() {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        say('save');
+      }
+    `;
+    const outfile = join(makeFolder(t), 'host.mjs');
+    await build({ ...BUNDLE, stdin: { contents, loader: 'ts', resolveDir: PROJECT }, outfile });
+    const host = spawnHost(t, [outfile]);
+    assert.equal(await host.hear(), 'step');
+    return { host, socketPath };
+  }
+
+  it('keeps a shutdown that a resume follows in the same turn', async (t) => {
+    const { host, socketPath } = await runLoop(t);
+    assert.deepEqual(await postAll(socketPath, ['shutdown', 'resume']), [200, 200]);
+    host.process.stdin?.end('.');
+    await host.checkEnd('save');
+  });
+
+  for (const status of [ACTIVE, PAUSED]) {
+    it(`saves and ends at SIGTERM while ${status}`, async (t) => {
+      const { host, socketPath } = await runLoop(t);
+      if (status === PAUSED) {
+        assert.deepEqual(await postAll(socketPath, ['pause']), [200]);
+        host.process.stdin?.write('.');
+        await clientAt(t, { host: 'localhost', port: 0, socketPath }).waitFor(PAUSED);
+      }
+      host.process.kill('SIGTERM');
+      if (status === ACTIVE) host.process.stdin?.write('..'); // a signal may take effect after one more step
+      const said = await host.hearAll();
+      assert.deepEqual(said.splice(said.indexOf('save')), ['save'], 'once, and no step after it');
+      assert.deepEqual(await host.ended.then(({ code, stderr }) => [code, stderr]), [0, '']);
+    });
+  }
+
+  it('saves before the next step', async (t) => {
+    const { host, socketPath } = await runLoop(t);
+    assert.deepEqual(await postAll(socketPath, ['save-state']), [200]);
+    host.process.stdin?.write('.');
+    assert.deepEqual([await host.hear(), await host.hear()], ['save', 'step']);
+    assert.deepEqual(await postAll(socketPath, ['shutdown']), [200]);
+    host.process.stdin?.write('.');
+    await host.checkEnd('save');
+  });
+});

@@ -1,0 +1,66 @@
+// What tests need besides Node and a POSIX shell. A test without it is skipped, and its reason is how to get it: the
+// reporter gathers these reasons into one line. In CI, nothing that a package provides may be missing.
+
+import { spawnSync } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { networkInterfaces } from 'node:os';
+import { delimiter, join } from 'node:path';
+
+/** The Python of Debian, which has Debian's modules. */
+export const PYTHON = '/usr/bin/python3';
+
+/** Commands, and the Debian packages that have them. */
+const PACKAGES = {
+  Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
+  fish: 'fish', less: 'less', make: 'make', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
+  python3: 'python3', setpriv: 'util-linux', setxkbmap: 'x11-xkb-utils', 'stress-ng': 'stress-ng',
+  'systemd-analyze': 'systemd', top: 'procps', vi: 'vim-tiny', xdotool: 'xdotool', xterm: 'xterm', xz: 'xz-utils',
+  zsh: 'zsh',
+} as const;
+
+type Command = keyof typeof PACKAGES;
+type Other = 'IPv6' | 'Linux' | 'Unix' | 'numpy' | 'root' | 'script' | 'typeStripping' | 'yaml';
+export type Need = Command | Other;
+
+/** Everything else: whether it is there, and how to get it. */
+const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
+  IPv6: [() => Object.values(networkInterfaces()).flat().some((one) => one?.address === '::1'), 'enable IPv6'],
+  Linux: [() => process.platform === 'linux', 'use Linux'],
+  Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
+  numpy: [() => runs(PYTHON, '-c', 'import numpy'), 'apt-get install python3 python3-numpy'],
+  root: [() => process.geteuid?.() === 0, 'run as root'],
+  script: [() => /util-linux/.test(outputOf('script', '--version')), 'apt-get install bsdutils'],
+  typeStripping: [() => 'typescript' in process.features, 'use Node 22.18'],
+  yaml: [() => runs(PYTHON, '-c', 'import yaml'), 'apt-get install python3 python3-yaml'],
+};
+
+/** The option `skip` of a test or a suite: how to get what is missing, or false if all of it is there. */
+export function lacks(...needs: readonly Need[]): string | false {
+  const remedies = needs.map(remedyFor).filter((remedy) => remedy !== null);
+  return remedies.length > 0 && remedies.join('; ');
+}
+
+function remedyFor(need: Need): string | null {
+  if (!(need in OTHERS)) return isOnPath(need) ? null : `apt-get install ${PACKAGES[need as Command]}`;
+  const [isThere, remedy] = OTHERS[need as Other];
+  return isThere() ? null : remedy;
+}
+
+function isOnPath(command: string): boolean {
+  return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
+    try {
+      accessSync(join(folder, command), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+function runs(command: string, ...args: string[]): boolean {
+  return spawnSync(command, args).status === 0;
+}
+
+function outputOf(command: string, ...args: string[]): string {
+  return spawnSync(command, args, { encoding: 'utf8' }).stdout ?? '';
+}

@@ -1,0 +1,282 @@
+// A real Chromium for the tests of web pages: a client of WebDriver (https://www.w3.org/TR/webdriver2/).
+
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { start, until } from '../../helpers.ts';
+import { killAll } from '../run/helpers.ts';
+import type { Running } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
+
+/**
+ * Lets the browser connect to this machine only. A test that needs another name of it puts its rule before these:
+ * `--host-resolver-rules=MAP name.test 127.0.0.1, ${LOOPBACK_ONLY}`.
+ */
+export const LOOPBACK_ONLY: string = 'MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1';
+
+/** chromedriver adds those that turn off the first run, background networking and sync. */
+const ARGS: readonly string[] = [
+  '--headless=new',
+  '--remote-debugging-pipe', // the browser ends with chromedriver, even if that is killed
+  `--host-resolver-rules=${LOOPBACK_ONLY}`,
+  '--no-proxy-server', // a proxy would look up the names instead
+  '--disable-component-update',
+  '--disable-domain-reliability',
+  '--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationGuideModelDownloading,OptimizationHints',
+  '--disable-site-isolation-trials', // the logs miss frames that have a process of their own
+  ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), // as root, Chromium does not start with its sandbox
+];
+
+const TIMEOUT_MS = 20_000;
+const END_TIMEOUT_MS = 5000;
+
+/**
+ * Starts Chromium without a window, with a profile of its own. It ends with the test.
+ *
+ * @param args More options of Chromium. The last one of a name counts.
+ */
+export async function startBrowser(
+  t: { after(end: () => void | Promise<void>): void },
+  args: readonly string[] = [],
+): Promise<Browser> {
+  const folder = mkdtempSync(join(tmpdir(), 'control-'));
+  let driver: Running | undefined;
+  let session: { url: string; browserPid: number } | undefined;
+  t.after(async () => { // before start(), which would kill chromedriver first
+    if (session !== undefined) {
+      const { url, browserPid } = session;
+      const ended = send('DELETE', url, undefined, END_TIMEOUT_MS); // waits until all processes have ended
+      await ended.catch(() => killAll([browserPid])); // the others end with it
+    }
+    driver?.child.kill('SIGKILL');
+    await driver?.ended;
+    await rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 });
+  });
+  const env = { HOME: folder, TMPDIR: folder }; // for the profile, caches and certificates
+  const { shows, output } = driver = start(t as TestContext, 'chromedriver', ['--port=0'], env);
+  const started = /started successfully on port (\d+)/;
+  await shows(started);
+  const sessions = `http://127.0.0.1:${started.exec(output())?.[1]}/session`;
+  const binary = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
+  const { sessionId, capabilities } = await send<Session>('POST', sessions, {
+    capabilities: {
+      alwaysMatch: {
+        timeouts: { pageLoad: TIMEOUT_MS, script: TIMEOUT_MS },
+        'goog:loggingPrefs': { browser: 'SEVERE', performance: 'ALL' },
+        'goog:chromeOptions': { binary, args: [...ARGS, ...args] },
+      },
+    },
+  });
+  session = { url: `${sessions}/${sessionId}`, browserPid: capabilities['goog:processID'] };
+  return new Browser(session.url);
+}
+
+interface Session {
+  sessionId: string;
+  capabilities: { 'goog:processID': number };
+}
+
+/** Sends a command of WebDriver, and returns its value: null if it has none. */
+async function send<Value = null>(
+  method: 'GET' | 'POST' | 'DELETE',
+  url: string,
+  body?: object,
+  timeoutMs: number = 2 * TIMEOUT_MS, // chromedriver's own timeouts tell more
+): Promise<Value> {
+  const init = { method, body: body === undefined ? null : JSON.stringify(body) };
+  const response = await fetch(url, { ...init, signal: AbortSignal.timeout(timeoutMs) });
+  const { value } = await response.json() as { value: Value & { message: string } };
+  if (!response.ok) throw new Error(value.message);
+  return value;
+}
+
+/** The name that WebDriver gives to the id of an element. */
+const ELEMENT_ID = 'element-6066-11e4-a52e-4f735466cecf';
+
+/** An element of a page; also an argument or a result of `Browser.run()`. */
+export interface Element {
+  readonly [ELEMENT_ID]: string;
+}
+
+/** Which elements may have a role without saying so. What Chromium tells assistive technology decides. */
+const CANDIDATES = { button: 'button, input, summary', dialog: 'dialog' } as const;
+
+const KEYS: Readonly<Record<string, string>> = {
+  Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c',
+};
+
+/** A browser. All methods but the logs are about its current window. */
+export class Browser {
+  readonly #session: string;
+
+  /** @param session The URL of a session of WebDriver. */
+  constructor(session: string) {
+    this.#session = session;
+  }
+
+  /** Navigates, and waits for the load event. */
+  async open(url: string): Promise<void> {
+    await this.#send('POST', '/url', { url });
+  }
+
+  url(): Promise<string> {
+    return this.#send('GET', '/url');
+  }
+
+  title(): Promise<string> {
+    return this.#send('GET', '/title');
+  }
+
+  /** Runs the body of a function in the page. A promise that it returns is awaited. */
+  run<Result>(script: string, ...args: unknown[]): Promise<Result> {
+    return this.#send('POST', '/execute/sync', { script, args });
+  }
+
+  /** The elements that match a CSS selector now. */
+  findAll(selector: string, inside?: Element): Promise<Element[]> {
+    const path = inside === undefined ? '' : pathOf(inside);
+    return this.#send('POST', `${path}/elements`, { using: 'css selector', value: selector });
+  }
+
+  /** Waits for an element that matches a CSS selector. */
+  find(selector: string, index: number = 0, inside?: Element): Promise<Element> {
+    return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector, inside))[index]);
+  }
+
+  /** Waits for an element that assistive technology knows by this role and name. */
+  findByRole(role: keyof typeof CANDIDATES, name: string, inside?: Element): Promise<Element> {
+    const candidates = `${CANDIDATES[role]}, [role=${role}]`;
+    return awaitElement(`${role} '${name}'`, async () => {
+      for (const element of await this.findAll(candidates, inside)) {
+        if (await this.name(element) === name && await this.role(element) === role) return element;
+      }
+      return undefined;
+    });
+  }
+
+  /** The name for assistive technology. */
+  name(element: Element): Promise<string> {
+    return this.#send('GET', `${pathOf(element)}/computedlabel`);
+  }
+
+  /** The role for assistive technology. */
+  role(element: Element): Promise<string> {
+    return this.#send('GET', `${pathOf(element)}/computedrole`);
+  }
+
+  /** The text as it is displayed. */
+  async text(target: Element | string, index: number = 0): Promise<string> {
+    return this.run('return arguments[0].innerText', await this.#resolve(target, index));
+  }
+
+  /** Scrolls to the element and clicks it with the mouse. Fails if something covers it. */
+  async click(target: Element | string, index: number = 0): Promise<void> {
+    await this.#send('POST', `${pathOf(await this.#resolve(target, index))}/click`, {});
+  }
+
+  /** Clicks an element twice, as fast as a double click. */
+  async doubleClick(target: Element | string, index: number = 0): Promise<void> {
+    const origin = await this.#resolve(target, index);
+    await this.run('arguments[0].scrollIntoView({ block: "nearest" })', origin);
+    const click = [{ type: 'pointerDown', button: 0 }, { type: 'pointerUp', button: 0 }];
+    const actions = [{ type: 'pointerMove', origin, x: 0, y: 0 }, ...click, ...click];
+    await this.#send('POST', '/actions', { actions: [{ type: 'pointer', id: 'mouse', actions }] });
+  }
+
+  /** Presses keys where the focus is: 'Tab', 'Shift+Tab', ' ', or a text character by character. */
+  async press(...keys: string[]): Promise<void> {
+    const actions = keys.flatMap(keyActions);
+    await this.#send('POST', '/actions', { actions: [{ type: 'key', id: 'keyboard', actions }] });
+  }
+
+  /** Sets the size of the viewport: that of a window has a minimum. */
+  async resize(width: number, height: number): Promise<void> {
+    const metrics = { width, height, deviceScaleFactor: 1, mobile: false };
+    await this.#callDevTools('Emulation.setDeviceMetricsOverride', metrics);
+  }
+
+  /** Sets the colours that the user prefers. */
+  async emulate({ dark = false }: { dark?: boolean }): Promise<void> {
+    const features = [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }];
+    await this.#callDevTools('Emulation.setEmulatedMedia', { features });
+  }
+
+  /** A PNG of the viewport. */
+  async screenshot(): Promise<Buffer> {
+    return Buffer.from(await this.#send<string>('GET', '/screenshot'), 'base64');
+  }
+
+  /** The errors in the consoles of all windows since the last call. */
+  async consoleErrors(): Promise<string[]> {
+    return (await this.#readLog('browser')).filter(({ level }) => level === 'SEVERE').map(({ message }) => message);
+  }
+
+  /** The URLs of the network requests and WebSockets of all windows since the last call. */
+  async requests(): Promise<string[]> {
+    const events = (await this.#readLog('performance')).map(({ message }) => JSON.parse(message) as DevToolsEvent);
+    return events.flatMap(({ message: { method, params } }) => {
+      if (method === 'Network.requestWillBeSent') return params.request.url;
+      return method === 'Network.webSocketCreated' ? params.url : [];
+    }).filter((url) => !/^(?:about|blob|chrome|data):/.test(url));
+  }
+
+  /** The handle of the current window. */
+  window(): Promise<string> {
+    return this.#send('GET', '/window');
+  }
+
+  /** Opens a window, which shares cookies and storage with the others, and switches to it. Returns its handle. */
+  async newWindow(): Promise<string> {
+    const { handle } = await this.#send<{ handle: string }>('POST', '/window/new', { type: 'window' });
+    await this.switchTo(handle);
+    return handle;
+  }
+
+  async switchTo(handle: string): Promise<void> {
+    await this.#send('POST', '/window', { handle });
+  }
+
+  async #resolve(target: Element | string, index: number): Promise<Element> {
+    return typeof target === 'string' ? this.find(target, index) : target;
+  }
+
+  #send<Value = null>(method: 'GET' | 'POST', path: string, body?: object): Promise<Value> {
+    return send(method, this.#session + path, body);
+  }
+
+  #callDevTools(method: string, params: object): Promise<unknown> {
+    return this.#send('POST', '/goog/cdp/execute', { cmd: method, params });
+  }
+
+  #readLog(type: 'browser' | 'performance'): Promise<{ level: string; message: string }[]> {
+    return this.#send('POST', '/se/log', { type });
+  }
+}
+
+type DevToolsEvent =
+  | { message: { method: 'Network.requestWillBeSent'; params: { request: { url: string } } } }
+  | { message: { method: 'Network.webSocketCreated'; params: { url: string } } };
+
+function pathOf(element: Element): string {
+  return `/element/${element[ELEMENT_ID]}`;
+}
+
+async function awaitElement(what: string, search: () => Promise<Element | undefined>): Promise<Element> {
+  let element: Element | undefined;
+  await until(async () => (element = await search()) !== undefined, () => `the page has no ${what}`);
+  return element as Element;
+}
+
+function keyActions(keys: string): object[] {
+  const held = keys.split(/(?<=\bShift)\+/);
+  const last = held.pop() ?? '';
+  const modifiers = held.map((name) => KEYS[name] ?? name);
+  const pressed = KEYS[last] ?? last;
+  return [
+    ...modifiers.map((value) => ({ type: 'keyDown', value })),
+    ...[...pressed].flatMap((value) => [{ type: 'keyDown', value }, { type: 'keyUp', value }]),
+    ...modifiers.reverse().map((value) => ({ type: 'keyUp', value })),
+  ];
+}

@@ -1,0 +1,121 @@
+// control-board --dir: the systems of a folder, as they come and end.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join, relative } from 'node:path';
+import { describe, it } from 'node:test';
+import { newsOf, startBoard, untilSystem } from './helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { freePort, lacksSockets, makeFolder, startServer, until } from '../../helpers.ts';
+import type { StartedBoard } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const MAX_ENDED = 16; // found systems that are offline
+
+describe('control-board --dir', { ...LIMIT, concurrency: 3, skip: lacksSockets() }, () => {
+  it('shows the live systems of the folder, at the start and later, and those that are given', async (t) => {
+    const folder = makeFolder(t);
+    const socketPath = `${folder}/`;
+    const { address } = await startServer(t, { socketPath, name: 'both' });
+    await startServer(t, { socketPath, name: 'early' });
+    writeFileSync(join(folder, 'file-1.sock'), '');
+    const { port } = await startServer(t, { name: 'elsewhere' });
+    const board = await startBoard(t, [`127.0.0.1:${port}`, `unix:${address.socketPath}`], ['--dir', folder]);
+    assert.match(board.running.output(), /^3 systems · /);
+    await untilShown(board, [['elsewhere', 'active'], ['both', 'active'], ['early', 'active']]);
+
+    const late = await startServer(t, { socketPath, name: 'late' });
+    await untilShown(board, [['elsewhere', 'active'], ['both', 'active'], ['early', 'active'], ['late', 'active']]);
+    assert.equal((await board.post('/api/systems/3/pause?reason=lunch')).status, 202);
+    assert.equal(await late.server.nextCommand(), 'pause');
+    assert.equal((await board.post('/api/systems/4/pause')).status, 404);
+    await late.server.close();
+    await untilSystem(board, ({ status }) => status === 'offline', 3);
+    assert.deepEqual((await newsOf(board)).ids, [0, 1, 2, 3], 'it stays');
+    assert.equal(board.running.output().split('\n').length, 2, board.running.output());
+  });
+
+  it('begins with no system, and tells a page that waits of the first one', async (t) => {
+    const folder = join(makeFolder(t), 'sockets');
+    mkdirSync(folder);
+    const board = await startBoard(t, [], ['--dir', relative('.', folder)]);
+    assert.match(board.running.output(), /^0 systems · /);
+    const began = performance.now();
+    const { version, ids, systems } = await newsOf(board, 0, 30);
+    assert.ok(performance.now() - began < 15_000, 'a page that has nothing does not wait');
+    assert.deepEqual([ids, systems], [[], []]);
+    const waiting = newsOf(board, version, 300);
+    const first = await startServer(t, { socketPath: `${folder}/`, name: 'first' });
+    const news = await waiting;
+    assert.deepEqual([news.ids, news.systems.map(({ id }) => id)], [[0], [0]]);
+    await untilShown(board, [['first', 'active']]);
+    await first.server.close();
+    rmSync(folder, { recursive: true }); // and comes back, as after a logout
+    await untilShown(board, [['first', 'offline']]);
+    mkdirSync(folder);
+    await startServer(t, { socketPath: `${folder}/`, name: 'second' });
+    await untilShown(board, [['first', 'offline'], ['second', 'active']]);
+  });
+
+  it('forgets the first of those that are offline when another comes, but none that is given or live', async (t) => {
+    const folder = makeFolder(t);
+    const given = `127.0.0.1:${await freePort()}`;
+    const board = await startBoard(t, [given], ['--dir', folder]);
+    const ends: (() => void)[] = [];
+    for (let id = 1; id <= MAX_ENDED + 2; id += 1) { // in this order
+      ends.push(await startFake(t, folder, `s${id}`));
+      if (id < 3) await untilSystem(board, ({ status }) => status === 'active', id);
+    }
+    await until(async () => (await newsOf(board)).ids.length === MAX_ENDED + 3);
+    for (const [index, end] of ends.entries()) if (index !== 1) end(); // the second one stays
+    await until(async () => {
+      const { systems } = await newsOf(board);
+      return systems.every(({ id, status }) => status === (id === 2 ? 'active' : 'offline'));
+    });
+    const ids = Array.from({ length: MAX_ENDED + 3 }, (_, id) => id);
+    assert.deepEqual((await newsOf(board)).ids, ids, 'nothing has come');
+    await startFake(t, folder, 'new');
+    await until(async () => (await newsOf(board)).ids.includes(MAX_ENDED + 3));
+    const news = await newsOf(board);
+    assert.deepEqual(news.ids, [0, ...ids.slice(2), MAX_ENDED + 3]);
+    assert.deepEqual(news.systems.map(({ id }) => id), news.ids);
+    assert.equal((await board.post('/api/systems/1/pause')).status, 404);
+    assert.equal((await board.post('/api/systems/0/pause')).status, 202);
+    assert.equal((await board.post(`/api/systems/${MAX_ENDED + 3}/pause`)).status, 202);
+  });
+
+  it('shows a program that was started again in place of the one that has ended', async (t) => {
+    const folder = makeFolder(t);
+    const board = await startBoard(t, [], ['--dir', folder]);
+    const end = await startFake(t, folder, 'job-1');
+    await startFake(t, folder, 'job-2');
+    const endOther = await startFake(t, folder, 'job-b-3');
+    await untilShown(board, [['job-1', 'active'], ['job-2', 'active'], ['job-b-3', 'active']]);
+    end();
+    endOther();
+    await startFake(t, folder, 'job-4');
+    await untilShown(board, [['job-2', 'active'], ['job-b-3', 'offline'], ['job-4', 'active']]);
+  });
+});
+
+/** Waits until these are all systems. */
+async function untilShown(board: StartedBoard, expected: [name: string, status: string][]): Promise<void> {
+  let shown = '';
+  await until(async () => {
+    const { ids, systems } = await newsOf(board);
+    assert.deepEqual(systems.map(({ id }) => id), ids);
+    shown = JSON.stringify(systems.map(({ name, status }) => [name, status]));
+    return shown === JSON.stringify(expected);
+  }, () => `${shown} instead of ${JSON.stringify(expected)}`);
+}
+
+/** Starts a server in a folder that tells that it is active, and returns what ends it. */
+async function startFake(t: TestContext, folder: string, name: string): Promise<() => void> {
+  const server = createServer((_, response) => response.end(JSON.stringify({ name, status: 'active', commands: [] })));
+  const end = (): void => server.close().closeAllConnections();
+  t.after(end);
+  await once(server.listen(join(folder, `${name}.sock`)), 'listening');
+  return end;
+}

@@ -1,0 +1,357 @@
+// What control-board makes of systems of all kinds.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer } from 'node:net';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { SystemStatus } from '../../../../control.ts';
+import { BoardSystem } from '../../../board/system.ts';
+import { Series } from '../../../board/series.ts';
+import { newsOf, startBoard, untilSystem } from './helpers.ts';
+import { LIMIT, runHost } from '../../module/helpers.ts';
+import {
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
+} from '../../helpers.ts';
+import type { Target } from '../../../shared/targets.ts';
+import type { IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+
+describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, () => {
+  it('asks for the detail about once a second while a page is open, and not at all otherwise', async (t) => {
+    const calls: number[] = [];
+    const describe = (): object => {
+      calls.push(performance.now());
+      return { step: calls.length };
+    };
+    const { address } = await launchSystem(t, { describe });
+    const board = await startBoard(t, [`127.0.0.1:${address.port}`]);
+    await sleep(1200); // nothing is to happen
+    assert.deepEqual(calls, []);
+
+    let { version } = await newsOf(board);
+    const start = performance.now();
+    const steps: unknown[] = [];
+    while (performance.now() - start < 3000) {
+      const news = await newsOf(board, version, 10);
+      ({ version } = news);
+      steps.push(...news.systems.flatMap(({ detail }) => detail.map(({ value }) => value)));
+    }
+    assert.ok(calls.length >= 2 && calls.length <= 13, `${calls.length} calls in 3 s`);
+    assert.ok(steps.length >= 2, `the page has got ${steps}`);
+    const leaving = new AbortController();
+    const headers = { Authorization: `Bearer ${board.key}`, Prefer: 'wait=30' };
+    const last = fetch(`${board.url}api/systems?since=${version}`, { headers, signal: leaving.signal });
+    leaving.abort();
+    await assert.rejects(last);
+    await until(() => performance.now() - Number(calls.at(-1)) > 2200);
+    const count = calls.length;
+    assert.ok(performance.now() - start < 30_000, 'it stops soon after the page is gone');
+    await sleep(1500);
+    assert.equal(calls.length, count);
+    await newsOf(board);
+    await until(() => calls.length > count);
+  });
+
+  it('keeps the samples of numbers, and sends those that a page does not have, also of a slow system', async (t) => {
+    let step = 0;
+    const slow = await startWeb(t, async () => {
+      step += 1;
+      const own = step;
+      await sleep(300);
+      return JSON.stringify({ ...INFO, detail: { step: own, name: 'x' } });
+    });
+    const fast = await startWeb(t, () => JSON.stringify({ ...INFO, detail: { time: Math.random() } }));
+    const board = await startBoard(t, [slow, fast].map((port) => `127.0.0.1:${port}`));
+    const received: [time: number, value: number][] = [];
+    let version = 0;
+    for (const start = performance.now(); performance.now() - start < 7000;) {
+      const news = await newsOf(board, version, 10);
+      for (const { id, detail } of news.systems) {
+        if (id !== 0) continue;
+        assert.ok(detail.every(({ name, samples }) => name === 'step' || samples === undefined));
+        const { samples = [] } = detail.find(({ name }) => name === 'step') ?? {};
+        assert.ok(samples.every(([time]) => time > version && time <= news.version), 'only what is new');
+        received.push(...samples);
+      }
+      ({ version } = news);
+    }
+    const [{ detail } = assert.fail()] = (await newsOf(board)).systems;
+    const all = detail.find(({ name }) => name === 'step')?.samples ?? [];
+    assert.ok(received.length >= 3, `${received.length} samples`);
+    assert.deepEqual(received, all.slice(0, received.length), 'each sample arrives once');
+    assert.ok(all.length - received.length <= 1, `${all.length - received.length} samples are missing`);
+  });
+
+  it('tells since when a system that hangs has not answered', { skip: process.platform === 'win32' }, async (t) => {
+    const host = runHost(t, `
+      const onListening = ({ port }) => say(port);
+      await launch({ step: () => {}, onListening }, { webApiAddress: ['127.0.0.1', 0] });
+    `);
+    const port = await host.hear<number>();
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    const before = await untilSystem(board, ({ status }) => status === 'active');
+    assert.equal(before.unansweredSince, null);
+    host.process.kill('SIGSTOP');
+    const stoppedAt = Date.now();
+    const hung = await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null);
+    const { unansweredSince } = hung;
+    assert.ok(Math.abs(Number(unansweredSince) - stoppedAt) < 3000, `${Number(unansweredSince) - stoppedAt} ms`);
+    await sleep(6500); // the read has timed out, and others have followed
+    const later = await untilSystem(board, () => true);
+    assert.equal(later.unansweredSince, unansweredSince);
+    host.process.kill('SIGCONT');
+    await untilSystem(board, (system) => system.unansweredSince === null && system.status === 'active');
+  });
+
+  it('tells since when the program is in a long step', async (t) => {
+    const host = runHost(t, `
+      const onListening = ({ port }) => say(port);
+      const step = () => block(process.uptime() < 3 ? 10 : 6000);
+      await launch({ step, onListening }, { webApiAddress: ['127.0.0.1', 0] });
+    `);
+    const port = await host.hear<number>();
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    const before = await untilSystem(board, ({ status }) => status === 'active');
+    assert.equal(before.unheardSince, null);
+    const during = await untilSystem(board, (system) => system.unheardSince !== null);
+    const { unheardSince, unansweredSince, status } = during;
+    const ms = Date.now() - Number(unheardSince);
+    assert.ok(ms > 1500 && ms < 8000, `${ms} ms`);
+    assert.deepEqual([unansweredSince, status], [null, 'active']);
+  });
+
+  it('shows a server of version 0.2, follows its commands, and shows one that dies and comes back', async (t) => {
+    const { port, posted } = await startOldServer(t);
+    const original = await startOldServer(t, true);
+    const mortal = await freePort();
+    const board = await startBoard(t, [`localhost:${port}`, `localhost:${original.port}`, `127.0.0.1:${mortal}`]);
+    for (const id of [0, 1]) await untilSystem(board, ({ status }) => status === 'active', id);
+    await board.post('/api/systems/0/pause');
+    const { sent, detail, commands } = await untilSystem(board, ({ status, sent: [first] }) => {
+      return status === 'paused' && first?.state === 'done';
+    });
+    assert.deepEqual([posted, detail, commands, sent.length], [['pause'], [], [], 1]);
+    await untilSystem(board, ({ status }) => status === 'offline', 2);
+    const { server } = await startServer(t, { host: '127.0.0.1', port: mortal, name: 'phoenix', describe: () => 7 });
+    await untilSystem(board, ({ status, name, detail: [row] }) => {
+      return status === 'active' && name === 'phoenix' && row?.value === 7;
+    }, 2);
+    await server.close();
+    const { error } = await untilSystem(board, ({ status }) => status === 'offline', 2);
+    assert.match(error, /^connect ECONNREFUSED/);
+    await startServer(t, { host: '127.0.0.1', port: mortal, systemStatus: () => SystemStatus.PAUSED });
+    await untilSystem(board, ({ status }) => status === 'paused', 2);
+  });
+
+  it('survives servers that send anything', async (t) => {
+    const many = Object.fromEntries(Array.from({ length: 500 }, (_, index) => [`field ${index}`, index]));
+    const deep = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
+    const with_ = (fields: string): string => JSON.stringify(INFO).replace(/}$/, `,${fields}}`);
+    const bodies: [what: string, body: string][] = [
+      ['hostile texts', JSON.stringify({
+        ...INFO, name: HOSTILE, by: HOSTILE, reason: HOSTILE, pid: HOSTILE, host: HOSTILE, since: HOSTILE,
+        detail: { [HOSTILE]: HOSTILE, x: [HOSTILE], y: { [HOSTILE]: HOSTILE } },
+        commands: [{ command: HOSTILE, state: HOSTILE, by: HOSTILE, value: HOSTILE, error: HOSTILE, at: HOSTILE }],
+      })],
+      ['a hostile status', JSON.stringify({ ...INFO, status: HOSTILE })],
+      ['markup', JSON.stringify({ ...INFO, name: '<img src=x onerror=alert(1)>', detail: { '<b>': '</script>' } })],
+      ['numbers that are none', with_('"detail":{"x":1e999,"y":-1e999,"z":5},"since":1e999,"heardAt":1e999')],
+      ['500 fields', JSON.stringify({ ...INFO, detail: many })],
+      ['the names of prototypes', with_(
+        '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[]',
+      )],
+      ['a deep detail', with_(`"detail":${deep}`)],
+      ['a deep field of the detail', with_(`"detail":{"x":${deep}}`)],
+      ['deep commands', with_(`"commands":${deep}`)],
+      ['a deep status', `{"status":${deep}}`],
+      ...[
+        [null], [1], ['x'], [[]], [{ command: {} }], Array<object>(1000).fill({ command: 'pause', seconds: -1 }), {},
+        'x', { length: 5 },
+      ].map((commands): [string, string] => {
+        return [`commands ${JSON.stringify(commands).slice(0, 20)}`, JSON.stringify({ ...INFO, commands })];
+      }),
+      ...[null, [], {}, true, 0, -1, 5, 'active\0', '', 1e300].map((status): [string, string] => {
+        return [`the status ${JSON.stringify(status)}`, JSON.stringify({ ...INFO, status })];
+      }),
+      ...['null', '7', '"x"', '[]', '{}', '', 'x', '<html>', '{"status":', '\ufeff{}', '\0'].map((body) => {
+        return [`the body ${body}`, body] as [string, string];
+      }),
+      ['a huge body', 'x'.repeat(20_000_000)],
+      ['a long detail', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(60_000), ['y'.repeat(2000)]: 1 } })],
+    ];
+    const ports: number[] = [];
+    for (const [, body] of bodies) ports.push(await startWeb(t, () => body));
+    const cutting = createServer((socket) => socket.on('error', () => {}).once('data', () => socket.destroy()));
+    const mute = createServer((socket) => socket.on('error', () => {}));
+    const babbling = createServer((socket) => socket.on('error', () => {}).end('220 mail ESMTP\r\n'));
+    for (const server of [cutting, mute, babbling]) {
+      t.after(() => server.close());
+      await once(server.listen(0, '127.0.0.1'), 'listening');
+      ports.push((server.address() as AddressInfo).port);
+    }
+    const { port } = await startServer(t, { describe: () => ({ x: 1 }) });
+    const board = await startBoard(t, [...ports, port].map((target) => `127.0.0.1:${target}`));
+    const { child } = board.running;
+    await untilSystem(board, ({ detail }) => detail.length > 0, ports.length);
+    await sleep(3000); // reads
+    for (const id of ports.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length + 2);
+    assert.equal(child.exitCode, null, board.running.output());
+    const { systems } = await newsOf(board);
+    for (const [index, system] of systems.entries()) {
+      const [what = ''] = bodies[index] ?? [];
+      assert.ok(JSON.stringify(system).length < 60_000, what);
+      assert.ok(system.detail.length <= 64, what);
+      assert.ok(system.commands.length <= 5, what);
+      for (const text of textsOf(system)) assertHarmless(text);
+      for (const { value, samples } of system.detail) {
+        assert.ok(['string', 'number'].includes(typeof value), what);
+        assert.ok((samples ?? []).every(([time, number]) => Number.isFinite(time) && Number.isFinite(number)), what);
+      }
+      for (const time of [system.since, system.unheardSince, system.unansweredSince]) {
+        assert.ok(time === null || Number.isFinite(time), what);
+      }
+    }
+    const proto = systems[bodies.findIndex(([what]) => what === 'the names of prototypes')];
+    const shown = Object.fromEntries((proto?.detail ?? []).map(({ name, value }) => [`[${name}]`, value]));
+    assert.deepEqual(shown, {
+      '[__proto__]': '{"x":1}', '[constructor]': 7, '[toString]': 'null', '[]': 1, '[hasOwnProperty]': 'x',
+    });
+    assert.equal(systems.at(-1)?.status, 'active');
+    assert.equal(board.running.output().split('\n').length, 2, board.running.output());
+  });
+
+  it('forgets what came of a command once the system is another process than the one it knew', async (t) => {
+    const known = defer();
+    let pid = 1;
+    const port = await startWeb(t, async ({ method, url }) => {
+      if (method === 'POST') return JSON.stringify({ error: 'the queue is full' });
+      if (url === '/api/status') return JSON.stringify({ status: 'active' });
+      await known.promise;
+      return JSON.stringify({ ...INFO, pid });
+    }, ({ method }) => (method === 'POST' ? 503 : 200));
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    await board.post('/api/systems/0/pause');
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed');
+    known.resolve();
+    const first = await untilSystem(board, ({ process }) => process === 'process 1 on box');
+    assert.equal(first.sent.length, 1);
+    pid = 2;
+    const second = await untilSystem(board, ({ process }) => process === 'process 2 on box');
+    assert.deepEqual(second.sent, []);
+  });
+});
+
+describe('BoardSystem', LIMIT, () => {
+  it('does not forget since when a system is silent while no page is open', async () => {
+    const system = createSystem(() => ({ ok: false, answered: false, sent: true, error: 'timeout after 5 s' }));
+    system.setWatched(true);
+    await system.read();
+    const { unansweredSince } = system.updateSince(0);
+    assert.notEqual(unansweredSince, null);
+    system.setWatched(false);
+    system.setWatched(true);
+    assert.equal(system.updateSince(0).unansweredSince, unansweredSince);
+  });
+
+  // Blocks the event loop, and so would disturb tests that run beside it.
+  it('needs no more memory when a program chooses other names each time', async () => {
+    setFlagsFromString('--expose-gc');
+    const collectGarbage = runInNewContext('gc') as () => void;
+    let count = 0;
+    const info = (): object => {
+      const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`${count += 1} ${'x'.repeat(150)}`, count]));
+      return { ok: true, value: 'active', body: { ...INFO, detail }, tag: undefined };
+    };
+    const system = createSystem(info);
+    system.setWatched(true);
+    const read = async (rounds: number): Promise<number> => {
+      for (let round = 0; round < rounds; round += 1) await system.read();
+      collectGarbage();
+      return process.memoryUsage().heapUsed;
+    };
+    const before = await read(100);
+    const grown = (await read(1500)) - before;
+    assert.ok(count >= 60 * 1600);
+    assert.ok(grown < 3e6, `${Math.round(grown / 1e3)} KB more`);
+    assert.ok(system.updateSince(0).detail.filter(({ samples }) => samples !== undefined).length <= 32);
+  });
+});
+
+describe('Series', () => {
+  const HOUR = 3600;
+  const seriesOf = (seconds: number, start = 1e12): Series => {
+    const series = new Series();
+    for (let second = 0; second < seconds; second += 1) series.add(start + second * 1000, second);
+    return series;
+  };
+
+  it('keeps an hour', () => {
+    const samples = seriesOf(3 * HOUR).since(0);
+    assert.deepEqual(samples.at(-1), [1e12 + (3 * HOUR - 1) * 1000, 3 * HOUR - 1]);
+    const [first] = samples;
+    assert.ok(first !== undefined && first[1] >= 2 * HOUR && first[1] < 2 * HOUR + 30, `from ${first}`);
+  });
+
+  it('thins what is sent at once, evenly and in order, and keeps the latest', () => {
+    for (const count of [301, 302, 450, 599, 600, 601, 1000, HOUR - 1, HOUR]) {
+      const samples = seriesOf(count).since(0);
+      assert.ok(samples.length <= 301 && samples.length >= 150, `${samples.length} of ${count}`);
+      assert.equal(samples.at(-1)?.[1], count - 1);
+      const gaps = samples.slice(1).map(([time], index) => time - (samples[index] as [number, number])[0]);
+      assert.ok(Math.min(...gaps) > 0 && Math.max(...gaps) <= 2 * Math.ceil(count / 300) * 1000, `gaps of ${gaps}`);
+      assert.ok(samples.every(([time, value]) => time === 1e12 + value * 1000), 'values are those of their times');
+    }
+  });
+
+  it('sends all of a few, and only those after a time', () => {
+    const series = seriesOf(300);
+    assert.equal(series.since(0).length, 300);
+    assert.equal(new Series().since(0).length, 0);
+    assert.deepEqual(series.since(1e12 + 298_000), [[1e12 + 299_000, 299]]);
+    assert.deepEqual(series.since(1e12 + 297_999), [[1e12 + 298_000, 298], [1e12 + 299_000, 299]]);
+    assert.deepEqual(series.since(1e12 + 299_000), []);
+  });
+});
+
+const INFO = {
+  name: 'x', pid: 1, host: 'box', status: 'active', since: '2026-01-01T00:00:00Z', heardAt: '2026-01-01T00:00:00Z',
+  detail: null, commands: [],
+};
+
+/** A server that responds to every request with what a function returns. Returns its port. */
+async function startWeb(
+  t: TestContext,
+  respond: (request: IncomingMessage) => string | Promise<string>,
+  statusCodeOf: (request: IncomingMessage) => number = () => 200,
+): Promise<number> {
+  const server = createHttpServer(async (request, response) => {
+    response.statusCode = statusCodeOf(request);
+    response.end(await respond(request));
+  });
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** A system whose reads have these replies. Its waiting request has none. */
+function createSystem(read: () => object): BoardSystem {
+  const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object => {
+    return signal === undefined ? read() : new Promise(() => {});
+  };
+  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
+  let version = 1;
+  const listener = { nextVersion: () => (version += 1), onChange: () => {} };
+  return new BoardSystem(0, { name: 'box', label: '', client }, listener);
+}
+
+function textsOf(value: unknown): string[] {
+  if (typeof value === 'string') return [value];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, field]) => [name, ...textsOf(field)]);
+}

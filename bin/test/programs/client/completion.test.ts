@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, it } from 'node:test';
+import { completionFor } from '../../../client/completion.ts';
+import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
+import { lacks, lacksScript, makeFolder, runProgram, start, until } from '../../helpers.ts';
+import type { Shell } from '../../../shared/commands.ts';
+import type { TestContext } from 'node:test';
+
+/** What follows `control-client` on a line, and the arguments that the shell makes of it. */
+const LINES: readonly [typed: string, args: string[]][] = [
+  ['pau\t', ['pause']],
+  ['save\t', ['save-state']],
+  ['--port 9000 pau\t', ['--port', '9000', 'pause']],
+  ['--port=9000 pau\t', ['--port=9000', 'pause']],
+  ['--by ana@box:1 --reason "a pause" pau\t', ['--by', 'ana@box:1', '--reason', 'a pause', 'pause']],
+  ['--host ::1 pau\t', ['--host', '::1', 'pause']],
+  ['--json watch --ex\t', ['--json', 'watch', '--exec']],
+  ['--reason pau\t', ['--reason', 'pau']],
+  ['--ex\t', ['--exec']],
+  ['watch --ex\t', ['watch', '--exec']],
+  ['status --ex\t', ['status', '--ex']],
+  ['--reason watch status --ex\t', ['--reason', 'watch', 'status', '--ex']],
+  ['p --wai\t', ['p', '--wait']],
+  ['h --wai\t', ['h', '--wai']],
+  ['shutdown box:80 --wai\t', ['shutdown', 'box:80', '--wait']],
+  ['status --vers\t', ['status', '--version']],
+  ['wait off\t', ['wait', 'offline']],
+  ['--timeout 5 wait --json off\t', ['--timeout', '5', 'wait', '--json', 'offline']],
+  ['wait active off\t', ['wait', 'active', 'off']],
+  ['pause off\t', ['pause', 'off']],
+  ['completion fi\t .', ['completion', 'fish', '.']],
+  ['completion zsh fi\t', ['completion', 'zsh', 'fi']],
+  ['watch --on off\t', ['watch', '--on', 'offline']],
+  ['watch --on paused,off\t', ['watch', '--on', 'paused,offline']],
+  ['watch --on=paused,off\t', ['watch', '--on=paused,offline']],
+  ['--targets inv\t', ['--targets', 'inventory.txt']],
+  ['--socket inv\t', ['--socket', 'inventory.txt']],
+  ['list --dir inv\t', ['list', '--dir', 'inventory.txt']],
+  ['li\t', ['list']],
+  ['watch --al\t', ['watch', '--all']],
+  ['status inv\t', ['status', 'inv']],
+  ['inv\t', ['inv']],
+  ['--port inv\t', ['--port', 'inv']],
+  ['--host far\t', ['--host', 'faraway']],
+  ['status box far\t', ['status', 'box', 'faraway']],
+  ['wait active far\t', ['wait', 'active', 'faraway']],
+  ['wait far\t', ['wait', 'far']],
+  ['help far\t', ['help', 'far']],
+  ['x far\t', ['x', 'far']],
+];
+
+for (const shell of SHELLS) {
+  describe(`control-client completion in ${shell}`, { skip: lacksScript() || lacks(shell) }, () => {
+    it('completes what is typed', async (t) => {
+      const { run } = await openShell(t, shell);
+      for (const [typed, args] of LINES) {
+        const name = `control-client ${typed.replace('\t', '<Tab>')}`;
+        await t.test(name, async () => assert.deepEqual(await run(`control-client ${typed}`), args));
+      }
+    });
+
+    it('offers all commands and options of the help, and tells what they do', async (t) => {
+      const { commands, options } = await readHelp(t);
+      for (const [start, entries] of [['', commands], ['-', options]] as const) {
+        const { offersFor } = await openShell(t, shell);
+        await offersFor(`control-client ${start}`, entries.map((entry) => patternOf(shell, entry)));
+      }
+    });
+
+    it('offers after a command its own options, and those of all commands', async (t) => {
+      const { options } = await readHelp(t);
+      const { offersFor } = await openShell(t, shell);
+      const owned = ['--exec', '--on'];
+      const common = [
+        '--host', '--port', '--socket', '--targets', '--all', '--dir', '--json', '--help', '--version',
+      ];
+      const offers = await offersFor('control-client watch --', [...owned, ...common].map((name) => new RegExp(name)));
+      const others = options.filter(({ name }) => ![...owned, ...common].includes(name));
+      assert.ok(others.length > 3);
+      for (const other of others) assert.doesNotMatch(offers, patternOf(shell, other));
+    });
+
+    it('offers the values of an option after =', async (t) => {
+      const { offersFor } = await openShell(t, shell);
+      await offersFor('control-client watch --on=', STATUS_WORDS.map((word) => new RegExp(`(?<![\\w-])${word}`)));
+    });
+
+    it('shows a help text as it is, whatever characters it has', async (t) => {
+      const help = 'it\'s [odd] (x): "a:b", $HOME, `id`, \\n \\\' \\\\ * ? ~ {1,2} !! # %d; & | < > …';
+      const script = completionFor(shell, { odd: { type: 'string', value: 'A:B', help } });
+      const { offersFor } = await openShell(t, shell, script);
+      await offersFor('control-client --', [patternOf(shell, { name: '--odd', help }), /--version/]);
+    });
+  });
+}
+
+it('bash without compopt completes the names of files', { skip: lacksScript() || lacks('bash') }, async (t) => {
+  const { run } = await openShell(t, 'bash'); // such as version 3.2
+  await run('enable -n compopt; control-client done');
+  assert.deepEqual(await run('control-client --targets inv\t'), ['--targets', 'inventory.txt']);
+  assert.deepEqual(await run('control-client --targets=./inv\t'), ['--targets=./inventory.txt']);
+});
+
+it('bash offers no option as the value of an option', { skip: lacksScript() || lacks('bash') }, async (t) => {
+  const { run } = await openShell(t, 'bash');
+  assert.deepEqual(await run('control-client --reason --js\t'), ['--reason', '--js']);
+});
+
+describe('control-client completion', () => {
+  for (const shell of SHELLS) {
+    it(`${shell}: the script has all commands and options of the help`, async (t) => {
+      const { commands, options } = await readHelp(t);
+      const { code, stdout, stderr } = await runProgram(t, 'client', ['completion', shell]);
+      assert.deepEqual([code, stderr], [0, '']);
+      const words = stdout.split(/[^\w-]+/);
+      for (const { name } of commands) assert.ok(words.includes(name), name);
+      for (const { name } of options) assert.ok(words.includes(shell === 'fish' ? name.slice(2) : name), name);
+    });
+  }
+
+  const wrong: [args: string[], line: string][] = [
+    [[], 'the shell must be one of bash, zsh, fish, got nothing'],
+    [['tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
+    [['zsh', 'box'], "unexpected argument 'box'; see --help"],
+    [['zsh', '--wait'], "--wait requires pause, resume, save-state or shutdown, got 'completion'"],
+  ];
+  for (const [args, line] of wrong) {
+    it(`rejects ${args.join(' ') || 'nothing'}`, async (t) => {
+      const ended = await runProgram(t, 'client', ['completion', ...args]);
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+    });
+  }
+});
+
+interface Entry {
+  /** The longest word for a command, or the long form of an option. */
+  name: string;
+  help: string;
+}
+
+async function readHelp(t: TestContext): Promise<{ commands: Entry[]; options: Entry[] }> {
+  const { stdout } = await runProgram(t, 'client', ['--help']);
+  const [lines = ''] = stdout.replaceAll(/\n {20,}/g, ' ').split('\nEnvironment');
+  const entries = [...lines.matchAll(/^ {2}(?:\S+, )*(\S+)(?: \S+)? {2,}(\S.*)$/gm)].map(([, name = '', help = '']) => {
+    return { name, help };
+  });
+  const options = entries.filter(({ name }) => name.startsWith('-'));
+  const commands = entries.filter((entry) => !options.includes(entry));
+  assert.ok(commands.length > 8 && options.length > 8, stdout);
+  return { commands, options };
+}
+
+/** How a shell offers a command or an option. */
+function patternOf(shell: Shell, { name, help }: Entry): RegExp {
+  const description = help.replaceAll(/[^\w\s]/g, '\\$&');
+  const suffix = { bash: '(?![\\w-])', zsh: `( +-h)? +-- ${description}`, fish: ` +\\(${description}\\)` }[shell];
+  return new RegExp(`(?<![\\w-])${name}${suffix}`);
+}
+
+interface OpenShell {
+  /** Runs a line, and returns the arguments of the `control-client` that it calls last. */
+  run(line: string): Promise<string[]>;
+  /** Types a line and leaves it unfinished. Returns what the shell offers for it, once that has all parts. */
+  offersFor(line: string, parts: RegExp[]): Promise<string>;
+}
+
+/**
+ * Starts a shell in a pseudo-terminal with a control-client that prints its arguments, and loads the completion.
+ *
+ * @param script The completion to load instead.
+ */
+async function openShell(t: TestContext, shell: Shell, script?: string): Promise<OpenShell> {
+  const home = makeFolder(t);
+  const program = `"${process.execPath}" "${resolve('dist/bin/client.js')}"`;
+  const wrapper = `#!/bin/sh
+if [ "$1 $#" = "completion 2" ]; then exec ${script === undefined ? `${program} "$@"` : 'cat script'}; fi
+printf '{%s}' "$@"
+echo ';'
+`;
+  mkdirSync(join(home, 'bin'));
+  mkdirSync(join(home, '.ssh'));
+  writeFileSync(join(home, 'bin/control-client'), wrapper, { mode: 0o755 });
+  writeFileSync(join(home, 'inventory.txt'), '');
+  writeFileSync(join(home, 'script'), script ?? '');
+  writeFileSync(join(home, 'hosts'), '127.0.0.1 faraway\n');
+  writeFileSync(join(home, '.ssh/known_hosts'), 'faraway ssh-ed25519 AAAA\n');
+  const env = {
+    HOME: home, XDG_CONFIG_HOME: home, XDG_DATA_HOME: home, XDG_CACHE_HOME: home, XDG_RUNTIME_DIR: home, ZDOTDIR: home,
+    PATH: `${join(home, 'bin')}:${process.env['PATH']}`, HOSTFILE: join(home, 'hosts'), LC_ALL: 'C.UTF-8',
+  };
+  const [open, load] = {
+    bash: ['bash --norc --noprofile -i', 'eval "$(control-client completion bash)"'],
+    zsh: ['zsh -f -i', 'autoload -Uz compinit; compinit -u -d dump; eval "$(control-client completion zsh)"'],
+    fish: [
+      `fish --no-config -i --init-command "function fish_prompt; echo 'ready> '; end"`,
+      'control-client completion fish | source',
+    ],
+  }[shell];
+  const command = `cd '${home}'; stty cols 250 rows 60; exec env PS1='ready> ' ${open}`;
+  const { child, output } = start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null'], env);
+  let seen = 0;
+  const text = (): string => {
+    return output().slice(seen).replaceAll(/\x1b(\[[\d;?<>=]*[a-zA-Z]|\][^\x07]*\x07|[=>]|[()]B)|[\r\x0e\x0f]/g, '');
+  };
+  const shows = async (pattern: RegExp): Promise<RegExpExecArray> => {
+    await until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+    return pattern.exec(text()) as RegExpExecArray;
+  };
+  const type = (keys: string): void => {
+    seen = output().length;
+    child.stdin?.write(keys);
+  };
+  const run = async (line: string): Promise<string[]> => {
+    type(`${line}\r`);
+    const [, args = ''] = await shows(/\{(.*)\};\s[^]*ready> /);
+    return args.split('}{');
+  };
+  const offersFor = async (line: string, parts: RegExp[]): Promise<string> => {
+    type(`${line}${shell === 'bash' ? '\t\t' : '\t'}`);
+    for (const part of parts) await shows(part);
+    return text();
+  };
+  await shows(/ready> /);
+  assert.deepEqual(await run(`${load}; control-client done`), ['done']);
+  return { run, offersFor };
+}

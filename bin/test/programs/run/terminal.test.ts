@@ -1,0 +1,545 @@
+// control-run as a parent on a terminal: a shell runs in a pseudo-terminal, and somebody types.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import {
+  getDetail, getInfo, lacks, lacksScript, makeFolder, perform, start, startProgram, until,
+} from '../../helpers.ts';
+import {
+  BANNER, killAll, lacksProc, listByVariable, listTree, readTask, stateOf, tryRead, WAYS,
+} from './helpers.ts';
+import type { Running } from '../../helpers.ts';
+import type { Way } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'];
+const PYTHON = 'python3 -I -q';
+const O_NONBLOCK = 0o4000;
+
+// Both programs use os.write(): a handler that interrupts a print() must not print().
+
+/** Counts a signal and prints the number at each; at the end of a line, prints the sum and ends. */
+const COUNTER = `
+import os, signal, sys
+count = 0
+def on_signal(*_):
+    global count
+    count += 1
+    os.write(1, b'counted %d\\n' % count)
+signal.signal(getattr(signal, sys.argv[1]), on_signal)
+os.write(1, b'counts\\n')
+sys.stdin.readline()
+os.write(1, b'sum %d\\n' % count)
+`;
+
+/** Takes its time to restore the terminal before it stops. */
+const RESTORER = `
+import os, signal, time
+def on_stop(*_):
+    time.sleep(0.3)
+    os.write(1, b'restored\\n')
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    os.write(1, b'again\\n')
+signal.signal(signal.SIGTSTP, on_stop)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.write(1, b'ready\\n')
+while True: signal.pause()
+`;
+
+const skip = lacksProc || lacksScript() || lacks('bash', 'python3');
+const options = { concurrency: 6, skip };
+
+describe('control-run: on a terminal', options, () => {
+  it('gives it to the program', async (t) => {
+    const shell = await startShell(t);
+    const script = 'for fd in 0 1 2; do test -t $fd && echo "fd $fd"; done; stty size; echo written >/dev/tty; ' +
+      'cat /proc/self/fdinfo/[012] | grep flags; read -r line; echo "read $line"';
+    await shell.control(`$RUN -- sh -c '${script}'`);
+    await shell.shows(/^fd 0\nfd 1\nfd 2\n24 80\nwritten\n(flags.*\n){3}/m);
+    for (const [, flags] of shell.text().matchAll(/^flags:\s+(\d+)$/mg)) {
+      assert.equal(parseInt(flags as string, 8) & O_NONBLOCK, 0, 'programs expect a terminal that blocks');
+    }
+    await shell.type('some words\n', /^read some words\n<0> /m);
+  });
+
+  it('never reads it: what is typed meanwhile is for the shell', async (t) => {
+    const shell = await startShell(t);
+    const { pid, port } = await shell.control('$RUN sleep 98765');
+    shell.write('echo $((6 * 7))\n');
+    await perform(port, 'pause');
+    shell.write('echo $((7 * 7))\n');
+    await perform(port, 'resume');
+    process.kill(pid);
+    await shell.shows(/^<143> 42\n<0> 49\n<0> $/m);
+  });
+
+  it('an interactive Python answers, but not while it is paused', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control(`$RUN ${PYTHON}`);
+    await shell.shows(/>>> $/);
+    await shell.type('6 * 7\n', /^42\n>>> $/m);
+    await perform(port, 'pause');
+    assert.equal(stateOf(pid), 'T');
+    const before = await getDetail(port) as Record<string, unknown>;
+    await shell.type('7 * 7\n', /^/);
+    const after = await getDetail(port) as Record<string, unknown>;
+    assert.equal(after['CPU seconds'], before['CPU seconds']);
+    assert.doesNotMatch(shell.text(), /49/);
+    await perform(port, 'resume');
+    await shell.shows(/^49\n>>> $/m);
+    await shell.type(CTRL_C, /^KeyboardInterrupt\n>>> $/m);
+    await shell.type('8 * 8\n', /^64\n>>> $/m);
+    await shell.type(CTRL_D, /<0> $/);
+  });
+
+  for (const way of WAYS) {
+    const { name: what, skip } = way;
+    it(`an interactive bash has job control, and a pause does not disturb its jobs (${what})`, { skip }, async (t) => {
+      const shell = await startShell(t, way);
+      const { port, pid, parent } = await shell.control("$RUN env PS1='in$? ' bash --norc --noprofile --noediting -i");
+      await shell.shows(/^in0 $/m);
+      assert.doesNotMatch(shell.text(), /job control/);
+      await shell.type('(sleep 98765; :)\n', /\n/);
+      await until(() => listTree(pid).length === 3);
+      const job = listTree(pid).slice(1);
+      for (let count = 1; count <= 15; count++) { // it is a race with the shell that waits for its job
+        await perform(port, 'pause');
+        assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T', 'T']);
+        await perform(port, 'resume');
+        await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
+      }
+      assert.doesNotMatch(shell.text(), /Stopped/);
+      await shell.type(CTRL_Z, /^.*Stopped +\( sleep 98765; : \)\n+in148 $/m);
+      assert.equal(stateOf(parent), 'S', 'the key was for the job');
+      await perform(port, 'pause');
+      await perform(port, 'resume');
+      assert.deepEqual([pid, ...job].map(stateOf), ['S', 'T', 'T'], 'the job was stopped before the pause');
+      await shell.type('fg\n', /^\( sleep 98765; : \)\n/m);
+      await until(() => job.every((one) => stateOf(one) === 'S'));
+      await shell.type(CTRL_C, /^\^C\n?in130 $/m);
+      await shell.type('exit 3\n', /<3> $/);
+    });
+
+    it(`a pause leaves the rest of its process group alone (${what})`, { skip }, async (t) => {
+      const shell = await startShell(t, way);
+      await shell.type('export RUN\n', /<0> $/);
+      const line = `sh -c '$RUN -- sh -c "echo started; sleep 98765; :" | cat'`;
+      const { port, pid, parent } = await shell.control(line);
+      await shell.shows(/^started$/m);
+      await until(() => listTree(pid).length === 2);
+      const program = listTree(pid);
+      const others = shell.others().filter((one) => !program.includes(one));
+      assert.ok(others.length >= 3, 'sh, control-run, cat');
+      await perform(port, 'pause');
+      assert.deepEqual(program.map(stateOf), ['T', 'T']);
+      assert.deepEqual(others.filter((one) => stateOf(one) === 'T'), []);
+      assert.ok(others.includes(parent));
+      await perform(port, 'resume');
+      assert.deepEqual(program.map(stateOf), ['S', 'S']);
+      await shell.type(CTRL_C, /<130> $/);
+      await until(() => shell.others().length === 0);
+    });
+
+    for (const state of ['active', 'paused'] as const) {
+      it(`nothing is left when control-run is killed while ${state} (${what})`, { skip }, async (t) => {
+        const shell = await startShell(t, way);
+        const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765 & sleep 98765 & wait'");
+        await until(() => listTree(pid).length === 3);
+        if (state === 'paused') await perform(port, 'pause');
+        await until(() => listTree(pid).every((one) => stateOf(one) === (state === 'paused' ? 'T' : 'S')));
+        process.kill(parent, 'SIGKILL');
+        await shell.shows(/<137> $/);
+        await until(() => shell.others().length === 0);
+        await shell.type('echo $((6 * 7))\n', /^42\n<0> $/m);
+      });
+    }
+  }
+
+  for (const [signal, key, code] of [['SIGINT', CTRL_C, 130], ['SIGQUIT', CTRL_BACKSLASH, 131]] as const) {
+    it(`${signal} from the keyboard reaches the program once, and not control-run`, async (t) => {
+      const shell = await startShell(t);
+      const path = join(makeFolder(t), 'counter.py');
+      writeFileSync(path, COUNTER);
+      const { port, parent } = await shell.control(`$RUN ${PYTHON} ${path} ${signal}`);
+      await shell.shows(/^counts\n/m);
+      await shell.type(key, /counted 1\n/);
+      await shell.type(key, /counted 2\n/);
+      assert.equal((await getInfo(port)).status, 'active');
+      process.kill(parent, signal);
+      assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+      await shell.type(key, /\n?/);
+      await shell.shows(new RegExp(`control-run: python3.* is paused: it takes ${signal} once it is resumed\n`));
+      await perform(port, 'resume'); // it takes the signal now
+      await shell.shows(/counted 3\n/);
+      await shell.type('\n', /^sum 3\n<0> $/m);
+    });
+
+    it(`${signal} from the keyboard ends the program, and the shell learns how`, async (t) => {
+      const shell = await startShell(t);
+      await shell.control('$RUN sleep 98765');
+      await shell.type(key, new RegExp(`<${code}> $`));
+      assert.match(shell.text(), /^\^.[^]*<\d+> $/);
+    });
+  }
+
+  it('Ctrl-C ends a loop of the shell, as without control-run', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('export RUN\n', /<0> $/);
+    await shell.control(`bash -c 'for i in 1 2 3; do $RUN sleep 98765; echo round $((i + 10)); done; echo after'`);
+    await shell.type(CTRL_C, /<130> $|round|web API/);
+    assert.match(shell.text(), /^\^C\n?<130> $/);
+  });
+
+  it('Ctrl-Z suspends both, fg and bg resume both', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    const all = [parent, ...listTree(pid)];
+    for (const [command, shown] of [['fg', /\n.*sleep 98765.*\n/], ['bg', /&\n<0> $/]] as const) {
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.deepEqual(all.map(stateOf), ['T', 'T', 'T']);
+      await shell.type(`${command}\n`, shown);
+      await until(() => all.every((one) => stateOf(one) === 'S'));
+      assert.equal((await getInfo(port)).status, 'active');
+    }
+    await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+    await perform(port, 'pause');
+    assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T']);
+    await perform(port, 'resume');
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  it('Ctrl-Z gives the terminal to the shell only after the program has restored it', async (t) => {
+    const path = join(makeFolder(t), 'restore.py');
+    writeFileSync(path, RESTORER);
+    const shell = await startShell(t);
+    await shell.control(`$RUN sh -c '${PYTHON} ${path}; :'`);
+    await shell.shows(/^ready\n/m);
+    await shell.type(CTRL_Z, /^\^Zrestored\n[^]*Stopped.*\n<14[78]> $/);
+    await shell.type('fg\n', /^again\n/m);
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  it('Ctrl-Z has no effect if the program ignores it', async (t) => {
+    const shell = await startShell(t);
+    const script = 'trap "" TSTP; echo ready; read -r line; echo "read $line"';
+    const { pid, parent } = await shell.control(`$RUN sh -c '${script}'`);
+    await shell.shows(/^ready\n/m);
+    await shell.type(`${CTRL_Z}words\n`, /^\^Zwords\nread words\n<0> $/);
+    assert.deepEqual([pid, parent].map(stateOf), ['', '']);
+  });
+
+  it('a paused program stays so after Ctrl-Z and fg, bg or SIGCONT', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    for (const command of ['fg', 'bg', 'kill -CONT %1']) {
+      await perform(port, 'pause');
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.equal(stateOf(parent), 'T');
+      await shell.type(`${command}\n`, /\n/);
+      await until(() => stateOf(parent) === 'S');
+      assert.equal((await getInfo(port)).status, 'paused');
+      await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
+      await perform(port, 'resume');
+      assert.equal((await getInfo(port)).status, 'active');
+      await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
+      if (command !== 'fg') await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+    }
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  it('a pause of a suspended program waits until both are resumed', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    const paused = perform(port, 'pause');
+    await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+    assert.deepEqual(await paused, [200, undefined]);
+    assert.equal((await getInfo(port)).status, 'paused');
+    assert.equal(stateOf(pid), 'T');
+    await perform(port, 'resume');
+    assert.equal(stateOf(pid), 'S');
+  });
+
+  for (const state of ['active', 'paused', 'suspended', 'suspended while paused'] as const) {
+    it(`nothing is left when the terminal is closed while ${state}`, async (t) => {
+      const shell = await startShell(t);
+      const { port, pid } = await shell.control("$RUN sh -c 'trap \"\" HUP; sleep 98765 & sleep 98765 & wait'");
+      await until(() => listTree(pid).length === 3);
+      if (state.endsWith('paused')) await perform(port, 'pause');
+      if (state.startsWith('suspended')) await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      shell.child.kill('SIGKILL');
+      await until(() => shell.others().length === 0, () => shell.others().join());
+    });
+  }
+
+  it('kill %1 of the shell ends a program that is suspended', async (t) => {
+    const shell = await startShell(t);
+    await shell.control('$RUN sleep 98765');
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    await shell.type('kill %1; wait; echo $((6 * 7))\n', /^42$/m);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('in the background, the program may not read it before fg', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN cat &\n', /<0> $/);
+    await until(() => shell.others().length >= 2 && shell.others().some((one) => stateOf(one) === 'T'));
+    await shell.type('\n', /Stopped.*\n<0> $/);
+    await shell.type('fg\n', /\n.*cat\n/);
+    await shell.type('some words\n', /^some words\nsome words\n/m);
+    await shell.type(CTRL_D, /<0> $/);
+  });
+
+  it('a change of its size reaches the program', async (t) => {
+    const shell = await startShell(t);
+    const program = `bash -c 'trap "stty size" WINCH; echo ready; while :; do read -r -t 0.2; done'`;
+    const { port } = await shell.control(`$RUN ${program}`);
+    await shell.shows(/^ready$/m);
+    resize(shell, 30, 90);
+    await shell.shows(/^30 90$/m);
+    await perform(port, 'pause');
+    resize(shell, 40, 70);
+    await perform(port, 'resume');
+    await shell.shows(/^40 70$/m);
+  });
+
+  it('a password is not shown, and the program can show again what is typed', async (t) => {
+    const shell = await startShell(t);
+    const program = `sh -c 'stty -echo; echo ready; read -r word; stty echo; echo "$word" | tr a-z A-Z; read -r line'`;
+    const { port } = await shell.control(`$RUN ${program}`);
+    await shell.shows(/^ready$/m);
+    await perform(port, 'pause');
+    await shell.type('secret\n', /^/);
+    await perform(port, 'resume');
+    await shell.shows(/^SECRET\n/m);
+    assert.doesNotMatch(shell.text(), /secret/);
+    assert.ok(modeOf(shell).includes('echo'));
+    await shell.type('visible\n', /^visible\n<0> $/m);
+  });
+
+  it('less, top and vi run in it', { skip: lacks('less', 'top', 'vi') }, async (t) => {
+    const path = join(makeFolder(t), 'file');
+    writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
+    const shell = await startShell(t);
+    const less = await shell.control(`$RUN less ${path}`);
+    await shell.shows(/line 22\n/);
+    await perform(less.port, 'pause');
+    await shell.type('G', /^/);
+    assert.doesNotMatch(shell.text(), /line/);
+    await perform(less.port, 'resume');
+    await shell.shows(/line 99\n/);
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    assert.ok(modeOf(shell).includes('icanon'));
+    await shell.type('fg\n', /line 99/);
+    await shell.type('g', /line 0\n/);
+    await shell.type('q', /<0> $/);
+    const top = await shell.control('$RUN top -d 60');
+    await shell.shows(/PID/);
+    await perform(top.port, 'pause');
+    await perform(top.port, 'resume');
+    await shell.type('q', /<0> $/);
+    await shell.control(`$RUN vi -u NONE ${path}`);
+    await shell.shows(/line 21/);
+    await shell.type('ityped \x1b', /typed/);
+    await shell.type(CTRL_Z, /Stopped[^]*<14[78]> $/);
+    await shell.type('fg\n', /line 21/);
+    await shell.type(':wq\n', /<0> $/);
+    assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
+  });
+
+  it('leaves its mode alone at the end, when others use it', async (t) => {
+    const shell = await startShell(t);
+    const raw = `'stty -icanon -echo; echo changed'`;
+    const { pid } = await shell.control('$RUN sleep 98765 &');
+    await shell.type(`sh -c ${raw}\n`, /^changed\n/m);
+    process.kill(pid);
+    await until(() => shell.others().length === 0);
+    assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
+  });
+
+  it('leaves it to a pager at the end of a pipeline', { skip: lacks('less') }, async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN seq 2000 2>/dev/null | less\n', /^1$[^]*^23\n/m);
+    await until(() => shell.others().length === 1, () => 'control-run has not ended');
+    assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
+    await shell.type('G', /^2000\n/m);
+    await shell.type('q', /<0> $/);
+  });
+
+  it('a pipeline of two has the exit codes and the output as without', async (t) => {
+    const shell = await startShell(t);
+    await shell.type('$RUN -- yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /<0> $/);
+    assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
+    assert.match(shell.text(), /^141 0$/m);
+    await until(() => shell.others().length === 0);
+  });
+});
+
+describe('control-run: on a terminal, with a pipe as standard input', options, () => {
+  it('Ctrl-Z suspends both, fg resumes both, Ctrl-C shuts down', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid, parent } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    const program = listTree(pid);
+    for (const status of ['active', 'paused', 'active']) {
+      const before = status === 'paused' ? 'T' : 'S';
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.deepEqual([parent, ...program].map(stateOf), ['T', 'T', 'T']);
+      await shell.type('fg\n', /\n.*sleep 98765.*\n/);
+      await until(() => stateOf(parent) === 'S' && program.every((one) => stateOf(one) === before));
+      assert.equal((await getInfo(port)).status, status);
+      await perform(port, status === 'active' ? 'pause' : 'resume');
+    }
+    await shell.type(CTRL_C, /<143> $/);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('nothing is left after Ctrl-\\', async (t) => {
+    const shell = await startShell(t);
+    const { pid } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    await shell.type(CTRL_BACKSLASH, /<131> $/);
+    await until(() => shell.others().length === 0);
+  });
+
+  it('nothing is left when the terminal is closed', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
+    await until(() => listTree(pid).length === 2);
+    await perform(port, 'pause');
+    shell.child.kill('SIGKILL');
+    await until(() => shell.others().length === 0, () => shell.others().join());
+  });
+});
+
+describe('control-run: the other programs', options, () => {
+  it('control-console: pause, status, resume, shutdown', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    const { child, ended, shows } = startProgram(t, 'console', ['--port', `${port}`]);
+    child.stdin?.write('pause\n');
+    await until(() => stateOf(pid) === 'T');
+    child.stdin?.write('status\n');
+    await shows(/paused/);
+    child.stdin?.write('resume\n');
+    await until(() => stateOf(pid) === 'S');
+    child.stdin?.write('shutdown\nyes\n');
+    await shell.shows(/<143> $/);
+    child.stdin?.end();
+    const { code, stderr } = await ended;
+    assert.deepEqual([code, stderr], [0, '']);
+  });
+
+  it('control-kbctl: its keys pause and resume', async (t) => {
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control('$RUN sleep 98765');
+    const other = await startShell(t);
+    const kbctl = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
+    await other.type(`${kbctl}\n`, /press Ctrl-C/);
+    await other.type('p', /pause … paused after \d\.\d\d s/);
+    assert.equal(stateOf(pid), 'T');
+    await other.type('r', /resume … active after \d\.\d\d s/);
+    assert.equal(stateOf(pid), 'S');
+    await other.type(CTRL_C, /quit; the system is unaffected\n<\d+> $/);
+    await shell.type(CTRL_C, /<130> $/);
+  });
+});
+
+// ───── The shell ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Controlled {
+  port: number;
+  /** The process id of the program, and that of control-run. */
+  pid: number;
+  parent: number;
+}
+
+/** An interactive bash in a pseudo-terminal of 24 rows and 80 columns. Its prompt is `<EXIT CODE> `. */
+interface Shell extends Pick<Running, 'child' | 'ended'> {
+  pid: number;
+  /** The path of the terminal. */
+  path: string;
+  /** Lists the processes of this terminal that run, other than the shell. */
+  others(): number[];
+  /** Types keys. */
+  write(keys: string): void;
+  /** What the terminal has shown since the last keys of `type()`, without the first line of control-run. */
+  text(): string;
+  /** Resolves when it matches. */
+  shows(pattern: RegExp): Promise<void>;
+  /** Types keys, and resolves when the output since then matches. */
+  type(keys: string, pattern: RegExp): Promise<void>;
+  /** Starts a command with $RUN, which is control-run on a free port, and resolves once the program runs. */
+  control(line: string): Promise<Controlled>;
+}
+
+/** Starts the shell. When the test ends, its terminal is closed, and that must end all that it has started. */
+async function startShell(t: TestContext, way: Way = WAYS[0] as Way): Promise<Shell> {
+  const mark = `TEST=${randomUUID()}`;
+  const shell = `stty rows 24 cols 80; exec bash --norc --noprofile --noediting -i`;
+  const { child, output, ended } = start(t, 'script', ['--quiet', '--return', '--command', shell, '/dev/null'], {
+    PS1: '<$?> ', HISTFILE: '/dev/null', LC_ALL: 'C.UTF-8', SHELL: '/bin/sh', TEST: mark.slice(5),
+    RUN: [...way.line(t), '--port', '0', '--grace', '1'].join(' '),
+  });
+  t.after(async () => {
+    child.kill('SIGKILL');
+    await areGone(mark);
+  });
+  let seen = 0;
+  const raw = (): string => output().slice(seen).replaceAll('\r\n', '\n');
+  const text = (): string => raw().replaceAll(new RegExp(BANNER, 'g'), ''); // it may be anywhere, also after a prompt
+  const shows = (pattern: RegExp): Promise<void> => {
+    return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+  };
+  const write = (keys: string): void => void child.stdin?.write(keys);
+  const type = (keys: string, pattern: RegExp): Promise<void> => {
+    seen = output().length;
+    write(keys);
+    return shows(pattern);
+  };
+  const control = async (line: string): Promise<Controlled> => {
+    seen = output().length;
+    write(`${line}\n`);
+    await until(() => BANNER.test(raw()), () => `no banner in ${JSON.stringify(raw())}`);
+    const [, pid, port] = BANNER.exec(raw()) as unknown as [string, string, string];
+    return { port: Number(port), pid: Number(pid), parent: readTask(Number(pid))[0]?.parent ?? 0 };
+  };
+  await shows(/^<0> /m);
+  await type('echo $$ $(tty) =\n', /^\d+ \S+ =\n<0> /m);
+  const [, pid, path] = /^(\d+) (\S+) =$/m.exec(text()) as unknown as [string, string, string];
+  const others = (): number[] => listMarked(mark).filter((one) => one !== child.pid && one !== Number(pid));
+  return { child, ended, pid: Number(pid), path, others, write, text, shows, type, control };
+}
+
+/** Waits until no process has the variable in its environment; ends those that are left after that, and fails. */
+async function areGone(mark: string): Promise<void> {
+  const left = (): number[] => listMarked(mark);
+  const describe = (pid: number): string => `${pid} ${stateOf(pid)} ${tryRead(`/proc/${pid}/cmdline`)}`;
+  await until(() => left().length === 0, () => `left: ${left().map(describe)}`).finally(() => killAll(left()));
+}
+
+function listMarked(mark: string): number[] {
+  return listByVariable((variable) => variable === mark);
+}
+
+/** Changes the size of the terminal, and so tells the processes in its foreground. */
+function resize({ path }: Shell, rows: number, columns: number): void {
+  const script = 'import fcntl, os, struct, sys, termios; _, path, rows, columns = sys.argv; ' +
+    'fcntl.ioctl(os.open(path, os.O_RDWR | os.O_NOCTTY), termios.TIOCSWINSZ, ' +
+    "struct.pack('4H', int(rows), int(columns), 0, 0))"; // at once; stty would change one after the other
+  const { status, stderr } = spawnSync('python3', ['-c', script, path, `${rows}`, `${columns}`], { encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+}
+
+/** Whether it gives lines to programs, and shows what is typed. */
+function modeOf({ path }: Shell): string[] {
+  const { stdout } = spawnSync('stty', ['-F', path, '-a'], { encoding: 'utf8' });
+  return stdout.match(/(?<= )-?(?:icanon|echo)(?= )/g) ?? assert.fail(stdout);
+}
