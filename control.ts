@@ -1,4 +1,4 @@
-/*! control.ts 0.7.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.7.1 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -39,7 +39,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.7.0';
+export const VERSION: string = '0.7.1';
 
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
@@ -206,6 +206,12 @@ interface ListedCommand extends Omit<CommandInfo, 'id' | 'at' | 'state' | 'secon
   endedAt?: number;
 }
 
+/** A status, since when in milliseconds, and who and why. */
+interface StatusRecord extends Pick<ListedCommand, 'by' | 'reason'> {
+  cell: number; // STATUS
+  since: number;
+}
+
 /** What the host tells the thread besides `close`: a detail, or news of a command. */
 type HostMessage = { detail: string } | ({ number: number } & Partial<ListedCommand>);
 
@@ -232,6 +238,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
   };
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const freshMs = 1; // a sample this young is reused
+  const describeMs = 250; // how long the host has for a detail, which may take it longer than a sample
   const detailMs = 100; // a detail this young is reused
   const maxListed = 16;
 
@@ -245,8 +252,8 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
   let received = 0; // messages
   let detail: unknown = null;
   let detailRequestedAt = -Infinity;
-  let status = Atomics.load(memory, cells.STATUS);
-  let cause: Partial<ListedCommand> = {}; // of the status
+  let status: StatusRecord = { cell: Atomics.load(memory, cells.STATUS), since: times[cells.STATUS_AT / 2] as number };
+  let formerStatus = status; // before the latest command that changed it; a save returns to it
   let running = Atomics.load(memory, cells.RUNNING);
   const pending: Map<number, ListedCommand> = new Map(); // by index in the queue: the commands of clients
   const list: Map<number, ListedCommand> = new Map(); // by number: the latest commands, and all that are not over
@@ -280,18 +287,22 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
      * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if
-     * the latest is old enough.
+     * the latest is old enough, and waits for up to 250 ms.
      */
     whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
+      const limitMs = wantsDetail ? describeMs : sampleMs;
       const isSampled = link.noteSample(now);
       const isDetailOld = wantsDetail && now - detailRequestedAt >= detailMs;
       const isDetailDue = isDetailOld && Atomics.compareExchange(memory, cells.DETAIL, 0, 1) === 0;
-      if (isDetailDue) detailRequestedAt = now;
+      if (isDetailDue) {
+        detailRequestedAt = now;
+        setTimeout(link.settle, describeMs);
+      }
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
       if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
-        const hasTimedOut = !isSampled && now - requestedAt >= sampleMs;
+        const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
         if (isFresh || hasTimedOut) return onEnd();
       }
       if (isStale || isSampled) link.requestSample(now);
@@ -301,7 +312,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
           return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.isComplete();
         },
         onEnd,
-        deadline: requestedAt + sampleMs,
+        deadline: requestedAt + limitMs,
       });
     },
 
@@ -385,9 +396,10 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       return Atomics.load(memory, cells.TOLD) === received;
     },
 
-    /** Notes the status with its cause, the command that is running and those that are over. */
+    /** Notes the status, the command that is running and those that are over. */
     update(): void {
-      const newStatus = Atomics.load(memory, cells.STATUS);
+      const cell = Atomics.load(memory, cells.STATUS);
+      const since = times[cells.STATUS_AT / 2] as number;
       const newRunning = Atomics.load(memory, cells.RUNNING);
       const done = Atomics.load(memory, cells.DONE);
       if (!link.isComplete()) return;
@@ -397,10 +409,17 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
         listed.endedAt ??= times[cells.DONE_AT / 2] as number;
         pending.delete(index);
       }
-      if (pending.size === size && newStatus === status && newRunning === running) return;
-      const number = newStatus >>> 3;
-      if (newStatus !== status) cause = number === 0 ? { by: 'itself' } : list.get(number) ?? {};
-      status = newStatus;
+      const isSame = cell === status.cell && since === status.since;
+      if (pending.size === size && isSame && newRunning === running) return;
+      const isFormer = cell === formerStatus.cell && since === formerStatus.since;
+      if (!isSame && isFormer) {
+        [status, formerStatus] = [formerStatus, status];
+      } else if (!isSame) {
+        const number = cell >>> 3;
+        const { by, reason } = number === 0 ? { by: 'itself', reason: undefined } : list.get(number) ?? {};
+        if (number !== status.cell >>> 3) formerStatus = status;
+        status = { cell, since, by, reason };
+      }
       running = newRunning;
       Atomics.add(memory, cells.CHANGES, 1);
     },
@@ -411,11 +430,21 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       Atomics.add(memory, cells.CHANGES, 1);
       if (list.size <= 4 * maxListed) return listed;
       link.update();
+      link.updateReason();
       for (const [oldest, { endedAt }] of list) {
         if (list.size <= maxListed || endedAt === undefined) break;
         list.delete(oldest);
       }
       return listed;
+    },
+
+    /** A pause of a paused system is a no-op, except that its reason replaces the earlier one. */
+    updateReason(): void {
+      if (statusNames[status.cell & 7] !== 'paused') return;
+      for (const { number, command, endedAt = 0, error, reason } of list.values()) {
+        const isLater = number > status.cell >>> 3 && endedAt >= status.since;
+        if (command === 'pause' && isLater && error === undefined) status.reason = reason ?? status.reason;
+      }
     },
 
     describe({ number, command, at, endedAt, value, error, by, reason }: ListedCommand): CommandInfo {
@@ -442,11 +471,12 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
 
     info(): object {
       link.update();
+      link.updateReason();
       return Object.assign({}, data.about, {
-        status: statusNames[status & 7] ?? null,
-        since: new Date(times[cells.STATUS_AT / 2] as number).toISOString(),
-        by: cause.by,
-        reason: cause.reason,
+        status: statusNames[status.cell & 7] ?? null,
+        since: new Date(status.since).toISOString(),
+        by: status.by,
+        reason: status.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail,
         commands: [...list.values()].slice(-maxListed).map(link.describe),
@@ -1118,8 +1148,10 @@ export interface CommandInfo {
 
 /**
  * The response to `GET /api/info`. All times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is
- * when it changed; `by` and `reason` are those of the command that led to it, if known. `heardAt` is when the program
- * last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
+ * when it changed; `by` and `reason` are those of the command that led to it, if known. A save that returns to the
+ * status before it changes none of them, and a `pause` while paused only the reason, if it has one. `heardAt` is when
+ * the program last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest
+ * first.
  */
 export interface SystemInfo {
   name: string;
@@ -1229,6 +1261,7 @@ export class WebApiServer {
   #restartTimer: NodeJS.Timeout | undefined;
 
   #published = -1; // index of the status that STATUS holds
+  #before = { status: -1, cell: 0, since: 0 }; // that was published when the latest command was taken
   #seen = 0; // SEQUENCE when the queue was last found empty
   #isOwn = false; // whether the command taken last is one of the host itself
   readonly #posted: ListedCommand[] = []; // on the queue ahead of those of clients
@@ -1297,7 +1330,11 @@ export class WebApiServer {
     this.#complete({});
     this.#isOwn = this.#posted.length > 0;
     const { command, number } = this.#posted.shift() ?? this.#take();
-    Atomics.store(this.#memory, CELL.RUNNING, number);
+    const { memory, times } = this.#data;
+    this.#before = {
+      status: this.#published, cell: memory[CELL.STATUS] as number, since: times[CELL.STATUS_AT / 2] as number,
+    };
+    Atomics.store(memory, CELL.RUNNING, number);
     return command;
   }
 
@@ -1447,9 +1484,11 @@ export class WebApiServer {
   #publish(): void {
     const status = this.#sampleStatus();
     if (status !== this.#published) {
+      const number = Atomics.load(this.#memory, CELL.RUNNING);
+      const isBack = number !== 0 && status === this.#before.status; // a save returns to the status before it
       this.#published = status;
-      this.#data.times[CELL.STATUS_AT / 2] = Date.now();
-      Atomics.store(this.#memory, CELL.STATUS, (Atomics.load(this.#memory, CELL.RUNNING) << 3) | status);
+      this.#data.times[CELL.STATUS_AT / 2] = isBack ? this.#before.since : Date.now();
+      Atomics.store(this.#memory, CELL.STATUS, isBack ? this.#before.cell : (number << 3) | status);
       this.#notify();
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;

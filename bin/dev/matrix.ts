@@ -584,7 +584,7 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
   ended.catch(() => {}).then(() => hostEnd.abort());
   const client = new WebApiClient('localhost', port);
   const send = async (command: ControlCommand): Promise<void> => {
-    const reply = await client.request(command, signal);
+    const reply = await client.request(command, { signal });
     if (!reply.ok) throw new Error(`${command}: ${reply.error}`);
   };
   try {
