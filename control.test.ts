@@ -1,1317 +1,1133 @@
-// The specification of control.ts: each promise of its documentation once. What needs more rows, more time or more
-// violence than a reader wants to see is in bin/test/control.*.test.ts.
+// The specification of control.ts: what it promises to the program that it is copied into, and to those who control that
+// program. Each promise stands here once, in the order in which a stranger asks; bin/test/module/ has what takes more
+// rows, more time or more violence to show. The program under control is mostly this process: `start()` starts its
+// server, and the test takes the commands. One that blocks its thread, exits or gets signals is a process of its own:
+// `runHost()`. Clients speak HTTP as anyone could write it: `ask()` sends one request, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { getEventListeners, once } from 'node:events';
-import { existsSync, lstatSync, readFileSync, readdirSync } from 'node:fs';
-import { networkInterfaces } from 'node:os';
-import { join } from 'node:path';
+import { once } from 'node:events';
+import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { STATUS_CODES } from 'node:http';
+import { hostname } from 'node:os';
+import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { inspect, promisify } from 'node:util';
-import type { Socket } from 'node:net';
-import type { TestContext } from 'node:test';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 
 import {
-  CHUNKED, COMMANDS, GET, HOST, LIMIT, PAGE, POST, UPGRADE, WEBSOCKET, blockThread, collectWarnings, collectWorkers,
-  exchange, getFreshStatus, head, open, outcomeOf, parseResponses, postAll, randomCommand, randomNumbers, readToEnd,
-  runHost, send, sendAll, startImpostor, takeAll, withBody, within,
-} from './bin/test/module/helpers.ts';
-import {
-  NO_TOKEN, TOKEN, clientAt, freePort, getInfo, lacksSockets, launchSystem, makeFolder, makeSocketPath,
-  startServer as start, until,
+  LIMIT, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
+  start as startProcess, startForeign, startServer as start, takeAll, until,
 } from './bin/test/helpers.ts';
+import { runHost } from './bin/test/host.ts';
+import { ask, assertWaits, connectTo, exchange, head, parse, readToEnd } from './bin/test/http.ts';
+import { lacks } from './bin/test/needs.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
 } from './control.ts';
-import type { ControlCommand, LaunchConfig, System, WebApiReply, WebApiServerOptions } from './control.ts';
-import type { LaunchedSystem } from './bin/test/helpers.ts';
+import type { Control, ControlCommand, LaunchConfig, System } from './control.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
+const STATUSES = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // that a server reports
+const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-const UNIX_ONLY = { skip: lacksSockets() };
+const STATUS = 'GET /api/status';
+const INFO = 'GET /api/info';
+const PAUSE = 'POST /api/pause';
+const RESUME = 'POST /api/resume';
+const SAVE = 'POST /api/save-state';
+const SHUTDOWN = 'POST /api/shutdown';
+const HOST = 'Host: localhost';
 const BEARER = `Authorization: Bearer ${TOKEN}`;
+const PAGE = 'http://localhost:3000'; // an origin
+const WAIT = 'Prefer: wait=60'; // longer than any test
+const UNIX = { ...LIMIT, skip: lacks('Unix') };
+
+const NO_METHOD = 'Invalid API method';
 const QUEUE_FULL = 'Command queue is full, try again later';
+const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
 
-// ───── Constants ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── A program under control ───────────────────────────────────────────────────────────────────────────────────
 
-describe('SystemStatus', LIMIT, () => {
-  it('has six frozen members', () => {
-    assert.deepEqual(Object.entries(SystemStatus).map(([member, { statusName }]) => [member, statusName]), [
-      ['ACTIVE', 'active'],
-      ['PAUSING', 'pausing'],
-      ['PAUSED', 'paused'],
-      ['RESUMING', 'resuming'],
-      ['SHUTTING_DOWN', 'shutting down'],
-      ['OFFLINE', 'offline'],
-    ]);
+describe('A program under control', LIMIT, () => {
+  it('responds while it computes without a single await, as the first screen of the README shows', async (t) => {
+    const readme = readFileSync('README.md', 'utf8');
+    const [, source = ''] = /```ts\n(import [^]*?)```/.exec(readme) ?? [];
+    const [, transcript = ''] = /```\n(\$ npx [^]*?)```/.exec(readme) ?? [];
+    const program = join(makeFolder(t), 'busy.mjs');
+    writeFileSync(program, source
+      .replace("'./control.mts'", `'${join(process.cwd(), 'dist', 'control.js')}'`)
+      .replace('systemStatus: () => status', '$&, port: 0')
+      .replace('await server.runInBackground()', 'console.log((await server.runInBackground()).port)'));
+    const { output, shows, ended } = startProcess(t, process.execPath, [program]);
+    await shows(/^\d+\n/);
+    const port = parseInt(output());
+    const requests = [...transcript.matchAll(/^\$ curl .*?(-X POST )?localhost:8391(\S+)\n(\{.*?\})/gm)];
+    assert.ok(requests.length >= 3, transcript);
+    for (const [, post, path, text] of requests) {
+      assert.equal((await ask(port, `${post === undefined ? 'GET' : 'POST'} ${path}`)).text, text);
+    }
+    assert.match((await ask(port, SAVE, WAIT)).summary, /^500 save-state failed: /, 'it refuses what it cannot do');
+    assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
+    assert.equal((await ask(port, STATUS)).summary, '200 active');
+    assert.equal((await ask(port, SHUTDOWN, WAIT)).summary, '200 done');
+    assert.equal((await ended).code, 0);
+  });
+
+  it('sends every response as JSON of a known length that no cache keeps and no other site reads', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 1, token: TOKEN });
+    for (const [statusCode, line, ...fields] of [
+      [200, STATUS], [200, INFO], [200, PAUSE], [503, PAUSE], [404, 'GET /'], [405, 'PUT /api/pause'],
+      [403, STATUS, 'Origin: null'], [400, STATUS, HOST, HOST], [413, PAUSE, 'Content-Length: 65537'],
+    ] as [number, string, ...string[]][]) {
+      const { statusCode: actual, headers, text, body } = await ask(port, line, BEARER, ...fields);
+      assert.equal(actual, statusCode, text);
+      assert.deepEqual([headers['content-type'], headers['cache-control']], ['application/json', 'no-store']);
+      assert.equal(headers['content-length'], String(Buffer.byteLength(text)));
+      assert.equal(headers['cross-origin-resource-policy'], 'same-origin');
+      assert.equal(headers['x-content-type-options'], 'nosniff');
+      assert.ok(Math.abs(Date.now() - Date.parse(headers['date'] ?? '')) < 60_000, headers['date']);
+      if (statusCode >= 400) assert.deepEqual(Object.keys(body), ['error']);
+    }
+    assert.deepEqual(takeAll(server), ['pause']);
+  });
+
+  it('has six statuses, documented defaults, and one version everywhere', () => {
+    const names = ['active', 'pausing', 'paused', 'resuming', 'shutting down', 'offline'];
+    assert.deepEqual(Object.values(SystemStatus).map(({ statusName }) => statusName), names);
+    assert.deepEqual([...STATUSES, OFFLINE].map(String), names);
     assert.ok([SystemStatus, ...Object.values(SystemStatus)].every(Object.isFrozen));
-  });
-
-  it('members convert to their names as strings', () => {
-    assert.equal(`${PAUSED}, ${String(SHUTTING_DOWN)}`, 'paused, shutting down');
-    assert.deepEqual(Object.keys(PAUSED), ['statusName']);
-  });
-});
-
-describe('The constants', LIMIT, () => {
-  it('are the documented defaults', () => {
     assert.deepEqual([DEFAULT_HOST, DEFAULT_PORT, DEFAULT_MAX_QUEUE_SIZE], ['localhost', 8391, 16]);
-  });
-
-  it('VERSION is the version of the package, of the first line of control.ts and of the latest change', () => {
-    const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
-    assert.equal(VERSION, version);
-    assert.ok(readFileSync('control.ts', 'utf8').startsWith(`/*! control.ts ${version} `));
-    assert.equal(/^## (\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], version);
+    assert.equal(VERSION, JSON.parse(readFileSync('package.json', 'utf8')).version);
+    assert.ok(readFileSync('control.ts', 'utf8').startsWith(`/*! control.ts ${VERSION} `));
+    assert.equal(/^## (\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], VERSION);
   });
 });
 
-// ───── The web API ───────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Status ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('GET /api/status', LIMIT, () => {
-  it('responds with the name of each status; HEAD responds without the body', async (t) => {
+  it('responds with each of five statuses and its tag; HEAD gets the same without the body', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
-    for (status of [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]) {
+    for (status of STATUSES) {
       server.hasCommands();
-      const response = await send(port, GET);
-      assert.equal(response.statusCode, 200);
-      assert.equal(response.body, `{"status":"${status.statusName}"}`);
-      const { statusCode, headers, body } = await send(port, 'HEAD /api/status');
-      assert.deepEqual([statusCode, body], [200, '']);
-      assert.equal(headers['content-length'], String(response.body.length));
+      const { statusCode, headers, text } = await ask(port, STATUS);
+      assert.deepEqual([statusCode, text], [200, `{"status":"${status.statusName}"}`]);
+      assert.equal(headers['etag'], `"${status.statusName.replace(' ', '-')}"`);
+      const bodiless = await ask(port, 'HEAD /api/status');
+      assert.deepEqual([bodiless.statusCode, bodiless.text], [200, '']);
+      assert.equal(bodiless.headers['content-length'], String(text.length));
     }
   });
 
-  it('rejects other methods with 405', async (t) => {
-    const { port } = await start(t);
-    for (const method of ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
-      const { statusCode, headers, body } = await send(port, `${method} /api/status`);
-      assert.deepEqual([statusCode, headers.allow, body], [405, 'GET, HEAD', '{"error":"Invalid API method"}']);
-    }
-  });
-
-  it('shows the effect of a command that the same client has sent before', async (t) => {
+  it('shows the effect of a command that was accepted before', async (t) => {
     let status = ACTIVE;
-    const { server, client, port } = await start(t, { systemStatus: () => status });
-    const runHostLoop = async (): Promise<void> => {
+    const { server, port } = await start(t, { systemStatus: () => status });
+    const loop = assert.rejects(async () => {
       for (;;) status = (await server.nextCommand()) === 'pause' ? PAUSED : ACTIVE;
-    };
-    const loop = assert.rejects(runHostLoop(), EmptyError);
-    await checkFreshness(client);
-    await until(async () => { // the status of a host that gets no CPU for 9 ms is the previous one
-      await client.resume();
-      await client.waitFor(ACTIVE);
+    }, EmptyError);
+    let shown = 0;
+    for (let round = 0; round < 30; round += 1) {
+      const [line, expected] = round % 2 === 0 ? [PAUSE, '200 paused'] : [RESUME, '200 active'];
+      await ask(port, line);
       const began = performance.now();
-      const responses = await sendAll(port, [head(GET, HOST), withBody(POST, HOST), head(GET, HOST)]);
-      if (performance.now() - began >= 9) return false;
-      assert.deepEqual(responses.slice(1).map(outcomeOf), ['ok', 'paused']);
-      return true;
-    });
+      const { summary } = await ask(port, STATUS);
+      // The server waits 10 ms for a program that does not get the CPU, and then sends the last known status.
+      if (performance.now() - began >= 9) continue;
+      assert.equal(summary, expected, `round ${round}`);
+      shown += 1;
+    }
     await server.close();
     await loop;
+    assert.ok(shown > 0);
   });
 
-  it('responds 500 while systemStatus throws, and warns once per message', async (t) => {
+  it('responds 500 while systemStatus() fails, warns once for each reason, and goes on taking commands', async (t) => {
     const warnings = collectWarnings(t);
-    let failure: string | null = null;
-    const { server, port, client } = await start(t, {
-      systemStatus: () => (failure === null ? PAUSED : assert.fail(failure)),
-    });
-    for (failure of ['lost', 'lost again', 'lost']) {
-      for (let round = 0; round < 3; round += 1) {
-        server.hasCommands();
-        const { statusCode, body } = await send(port, GET);
-        assert.deepEqual([statusCode, body], [500, '{"error":"Internal server error"}']);
-      }
-      assert.equal(await client.getStatus(), OFFLINE);
-      assert.equal(await client.pause(), 'ok', 'commands are still accepted');
-      assert.deepEqual(takeAll(server), ['pause']);
-    }
-    failure = null;
-    server.hasCommands();
-    assert.equal(outcomeOf(await send(port, GET)), 'paused');
-    assert.deepEqual(warnings.map((text) => /^systemStatus failed: (.*)/.exec(text)?.[1]), ['lost', 'lost again']);
-  });
-
-  it('responds 500 while systemStatus returns no status of a running system, and warns', async (t) => {
-    const warnings = collectWarnings(t);
-    const values: unknown[] = [undefined, 'active', {}, Promise.resolve(ACTIVE), OFFLINE, { statusName: 0 }];
-    let value: unknown;
-    const { server, port } = await start(t, { systemStatus: () => value as SystemStatus });
-    for (value of values) {
+    let sample = (): unknown => ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => sample() as SystemStatus });
+    for (sample of [
+      () => assert.fail('lost'), () => assert.fail('lost'), () => assert.fail('found'), () => 'active', () => undefined,
+      () => OFFLINE, async () => assert.fail('this must not end the process'),
+    ]) {
       server.hasCommands();
-      assert.equal((await send(port, GET)).statusCode, 500, inspect(value));
-      assert.ok(warnings.at(-1)?.includes(inspect(value)), warnings.at(-1));
+      assert.equal((await ask(port, STATUS)).summary, '500 Internal server error');
     }
-    assert.equal(warnings.length, values.length);
-  });
-
-  it('responds 500 while systemStatus is an async function that fails, which does not end the process', async (t) => {
-    const warnings = collectWarnings(t);
-    const systemStatus = async (): Promise<never> => assert.fail('this must not end the process');
-    const { port } = await start(t, { systemStatus: systemStatus as unknown as () => SystemStatus });
-    assert.equal((await send(port, GET)).statusCode, 500);
-    assert.match(warnings.join(), /^systemStatus must return a SystemStatus other than OFFLINE, got Promise/);
-  });
-});
-
-for (const command of COMMANDS) {
-  describe(`POST /api/${command}`, LIMIT, () => {
-    it('puts the command on the queue and responds ok', async (t) => {
-      const { server, port } = await start(t);
-      const { statusCode, body } = await send(port, `POST /api/${command}`);
-      assert.deepEqual([statusCode, body], [200, '{"result":"ok"}']);
-      assert.deepEqual(takeAll(server), [command]);
-    });
-
-    it('rejects other methods with 405', async (t) => {
-      const { server, port } = await start(t);
-      for (const method of ['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
-        const { statusCode, headers, body } = await send(port, `${method} /api/${command}`);
-        const error = method === 'HEAD' ? '' : '{"error":"Invalid API method"}';
-        assert.deepEqual([statusCode, headers.allow, body], [405, 'POST', error]);
-      }
-      assert.deepEqual(takeAll(server), []);
-    });
-  });
-}
-
-describe('The web API', { ...LIMIT, concurrency: 4 }, () => {
-  const ACCEPTED: [name: string, request: string, outcomes?: string[]][] = [
-    ['a query string, which is ignored', head(`${POST}?x=/api/resume`, HOST)],
-    ['an absolute-form target', head('POST http://localhost:1/api/pause?x', 'Host: evil.example')],
-    ['HTTP/1.0 without Host', head(`${POST} HTTP/1.0`)],
-    ['a body, which is ignored', withBody(POST, HOST)],
-    ['a body in chunks', `${head(POST, HOST, CHUNKED)}2\r\n{}\r\n0\r\n\r\n`],
-    ['a body of 65,536 bytes', head(POST, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536)],
-    ['a Host in capitals, with a port', head(POST, 'Host: LOCALHOST:1')],
-    ['an IP address as Host', head(POST, 'Host: 192.168.1.7')],
-    ['an IPv6 address as Host', head(POST, 'Host: [::1]:8391')],
-    ['an address that a user has typed into a browser', head(GET, HOST, 'Sec-Fetch-Site: none'), ['active']],
-    ['header fields that may be repeated', head(POST, HOST, 'Cookie: a', 'Cookie: b')],
-    ['an Upgrade to HTTP/2, which is ignored', head(POST, HOST, ...UPGRADE)],
-    ['an Upgrade with a body', withBody(POST, HOST, ...UPGRADE)],
-    ['a WebSocket handshake, which is ignored', head(GET, HOST, ...WEBSOCKET), ['active']],
-    ['an unknown Expect, which is ignored', head(POST, HOST, 'Expect: x')],
-    ['an unknown Expect with a body', withBody(POST, HOST, 'Expect: x')],
-    ['Expect: 100-continue', withBody(POST, HOST, 'Expect: 100-continue'), ['100', 'ok']],
-  ];
-  for (const [name, request, outcomes = ['ok']] of ACCEPTED) {
-    it(`accepts ${name}`, async (t) => {
-      const { server, port } = await start(t);
-      const responses = parseResponses(await exchange(port, [request], outcomes.length));
-      assert.deepEqual(responses.map(outcomeOf), outcomes);
-      assert.deepEqual(takeAll(server), outcomes.includes('ok') ? ['pause'] : []);
-    });
-  }
-
-  // One row per refusal: a null error is some text, such as the reason phrase.
-  const NOT_HOST = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
-  const NOT_ORIGIN = 'Origin not allowed: set the option allowedOrigins';
-  const NOT_PAGES = 'Requests from web pages are not allowed: set the option allowedOrigins';
-  const REFUSED: [number, string | null, name: string, request: string, options?: Partial<WebApiServerOptions>][] = [
-    [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
-    [400, null, 'an incomplete head', `${POST} HTTP/1.1\r\n${HOST}\r\n`],
-    [400, null, 'an incomplete body', head(POST, HOST, 'Content-Length: 10') + '{}'],
-    [400, 'Missing Host header', 'HTTP/1.1 without Host', head(POST)],
-    [400, 'Duplicate header field', 'two Hosts', head(POST, HOST, HOST)],
-    [400, 'Duplicate header field', 'two Origins', head(POST, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
-    [400, 'Duplicate header field', 'two Sec-Fetch-Sites', head(GET, HOST, ...Array(2).fill('Sec-Fetch-Site: none'))],
-    [400, 'Duplicate header field', 'two tokens', head(POST, HOST, BEARER, BEARER), { token: TOKEN }],
-    [401, NO_TOKEN, 'no token', head(POST, HOST), { token: TOKEN }],
-    [401, NO_TOKEN, 'a wrong token', head(POST, HOST, `${BEARER}x`), { token: TOKEN }],
-    [401, NO_TOKEN, 'a token in the query', head(`${POST}?token=${TOKEN}`, HOST), { token: TOKEN }],
-    [403, NOT_HOST, 'another name as Host', head(GET, 'Host: evil.example:8391')],
-    [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
-    [403, NOT_HOST, 'an address that browsers take for this machine', head(POST, 'Host: 0.0.0.0')],
-    [403, NOT_HOST, 'a malformed Host', head(POST, 'Host: localhost@evil.example')],
-    [403, NOT_HOST, 'an empty Host', head(POST, 'Host:')],
-    [403, NOT_ORIGIN, 'an Origin', head(GET, HOST, `Origin: ${PAGE}`)],
-    [403, NOT_ORIGIN, 'the Origin null', head(POST, HOST, 'Origin: null')],
-    [403, NOT_ORIGIN, 'an Origin equal to Host', head(POST, 'Host: localhost:3000', `Origin: ${PAGE}`)],
-    [403, NOT_ORIGIN, 'a preflight', head('OPTIONS /api/pause', HOST, `Origin: ${PAGE}`)],
-    [403, NOT_ORIGIN, 'a WebSocket handshake from a page', head(GET, HOST, 'Origin: http://evil', ...WEBSOCKET)],
-    [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(GET, HOST, 'Sec-Fetch-Site: cross-site')],
-    [403, NOT_PAGES, 'Sec-Fetch-Site: same-origin', head(GET, HOST, 'Sec-Fetch-Site: same-origin')],
-    [403, NOT_PAGES, 'a form that a page submits', head(POST, HOST, 'Sec-Fetch-Site: none')],
-    [404, 'Invalid API endpoint', 'another path', head('GET /', HOST)],
-    [404, 'Invalid API endpoint', 'a trailing slash', head(`${POST}/`, HOST)],
-    [404, 'Invalid API endpoint', 'percent-encoding', head('POST /api/%70ause', HOST)],
-    [405, 'Invalid API method', 'another method', head('PUT /api/pause', HOST)],
-    [413, 'Content Too Large', 'a Content-Length above 65,536', head(POST, HOST, 'Content-Length: 65537')],
-    [413, 'Content Too Large', 'chunks of more than 65,536 bytes',
-      `${head(POST, HOST, CHUNKED)}10001\r\n${'x'.repeat(65_537)}\r\n`],
-    [431, null, 'a head of more than 8 KiB', head(POST, HOST, `X: ${'x'.repeat(8192)}`)],
-    [500, 'Internal server error', 'a request for an unknown status', head(GET, HOST), { systemStatus: () => OFFLINE }],
-    [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
-    [503, QUEUE_FULL, 'one command more than the queue holds', head(POST, HOST).repeat(2), { maxQueueSize: 1 }],
-  ];
-  for (const [expectedCode, expectedError, name, request, options] of REFUSED) {
-    it(`responds ${expectedCode} to ${name}, and queues nothing`, async (t) => {
-      if (options?.systemStatus !== undefined) collectWarnings(t);
-      const { server, port } = await start(t, options);
-      const responses = parseResponses(await exchange(port, [request], 0));
-      const { statusCode = 0, body = '' } = responses.at(-1) ?? {};
-      assert.equal(statusCode, expectedCode);
-      const { error } = JSON.parse(body);
-      assert.equal(error, expectedError ?? error);
-      assert.equal(takeAll(server).length, responses.filter((one) => one.statusCode === 200).length);
-    });
-  }
-
-  it('keeps the connection open after an Upgrade, a WebSocket handshake and an Expect', async (t) => {
-    const { server, port } = await start(t);
-    const socket = await open(t, port);
-    for (const fields of [UPGRADE, WEBSOCKET, ['Expect: x']]) {
-      socket.write(head(POST, HOST, ...fields));
-      const [chunk] = await once(socket, 'data');
-      assert.match(String(chunk), /^HTTP\/1\.1 200 OK\r\n[^]*\{"result":"ok"\}$/);
-    }
-    assert.deepEqual(takeAll(server), ['pause', 'pause', 'pause']);
-  });
-
-  it('processes pipelined requests in order', async (t) => {
-    const { server, port } = await start(t);
-    const responses = await sendAll(port, [
-      head(POST, HOST), head(GET, HOST), head('GET /', HOST), withBody('POST /api/resume', HOST),
-      head(POST, 'Host: evil.example'), head('POST /api/shutdown', HOST),
+    assert.equal((await ask(port, PAUSE)).summary, '200 ok');
+    sample = () => PAUSED;
+    assert.deepEqual(takeAll(server), ['pause']);
+    assert.equal((await ask(port, STATUS)).summary, '200 paused');
+    assert.deepEqual(warnings.slice(0, 3), [
+      'systemStatus failed: lost', 'systemStatus failed: found',
+      "systemStatus must return a SystemStatus other than OFFLINE, got 'active'",
     ]);
-    assert.deepEqual(responses.map(outcomeOf), ['ok', 'active', '404', 'ok', '403 allowedHosts', 'ok']);
-    assert.deepEqual(takeAll(server), ['pause', 'resume', 'shutdown']);
   });
 });
 
-describe('Programs', { ...LIMIT, concurrency: true }, () => {
-  const run = promisify(execFile);
-  const PYTHON = `if True:
-    import sys
-    from urllib.request import ProxyHandler, Request, build_opener
-    send = build_opener(ProxyHandler({})).open
-    for data, path in (None, 'status'), (b'', 'pause'), (b'{}', 'pause'):
-      sys.stdout.write(send(Request(sys.argv[1] + path, data)).read().decode())
-  `;
-  const CURL = ['-q', '-sS', '--noproxy', '*', '--max-time', '20', '--http2'];
+describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () => {
+  it('responds 304 without a body if the client knows the status, and 200 if not', async (t) => {
+    const { port } = await start(t);
+    for (const list of ['"active"', 'W/"active"', '"paused", "active"', '*', '"x"\r\nIf-None-Match: "active"']) {
+      const { statusCode, headers, text } = await ask(port, STATUS, `If-None-Match: ${list}`);
+      assert.deepEqual([statusCode, headers['etag'], text], [304, '"active"', ''], list);
+    }
+    for (const list of ['"paused"', 'active', '"ACTIVE"', '']) {
+      assert.equal((await ask(port, STATUS, `If-None-Match: ${list}`, WAIT)).statusCode, 200, list);
+    }
+  });
 
-  /** Sends a GET, a POST without a body and a POST with a body. */
-  const CLIENTS: [name: string, talkTo: (url: string) => Promise<string>][] = [
-    ['fetch()', async (url) => {
-      const status = await fetch(`${url}status`);
-      const pause = await fetch(`${url}pause`, { method: 'POST' });
-      const pauseWithBody = await fetch(`${url}pause`, { method: 'POST', body: '{}' });
-      return await status.text() + await pause.text() + await pauseWithBody.text();
-    }],
-    ['curl, with Upgrade and Expect', async (url) => {
-      const post = (...args: string[]): string[] => ['--next', ...CURL.slice(1), ...args, `${url}pause`];
-      const body = ['-H', 'Expect: 100-continue', '--expect100-timeout', '10', '--data', 'x'.repeat(60_000)];
-      return (await run('curl', [...CURL, `${url}status`, ...post('-X', 'POST'), ...post(...body)])).stdout;
-    }],
-    ["Python's urllib", async (url) => (await run('python3', ['-c', PYTHON, url])).stdout],
-  ];
-  for (const [name, talkTo] of CLIENTS) {
-    it(`need no permission: ${name}`, async (t) => {
+  it('waits, if the client prefers that, until the status is another', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
+    const waiting = [STATUS, 'HEAD /api/status'].map((line) => ask(port, line, 'If-None-Match: "active"', WAIT));
+    await assertWaits(port, ...waiting);
+    server.hasCommands();
+    await assertWaits(port, ...waiting);
+    status = PAUSED;
+    server.hasCommands();
+    for (const { statusCode, headers } of await Promise.all(waiting)) {
+      assert.deepEqual([statusCode, headers['etag'], headers['preference-applied']], [200, '"paused"', 'wait=60']);
+    }
+  });
+
+  it('responds 304 if the status is the same after the time of the wait', async (t) => {
+    const { port } = await start(t);
+    const waiting = ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1');
+    await assertWaits(port, waiting);
+    assert.equal((await waiting).statusCode, 304);
+  });
+});
+
+// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('POST', LIMIT, () => {
+  for (const command of COMMANDS) {
+    it(`/api/${command} puts the command on the queue and responds ok`, async (t) => {
       const { server, port } = await start(t);
-      let output = '';
-      try {
-        output = await talkTo(`http://localhost:${port}/api/`);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-        return t.skip('needs curl and python3: apt-get install curl python3');
-      }
-      assert.equal(output, '{"status":"active"}{"result":"ok"}{"result":"ok"}');
-      assert.deepEqual(takeAll(server), ['pause', 'pause']);
+      const { statusCode, headers, text } = await ask(port, `POST /api/${command}`);
+      assert.deepEqual([statusCode, text, headers['etag']], [200, '{"result":"ok"}', undefined]);
+      assert.equal(server.hasCommands(), true);
+      assert.equal(server.receiveCommand(), command);
+      assert.equal(server.hasCommands(), false);
     });
   }
-});
 
-describe('allowedOrigins', LIMIT, () => {
-  it('lets pages of these origins read every response, errors too, and no others', async (t) => {
-    collectWarnings(t);
-    let status = ACTIVE;
-    const { server, port } = await start(t, {
-      systemStatus: () => status, token: TOKEN, allowedOrigins: [PAGE], maxQueueSize: 1,
-    });
-    const rows: [line: string, field: string, outcome: string][] = [
-      [GET, BEARER, 'active'], [POST, BEARER, 'ok'], [POST, BEARER, '503'], ['GET /api/pause', BEARER, '405'],
-      ['GET /api', BEARER, '404'], [POST, 'X: x', '401'], [GET, BEARER, '500'],
-    ];
-    for (const [line, field, outcome] of rows) {
-      status = outcome === '500' ? OFFLINE : ACTIVE;
-      server.hasCommands();
-      const response = await send(port, line, field, `Origin: ${PAGE}`);
-      assert.equal(outcomeOf(response), outcome, line);
-      assert.equal(response.headers['access-control-allow-origin'], PAGE, line);
-      assert.equal(response.headers.vary, 'Origin', line);
-      for (const origin of ['Origin: http://evil.example', 'X: no origin']) {
-        const { headers } = await send(port, line, field, origin);
-        assert.equal(headers['access-control-allow-origin'], undefined, `${line} ${origin}`);
-      }
-    }
-  });
-
-  it('makes the server respond to their preflights, without a token', async (t) => {
-    const { server, port } = await start(t, { token: TOKEN, allowedOrigins: [PAGE] });
-    for (const path of ['/api/pause', '/api/status', '/api']) {
-      const { statusCode, headers } = await send(port, `OPTIONS ${path}`, `Origin: ${PAGE}`);
-      assert.equal(statusCode, 204);
-      assert.equal(headers['access-control-allow-origin'], PAGE);
-      assert.equal(headers['access-control-allow-methods'], 'GET, HEAD, POST');
-      assert.equal(headers['access-control-allow-headers'], 'Authorization, Content-Type, Prefer, If-None-Match');
-      assert.equal(headers.vary, 'Origin');
-    }
-    assert.deepEqual(takeAll(server), []);
-  });
-});
-
-describe('allowedHosts', LIMIT, () => {
-  it('adds names, domains or every name; the list is copied', async (t) => {
-    const allowedHosts = ['Box.LAN', '.example.org'];
-    const starting = start(t, { allowedHosts });
-    allowedHosts[0] = 'evil.example';
-    const { port } = await starting;
-    const outcomes = async (where: number, ...hosts: string[]): Promise<string[]> => {
-      const responses = hosts.map(async (host) => outcomeOf(await send(where, GET, `Host: ${host}`)));
-      return Promise.all(responses);
-    };
-    const allowed = await outcomes(port, 'box.lan', 'BOX.lan:80', 'example.org', 'a.b.example.org', 'localhost');
-    assert.deepEqual(new Set(allowed), new Set(['active']));
-    const refused = await outcomes(port, 'evil.example', 'a.box.lan', 'xexample.org', '0.0.0.0', '');
-    assert.deepEqual(new Set(refused), new Set(['403 allowedHosts']));
-    const { port: open } = await start(t, { allowedHosts: ['*'] });
-    assert.deepEqual(await outcomes(open, 'any.example', '0.0.0.0'), ['active', '403 allowedHosts']);
-  });
-});
-
-describe('token', LIMIT, () => {
-  it('is required for every path, and appears in no response, no error and no inspect()', async (t) => {
-    const { server, port, client } = await start(t, { token: TOKEN });
-    assert.equal(await client.pause(), 'ok');
-    assert.equal(outcomeOf(await send(port, POST, `authorization: bearer ${TOKEN} `)), 'ok');
-    assert.deepEqual(takeAll(server), ['pause', 'pause']);
-    for (const line of [GET, POST, 'GET /', 'PUT /api/pause']) {
-      const response = await send(port, line, `${BEARER}x`);
-      assert.equal(response.statusCode, 401, line);
-      assert.ok(!inspect(response).includes(TOKEN));
-    }
-    const stranger = new WebApiClient('127.0.0.1', port, { token: `${TOKEN}x` });
-    assert.deepEqual(await stranger.request('pause'), refusal(401, NO_TOKEN));
-    assert.deepEqual(takeAll(server), []);
-    assert.ok(!inspect([server, client, stranger], { depth: 9, showHidden: true }).includes(TOKEN));
-    assert.ok(!JSON.stringify([server, client, stranger]).includes(TOKEN));
-  });
-});
-
-// ───── WebApiServer ──────────────────────────────────────────────────────────────────────────────────────────────
-
-describe('An invalid argument', LIMIT, () => {
-  const systemStatus = (): SystemStatus => ACTIVE;
-  const step = (): void => assert.fail('a step ran');
-  const server = (options: unknown): unknown => new WebApiServer(options as WebApiServerOptions);
-  const client = (...values: unknown[]): unknown => {
-    return new WebApiClient(...(values as ConstructorParameters<typeof WebApiClient>));
-  };
-  const waitFor = (...values: unknown[]): unknown => {
-    return new WebApiClient('127.0.0.1', 1).waitFor(...(values as Parameters<WebApiClient['waitFor']>));
-  };
-  const run = (system: unknown, config: unknown = { webApiAddress: null }): unknown => {
-    return launch(system as System, config as LaunchConfig);
-  };
-  const webApiOptions = (options: unknown, webApiAddress: unknown = ['localhost', 0]): unknown => {
-    return run({ step }, { webApiAddress, webApiOptions: options });
-  };
-
-  const HOOKS = ['step', 'describe', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown'];
-  type Values = [typeErrors: unknown[], rangeErrors: unknown[]];
-  const OBJECT: Values = [[null, 'active', 5], []];
-  const FUNCTION: Values = [[null, 'active', ACTIVE], []];
-  const HOSTS: Values = [[127, null, ['localhost']], ['', 'http://localhost:8395', 'localhost:9000', 'a b']];
-  const PORT: Values = [['8391', null, 8391n], [NaN, -1, 1.5, 70_000]];
-  const COUNT: Values = [['16', null, 64n], [NaN, 0, 1.5, 65_537]];
-  const TEXT: Values = [[5, null, ['a']], []];
-  const COMMAND: Values = [['stop', 'Pause', 'toString', '', undefined, null, 0, ['pause']], []];
-  const TIMEOUT: Values = [['1', null], [NaN, 0, -1, Infinity, 2 ** 31]];
-  const PATH: Values = [[5, null, {}], ['', '/control\0.sock', '/'.padEnd(95, 'x')]];
-  const NAMES: Values = [[5, null], [
-    '', '.', '..lan', '.*', '*.lan', 'box.lan:80', 'http://box.lan', 'box.lan/', 'me@box.lan', 'box lan', '[::1]', '**',
-    'box.lan\n', 'böx.lan', 'box.lan.',
-  ]];
-  const ORIGINS: Values = [[5, null], [
-    '', '*', 'null', 'box.lan', '//box.lan', 'http://', 'http://box.lan/', 'HTTP://box.lan', 'http://Box.lan',
-    'http://*.lan', 'http://me@box.lan', 'http://box.lan#x', 'http://box.lan\n',
-  ]];
-  const ARRAY: Values = [['box.lan', null, {}], []];
-  const ADDRESS: Values = [['localhost:0', {}, ['localhost'], ['localhost', 0, 0]], []];
-
-  const cases: [call: string, name: string, (value: unknown) => unknown, Values][] = [
-    ['new WebApiServer', 'options', server, OBJECT],
-    ['new WebApiServer', 'systemStatus', (value) => server({ systemStatus: value }), FUNCTION],
-    ['new WebApiServer', 'host', (value) => server({ systemStatus, host: value }), HOSTS],
-    ['new WebApiServer', 'port', (value) => server({ systemStatus, port: value }), PORT],
-    ['new WebApiServer', 'maxQueueSize', (value) => server({ systemStatus, maxQueueSize: value }), COUNT],
-    ['new WebApiServer', 'maxConnections', (value) => server({ systemStatus, maxConnections: value }), COUNT],
-    ['new WebApiServer', 'socketPath', (value) => server({ systemStatus, socketPath: value }), PATH],
-    ['new WebApiServer', 'allowedHosts', (value) => server({ systemStatus, allowedHosts: value }), ARRAY],
-    ['new WebApiServer', 'allowedHosts', (value) => server({ systemStatus, allowedHosts: ['*', value] }), NAMES],
-    ['new WebApiServer', 'allowedOrigins', (value) => server({ systemStatus, allowedOrigins: value }), ARRAY],
-    ['new WebApiServer', 'allowedOrigins', (value) => server({ systemStatus, allowedOrigins: [PAGE, value] }), ORIGINS],
-    ['new WebApiServer', 'name', (value) => server({ systemStatus, name: value }), TEXT],
-    ['new WebApiServer', 'describe', (value) => server({ systemStatus, describe: value }), FUNCTION],
-    ['post', 'command', (value) => new WebApiServer({ systemStatus }).post(value as ControlCommand), COMMAND],
-    ['nextCommandSync', 'timeout', (value) => {
-      return new WebApiServer({ systemStatus }).nextCommandSync({ timeout: value as number });
-    }, [['1', null], [NaN, -1]]],
-    ['new WebApiClient', 'host', client, HOSTS],
-    ['new WebApiClient', 'port', (value) => client('localhost', value), [PORT[0], [0, ...PORT[1]]]],
-    ['new WebApiClient', 'options', (value) => client('localhost', 8391, value), OBJECT],
-    ['new WebApiClient', 'timeout', (value) => client('localhost', 8391, { timeout: value }), TIMEOUT],
-    ['new WebApiClient', 'socketPath', (value) => client(undefined, undefined, { socketPath: value }), PATH],
-    ['waitFor', 'status', (value) => waitFor(value, { timeout: 50 }), [['paused', undefined, null], []]],
-    ['waitFor', 'timeout', (value) => waitFor(PAUSED, { timeout: value }), TIMEOUT],
-    ['waitFor', 'onStatus', (value) => waitFor(PAUSED, { timeout: 50, onStatus: value }), [[5, null], []]],
-    ['launch', 'system', (value) => run(value), OBJECT],
-    ...HOOKS.map((hook): typeof cases[number] => ['launch', hook, (value) => run({ step, [hook]: value }), FUNCTION]),
-    ['launch', 'name', (value) => run({ step }, { webApiAddress: null, name: value }), TEXT],
-    ['launch', 'options', (value) => run({ step }, value), OBJECT],
-    ['launch', 'webApiAddress', (value) => run({ step }, { webApiAddress: value }), ADDRESS],
-    ['launch', 'host', (value) => run({ step }, { webApiAddress: [value, 0] }), [[...HOSTS[0], undefined], HOSTS[1]]],
-    ['launch', 'port', (value) => run({ step }, { webApiAddress: ['localhost', value] }), [
-      [...PORT[0], undefined], PORT[1],
-    ]],
-    ['launch', 'webApiCommandQueueSize', (value) => run({ step }, {
-      webApiAddress: null, webApiCommandQueueSize: value,
-    }), COUNT],
-    ['launch', 'webApiOptions', (value) => webApiOptions(value, null), OBJECT],
-    ['launch', 'maxConnections', (value) => webApiOptions({ maxConnections: value }), COUNT],
-  ];
-  for (const [call, name, invoke, [typeErrors, rangeErrors]] of cases) {
-    it(`${call}: throws an error with the name and the value: ${name}`, async () => {
-      for (const [errorClass, values] of [[TypeError, typeErrors], [RangeError, rangeErrors]] as const) {
-        for (const value of values) {
-          const error = await failure(() => invoke(value));
-          assert.ok(error instanceof errorClass, `${inspect(value)}: ${inspect(error)}`);
-          assert.ok(error.message.includes(name) && error.message.includes(inspect(value)), error.message);
+  it('is the only method for commands; the others take only GET and HEAD: 405 says so', async (t) => {
+    const { server, port } = await start(t);
+    for (const [allow, paths] of [['POST', COMMANDS], ['GET, HEAD', ['status', 'info']]] as const) {
+      for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
+        if (allow.split(', ').includes(method)) continue;
+        for (const path of paths) {
+          const { statusCode, headers, body } = await ask(port, `${method} /api/${path}`);
+          const error = method === 'HEAD' ? undefined : NO_METHOD;
+          assert.deepEqual([statusCode, headers['allow'], body?.error], [405, allow, error], `${method} ${path}`);
         }
       }
-    });
-  }
-
-  it('new WebApiServer, new WebApiClient: throws if host is not a host name or an IP address', async () => {
-    for (const host of ['http://localhost:8395', 'localhost:9000', 'a b']) {
-      const expected = { name: 'RangeError', message: `host must be a host name or an IP address, got '${host}'` };
-      assert.throws(() => server({ systemStatus, host }), expected);
-      assert.throws(() => client(host), expected);
     }
-    for (const host of ['localhost', 'box-1.lan', 'a_b', '127.0.0.1', '::1', 'fe80::1%eth0', '0x7f.1']) {
-      server({ systemStatus, host });
-      client(host);
-    }
-  });
-
-  it('token: throws an error without the token', async () => {
-    const calls = [
-      (token: unknown) => server({ systemStatus, token }),
-      (token: unknown) => client('localhost', 8391, { token }),
-      (token: unknown) => webApiOptions({ token }),
-    ];
-    const values: [value: unknown, errorClass: ErrorConstructor, words: string][] = [
-      [123_456_789, TypeError, 'a value of type number'], [['secret'], TypeError, 'a value of type object'],
-      ['', RangeError, '0'], ['secret-of-15-ch', RangeError, '15'], ['secret'.padEnd(1025, 'x'), RangeError, '1025'],
-      ...['secret with spaces', 'secret-at-the-end\n', 'secret-with-an-ü-in-it'].map((value) => {
-        return [value, RangeError, 'other characters'] as [string, ErrorConstructor, string];
-      }),
-    ];
-    for (const call of calls) {
-      for (const [value, errorClass, words] of values) {
-        const error = await failure(() => call(value));
-        const message = `token must be a string of 16 to 1024 visible ASCII characters, got ${words}`;
-        assert.deepEqual([error.constructor, error.message], [errorClass, message]);
-        assert.ok(!/secret|123456789/.test(inspect({ ...error, cause: error.cause })));
-      }
-    }
-  });
-
-  it('socketPath together with host or port throws a TypeError', async () => {
-    const socketPath = 'control.sock';
-    for (const call of [
-      () => server({ systemStatus, socketPath, host: '127.0.0.1' }),
-      () => server({ systemStatus, socketPath, port: 0 }),
-      () => client('127.0.0.1', undefined, { socketPath }),
-      () => client(undefined, 80, { socketPath }),
-      () => webApiOptions({ socketPath }),
-    ]) {
-      const { name, message } = await failure(call);
-      assert.equal(`${name}: ${message}`, 'TypeError: socketPath replaces host and port: give one or the other');
-    }
-  });
-
-  it('new WebApiClient: throws if socketPath is a folder', () => {
-    for (const socketPath of ['/', './', 'sockets/', '/run/control//']) {
-      const message = `socketPath must be the path of a socket, not of a folder, got '${socketPath}'`;
-      assert.throws(() => client(undefined, undefined, { socketPath }), { name: 'RangeError', message });
-    }
-  });
-
-  it('launch: throws a TypeError if startPaused is no boolean, or nobody could resume', async () => {
-    for (const [startPaused, webApiAddress, text] of [
-      ['yes', ['127.0.0.1', 0], "startPaused must be a boolean, got 'yes'"],
-      [1, ['127.0.0.1', 0], 'startPaused must be a boolean, got 1'],
-      [null, null, 'startPaused must be a boolean, got null'],
-      [true, null, 'startPaused requires a web API'],
-    ] as const) {
-      const { name, message } = await failure(() => run({ step }, { startPaused, webApiAddress }));
-      assert.equal(`${name}: ${message}`, `TypeError: ${text}`);
-    }
-  });
-
-  it('an unknown option throws a TypeError that lists the known ones', async () => {
-    const common = 'socketPath, token, allowedHosts, allowedOrigins, maxConnections';
-    for (const [call, message] of [
-      [() => server({ systemStatus, prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, name, '],
-      [() => client('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
-      [() => waitFor(PAUSED, { timeOut: 1 }), 'waitFor has no option timeOut; it has timeout, signal, onStatus'],
-      [() => run({ step }, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
-      [() => new WebApiClient().request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
-      [() => webApiOptions({ host: 'a' }), `webApiOptions has no option host; it has ${common}`],
-    ] as const) {
-      const error = await failure(call);
-      assert.ok(error instanceof TypeError && error.message.startsWith(message), inspect(error));
-    }
-  });
-
-  it('is none of these: undefined, and the extremes', () => {
-    const names = ['host', 'port', 'maxQueueSize', 'socketPath', 'token', 'allowedHosts', 'allowedOrigins'];
-    server({ systemStatus, ...Object.fromEntries([...names, 'maxConnections'].map((name) => [name, undefined])) });
-    server({ systemStatus, maxQueueSize: 1, maxConnections: 1, token: '~'.repeat(16), port: 65_535 });
-    server({ systemStatus, maxQueueSize: 65_536, maxConnections: 65_536, token: '!'.repeat(1024) });
-    server({ systemStatus, allowedHosts: ['box', 'Box.LAN', '.lan', '*', '10.0.0.1', 'a_b'] });
-    server({ systemStatus, allowedOrigins: [PAGE, 'https://[::1]:8', 'chrome-extension://abc'] });
-    server({ systemStatus, socketPath: 'control.sock', host: 'localhost', port: 8391 });
-    client(undefined, undefined, { timeout: undefined, token: undefined, socketPath: undefined });
-  });
-
-  async function failure(call: () => unknown): Promise<Error> {
-    try {
-      await call();
-    } catch (error) {
-      return error as Error;
-    }
-    return assert.fail('nothing was thrown');
-  }
-});
-
-describe('runInBackground()', LIMIT, () => {
-  it('resolves with the address, and serves localhost at 127.0.0.1 and ::1', async (t) => {
-    const { address, port } = await start(t);
-    assert.deepEqual(address, { host: 'localhost', port });
-    assert.ok(port > 0);
-    const addresses = Object.values(networkInterfaces()).flat().map((one) => one?.address);
-    for (const host of ['127.0.0.1', '::1']) {
-      if (addresses.includes(host)) assert.equal(await new WebApiClient(host, port).getStatus(), ACTIVE, host);
-    }
-  });
-
-  it('rejects if the server is running or was closed', async () => {
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
-    const starting = server.runInBackground();
-    const isRunning = { message: 'Cannot start the server: it is already running' };
-    await assert.rejects(server.runInBackground(), isRunning);
-    await starting;
-    await assert.rejects(server.runInBackground(), isRunning);
-    await server.close();
-    const wasClosed = { message: 'Cannot start the server: it was closed' };
-    await assert.rejects(server.runInBackground(), wasClosed);
-    const unused = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
-    await unused.close();
-    await assert.rejects(unused.runInBackground(), wasClosed);
-  });
-
-  it('rejects while the port is taken, and can be called again', async (t) => {
-    const { impostor, port } = await startImpostor(t, () => {});
-    for (const host of ['127.0.0.1', 'localhost']) { // localhost needs the port at all its addresses
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
-      await assert.rejects(server.runInBackground(), (error: NodeJS.ErrnoException) => {
-        return error.code === 'EADDRINUSE' && error.message.startsWith(`Cannot serve at ${host}:${port}: `);
-      });
-    }
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
-    t.after(() => server.close());
-    await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE' });
-    await new Promise((resolve) => impostor.close(resolve));
-    assert.deepEqual(await server.runInBackground(), { host: '127.0.0.1', port });
-    const command = server.nextCommand();
-    assert.equal(await new WebApiClient('127.0.0.1', port).pause(), 'ok');
-    assert.equal(await command, 'pause');
-  });
-
-  it('rejects if the host cannot be resolved or is not an address of this machine', async () => {
-    for (const host of ['nosuch.invalid', '192.0.2.1']) { // RFC 6761 §6.4, RFC 5737 §3
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port: 0 });
-      await assert.rejects(server.runInBackground(), (error: NodeJS.ErrnoException) => {
-        return typeof error.code === 'string' && error.message.startsWith(`Cannot serve at ${host}:0: `);
-      });
-    }
-  });
-
-  it('does not keep the process alive, neither after a start nor after a failure', async (t) => {
-    const { port } = await startImpostor(t, () => {});
-    const host = runHost(t, `
-      const taken = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
-      await taken.runInBackground().catch(({ code }) => say(code));
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
-      say((await server.runInBackground()).host);
-    `, port);
-    await host.checkEnd('EADDRINUSE', 'localhost');
-  });
-
-  it('warns once if the server listens beyond loopback', async (t) => {
-    const warnings = collectWarnings(t);
-    const { address, port } = await start(t, { host: '0.0.0.0' });
-    assert.equal(address.host, 'localhost', 'a host for clients');
-    const { port: withToken } = await start(t, { host: '0.0.0.0', token: TOKEN });
-    const accepts = 'accepts connections from other machines: anyone who can connect';
-    assert.deepEqual(warnings, [
-      `The web API at 0.0.0.0:${port} ${accepts} can control this program`,
-      `The web API at 0.0.0.0:${withToken} ${accepts} and knows the token can control this program`,
-    ]);
-    await start(t, { host: '127.0.0.1' });
-    await start(t);
-    if (lacksSockets() === false) await start(t, { socketPath: makeSocketPath(t) });
-    assert.equal(warnings.length, 2);
+    assert.deepEqual(takeAll(server), []);
   });
 });
 
-describe('systemStatus()', LIMIT, () => {
-  it('is called at the start, by hasCommands() and nextCommand(), and for each client that asks', async (t) => {
-    let calls = 0;
-    const { server, port } = await start(t, { systemStatus: () => (calls += 1, ACTIVE) });
-    const callsDuring = async (action: () => unknown): Promise<number> => {
-      calls = 0;
-      await action();
-      return calls;
-    };
-    const controller = new AbortController();
-    assert.equal(calls, 1);
-    assert.equal(await callsDuring(() => server.hasCommands()), 1);
-    assert.equal(await callsDuring(() => send(port, POST)), 0);
-    assert.equal(await callsDuring(() => server.hasCommands()), 1);
-    assert.equal(await callsDuring(() => server.receiveCommand()), 0);
-    assert.equal(await callsDuring(() => void server.nextCommand({ signal: controller.signal }).catch(() => {})), 1);
-    assert.equal(await callsDuring(() => controller.abort()), 0);
-    assert.equal(await callsDuring(() => send(port, GET)), 1);
-    assert.equal(await callsDuring(() => send(port, 'GET /')), 0);
-  });
-});
-
-describe('hasCommands() and receiveCommand()', { ...LIMIT, concurrency: 2 }, () => {
-  for (const maxQueueSize of [1, 2, 3, 16, 100]) {
-    it(`hold exactly maxQueueSize commands, in order: ${maxQueueSize}`, async (t) => {
-      const { server, port } = await start(t, { maxQueueSize });
-      const random = randomNumbers(maxQueueSize);
-      for (let round = 0; round < 4; round += 1) { // the ring wraps around
-        const posted = Array.from({ length: maxQueueSize + 2 }, () => randomCommand(random));
-        assert.deepEqual(await postAll(port, posted), [...Array(maxQueueSize).fill(200), 503, 503]);
-        assert.equal(server.hasCommands(), true);
-        assert.equal(server.receiveCommand(), posted[0]);
-        assert.deepEqual(await postAll(port, ['save-state', 'pause']), [200, 503]);
-        assert.deepEqual(takeAll(server), [...posted.slice(1, maxQueueSize), 'save-state']);
-      }
-    });
-  }
-
-  it('report an empty queue by false and an EmptyError', async (t) => {
-    const { server } = await start(t);
-    for (const one of [server, new WebApiServer({ systemStatus: () => ACTIVE })]) {
-      assert.equal(one.hasCommands(), false);
-      assert.throws(() => one.receiveCommand(), EmptyError);
-      assert.throws(() => one.receiveCommand(), { name: 'EmptyError', message: 'The command queue is empty' });
-    }
-  });
-});
-
-describe('nextCommand()', LIMIT, () => {
-  it('resolves with a queued command, and with the next one that arrives', async (t) => {
-    const { server, client } = await start(t);
-    await client.pause();
-    assert.equal(await server.nextCommand(), 'pause');
-    const next = server.nextCommand();
-    await sleep(20);
-    await client.saveState();
-    assert.equal(await next, 'save-state');
-    assert.equal(server.hasCommands(), false);
-  });
-
-  it('serves several callers in order', async (t) => {
+describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
+  it('responds once the command is done, with id, value and seconds', async (t) => {
     const { server, port } = await start(t);
+    const waiting = ask(port, SAVE, WAIT);
+    await server.nextCommand();
+    await assertWaits(port, waiting);
+    server.report({ value: 'states/1.json' });
+    const { statusCode, headers, body } = await waiting;
+    const { id, seconds, ...others } = body;
+    assert.deepEqual([statusCode, headers['preference-applied']], [200, 'wait=60']);
+    assert.deepEqual(others, { result: 'ok', state: 'done', value: 'states/1.json' });
+    assert.match(id, /^[a-z\d]{3}-1$/);
+    assert.ok(seconds >= 0 && seconds < 300, seconds);
+  });
+
+  it('responds 500 with the reason if the command fails', async (t) => {
+    const { server, port } = await start(t);
+    for (const [error, reason] of [
+      [new Error('disk full'), 'disk full'], ['disk full', "'disk full'"], [undefined, 'undefined'],
+      [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
+    ] as const) {
+      const waiting = ask(port, SAVE, WAIT);
+      await server.nextCommand();
+      server.report({ error });
+      const { summary, headers } = await waiting;
+      assert.deepEqual([summary, headers['preference-applied']], [`500 save-state failed: ${reason}`, 'wait=60']);
+    }
+  });
+
+  for (const [how, complete] of [
+    ['hasCommands()', (server) => void server.hasCommands()],
+    ['receiveCommand()', (server) => assert.throws(() => server.receiveCommand(), EmptyError)],
+    ['nextCommand()', (server) => void server.nextCommand().catch(() => {})],
+    ['nextCommandSync()', (server) => void server.nextCommandSync({ timeout: 0 })],
+    ['close()', (server) => void server.close()],
+  ] as [string, (server: WebApiServer) => void][]) {
+    it(`counts a command as done at the next ${how}: a plain loop need not report`, async (t) => {
+      const { server, port } = await start(t);
+      const waiting = ask(port, PAUSE, WAIT);
+      assert.equal(await server.nextCommand(), 'pause');
+      await assertWaits(port, waiting);
+      complete(server);
+      const { summary, body } = await waiting;
+      assert.deepEqual([summary, 'value' in body], ['200 done', false]);
+    });
+  }
+
+  it('responds 202 with the state after the time of the wait: waiting on the queue, or running', async (t) => {
+    const { server, port } = await start(t);
+    const running = ask(port, PAUSE, 'Prefer: wait=1');
+    assert.equal(await server.nextCommand(), 'pause');
+    const waiting = ask(port, SAVE, 'Prefer: wait=1');
+    assert.deepEqual([(await running).summary, (await waiting).summary], ['202 running', '202 waiting']);
+    assert.deepEqual(Object.keys((await running).body), ['result', 'id', 'state']);
+    assert.deepEqual(takeAll(server), ['save-state'], 'the command stands');
+  });
+
+  it('responds 202 when the server closes, and 503 at once while the queue is full', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 1 });
+    const waiting = ask(port, PAUSE, WAIT);
+    await until(() => server.hasCommands());
+    assert.equal((await ask(port, PAUSE, WAIT)).summary, `503 ${QUEUE_FULL}`);
+    await assertWaits(port, waiting);
+    await server.close();
+    const { summary, headers } = await waiting;
+    assert.deepEqual([summary, headers['connection']], ['202 waiting', 'close']);
+    assert.deepEqual(takeAll(server), ['pause']);
+  });
+
+  it('reads the preference as RFC 7240 writes it, up to 300 seconds, and ignores what is malformed', async (t) => {
+    const { server, port } = await start(t);
+    const rows: [applied: string | undefined, ...prefers: string[]][] = [
+      ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = "7"', 'wait=7; x=y', 'wait=7, wait=8'],
+      ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999'],
+      [undefined, 'wait=0', 'wait', 'wait=-1', 'wait=1.5', 'wait=5s', 'x="wait=5"', 'x=y; wait=5', 'await=5', ''],
+    ];
+    for (const [applied, ...prefers] of rows) {
+      for (const prefer of prefers) {
+        const response = ask(port, PAUSE, `Prefer: ${prefer}`);
+        await server.nextCommand();
+        server.hasCommands();
+        const { headers, body } = await response;
+        assert.deepEqual([headers['preference-applied'], 'id' in body], [applied, applied !== undefined], prefer);
+      }
+    }
+  });
+
+  it('sends a text of up to 1000 characters or a finite number that report() gave as the value', async (t) => {
+    const { server, port } = await start(t);
+    for (const [value, expected] of [
+      ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
+      [NaN, undefined], [Infinity, undefined], [undefined, undefined], [{}, undefined], [true, undefined],
+    ]) {
+      const response = ask(port, SAVE, WAIT);
+      await server.nextCommand();
+      server.report({ value: value as string });
+      server.report({ error: 'a command is completed once' });
+      const { statusCode, body } = await response;
+      assert.deepEqual([statusCode, body.value], [200, expected], inspect(value));
+    }
+    server.report({ value: 'of no command' });
+    assert.throws(() => server.report({ valeu: 1 } as object), TypeError);
+  });
+});
+
+// ───── What is going on ──────────────────────────────────────────────────────────────────────────────────────────
+
+describe('GET /api/info', LIMIT, () => {
+  it('describes the program', async (t) => {
+    const before = Date.now();
+    const { port } = await start(t, { name: 'pole\x07', describe: () => ({ episode: 7, tags: ['a'] }) });
+    const { statusCode, headers, body: { startedAt, since, heardAt, ...others } } = await ask(port, INFO);
+    assert.equal(statusCode, 200);
+    assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
+    assert.deepEqual(others, {
+      name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active',
+      detail: { episode: 7, tags: ['a'] }, commands: [],
+    });
+    for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
+    assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 2 && before <= Date.parse(since), startedAt);
+    const { port: unnamed } = await start(t);
+    assert.equal((await ask(unnamed, INFO)).body.name, basename(process.argv[1] ?? '', '.js'));
+  });
+
+  it('lists the latest 16 commands, oldest first, with who, why, state and outcome', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 32 });
+    for (let count = 0; count < 20; count += 1) {
+      await ask(port, `${RESUME}?by=ana@laptop&reason=${count}`);
+      server.receiveCommand();
+    }
+    server.report({ value: 'in time' });
+    for (const line of [SAVE, `${PAUSE}?by=`, SHUTDOWN]) await ask(port, line);
+    server.receiveCommand();
+    server.report({ error: 'disk full' });
+    server.receiveCommand();
+    const { commands } = (await ask(port, INFO)).body;
+    const ids = commands.map(({ id }: typeof commands[0]) => Number(id.slice(4)));
+    assert.deepEqual(ids, Array.from({ length: 16 }, (_, index) => index + 8));
+    const latest = commands.slice(-5).map(({ id, at, seconds, ...others }: typeof commands[0]) => {
+      assert.ok(Date.parse(at) <= Date.now() && seconds >= 0 === ['done', 'failed'].includes(others.state));
+      return others;
+    });
+    assert.deepEqual(latest, [
+      { command: 'resume', state: 'done', by: 'ana@laptop', reason: '18' },
+      { command: 'resume', state: 'done', value: 'in time', by: 'ana@laptop', reason: '19' },
+      { command: 'save-state', state: 'failed', error: "'disk full'" },
+      { command: 'pause', state: 'running' }, { command: 'shutdown', state: 'waiting' },
+    ]);
+  });
+
+  it('takes who and why from the query: up to 200 characters, without control characters', async (t) => {
+    const { server, port } = await start(t);
+    for (const [query, by, reason] of [
+      ['?by=ana%40laptop&reason=GPU+needed%20now', 'ana@laptop', 'GPU needed now'],
+      ['?reason=%1b%5B2J%0aa%00b&x=1', undefined, '[2Jab'],
+      [`?by=${encodeURIComponent('😀'.repeat(300))}&reason=`, '😀'.repeat(200), undefined],
+      ['?by=%ff%&by=second', '\ufffd%', undefined], ['?BY=ana', undefined, undefined], ['', undefined, undefined],
+    ] as const) {
+      assert.equal((await ask(port, PAUSE + query)).statusCode, 200);
+      server.receiveCommand();
+      const { commands } = (await ask(port, INFO)).body;
+      assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
+    }
+  });
+
+  it('tells since when the status holds, and who led to it and why; a no-op changes only the reason', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
+    const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
+    const getCause = async (): Promise<{ since: string; by?: string; reason?: string }> => {
+      const { since, by, reason } = (await ask(port, INFO)).body;
+      return { since, by, reason };
+    };
+    const perform = async (line: string): ReturnType<typeof getCause> => {
+      await ask(port, line);
+      await sleep(2); // so that times differ
+      status = effects[server.receiveCommand()] ?? status;
+      server.hasCommands();
+      return getCause();
+    };
+    const { since, ...started } = await getCause();
+    assert.deepEqual(started, { by: undefined, reason: undefined });
+    assert.deepEqual(await perform(`${RESUME}?by=eve`), { since, ...started });
+    const paused = await perform(`${PAUSE}?by=ana&reason=lunch`);
+    assert.deepEqual([paused.by, paused.reason, paused.since > since], ['ana', 'lunch', true]);
+    assert.deepEqual(await perform(`${SAVE}?by=bob&reason=daily`), paused);
+    assert.deepEqual(await perform(`${PAUSE}?by=bob`), paused);
+    assert.deepEqual(await perform(`${PAUSE}?by=bob&reason=dinner`), { ...paused, reason: 'dinner' });
+    for (let count = 0; count < 70; count += 1) await ask(port, SAVE).then(() => takeAll(server));
+    assert.deepEqual(await getCause(), { ...paused, reason: 'dinner' }, 'although those commands are no longer listed');
+    const active = await perform(`${RESUME}?by=ana`);
+    assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
+    await sleep(2);
+    status = PAUSED;
+    server.hasCommands();
+    const { by, since: later } = await getCause();
+    assert.deepEqual([by, later > active.since], ['itself', true]);
+  });
+
+  it('asks describe() only when a client asks, and for many clients at once', async (t) => {
+    let calls = 0;
+    const { server, port } = await start(t, { describe: () => (calls += 1) });
+    server.hasCommands();
+    await ask(port, STATUS);
+    assert.equal(calls, 0);
+    const began = performance.now();
+    await Promise.all(Array.from({ length: 40 }, () => ask(port, INFO)));
+    const most = 2 + (performance.now() - began) / 100; // at most ten times a second
+    assert.ok(calls >= 1 && calls <= most, `${calls} calls, at most ${most}`);
+    await until(async () => (await ask(port, INFO)).body.detail > 1);
+  });
+
+  it('has a null detail, with a warning, while describe() fails or returns more than 4 KiB of JSON', async (t) => {
+    const warnings = collectWarnings(t);
+    const fits = 'x'.repeat(4094);
+    let describe = (): unknown => fits;
+    const { port } = await start(t, { describe: () => describe() });
+    const becomes = (detail: unknown): Promise<void> => {
+      return until(async () => (await ask(port, INFO)).body.detail === detail);
+    };
+    for (const failing of [
+      () => `${fits}x`, () => 1n, () => () => {}, async () => assert.fail(), () => assert.fail('lost'),
+    ]) {
+      describe = () => fits;
+      await becomes(fits);
+      describe = failing;
+      await becomes(null);
+    }
+    const tooLong = 'describe must return a value whose JSON has at most 4096 bytes';
+    assert.deepEqual(warnings.filter((warning) => !warning.includes('BigInt')), [tooLong, 'describe failed: lost']);
+  });
+
+  it('waits for the detail of a program that polls now and then', async (t) => {
+    const host = runHost(t, `
+      const servers = [];
+      for (const name of 'abc') servers.push(await serve({ name, describe: () => name }));
+      for (;;) {
+        block(60);
+        for (const server of servers) server.hasCommands();
+      }
+    `);
+    const ports = [await host.hear<number>(), await host.hear<number>(), await host.hear<number>()];
+    const details: string[] = [];
+    for (const port of ports) details.push((await ask(port, INFO)).body.detail);
+    // The wait of 250 ms has a limit: on a busy machine, one of the programs may exceed it.
+    assert.ok(details.filter((detail) => detail !== null).length >= 2, inspect(details));
+  });
+
+  it('has a tag that changes with status, commands and outcomes, but not with the detail', async (t) => {
+    let status = ACTIVE;
+    let count = 0;
+    const { server, port } = await start(t, { systemStatus: () => status, describe: () => (count += 1) });
+    let tag = (await ask(port, INFO)).headers['etag'];
+    await until(async () => (await ask(port, INFO)).body.detail > 1);
+    for (const change of [
+      () => ask(port, PAUSE), () => server.receiveCommand(), () => server.report({ value: 1 }),
+      () => void (status = PAUSED, server.hasCommands()), () => server.post('resume'), () => server.receiveCommand(),
+    ]) {
+      const waiting = ask(port, INFO, `If-None-Match: ${tag}`, WAIT);
+      await assertWaits(port, waiting);
+      await change();
+      assert.equal((await waiting).statusCode, 200, String(change));
+      tag = (await ask(port, INFO)).headers['etag'];
+    }
+    assert.equal((await ask(port, INFO, `If-None-Match: ${tag}`)).summary, '304');
+  });
+});
+
+// ───── The queue ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('The queue', LIMIT, () => {
+  for (const maxQueueSize of [1, 3, 16]) {
+    it(`holds maxQueueSize commands in order, ${maxQueueSize}, and refuses more with 503`, async (t) => {
+      const { server, port } = await start(t, { maxQueueSize });
+      for (let round = 0; round < 3; round += 1) { // the ring wraps around
+        const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index * 5 + round) % 4]);
+        for (const command of posted) assert.equal((await ask(port, `POST /api/${command}`)).summary, '200 ok');
+        assert.equal((await ask(port, PAUSE)).summary, `503 ${QUEUE_FULL}`);
+        assert.equal(server.receiveCommand(), posted.shift());
+        assert.equal((await ask(port, SAVE)).summary, '200 ok');
+        assert.equal((await ask(port, PAUSE)).summary, `503 ${QUEUE_FULL}`);
+        assert.deepEqual(takeAll(server), [...posted, 'save-state']);
+      }
+    });
+  }
+
+  it('is empty to begin with: hasCommands() returns false, and receiveCommand() throws an EmptyError', async (t) => {
+    const { server } = await start(t);
+    assert.equal(server.hasCommands(), false);
+    assert.throws(() => server.receiveCommand(), EmptyError);
+    assert.throws(() => server.receiveCommand(), { name: 'EmptyError', message: 'The command queue is empty' });
+  });
+
+  it('delivers each command whose response is ok once and in order, while two clients flood it', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 5 });
+    const pairs: ControlCommand[][] = [['pause', 'resume'], ['save-state', 'shutdown']]; // one for each client
+    const accepted: ControlCommand[][] = [[], []];
+    const clients = Promise.all(pairs.map(async (pair, client) => {
+      for (let count = 0; count < 150; count += 1) {
+        const command = pair[(count * 5 + (count >> 1)) & 1] as ControlCommand;
+        if ((await ask(port, `POST /api/${command}`)).statusCode === 200) accepted[client]?.push(command);
+      }
+    })).then(() => true);
+    const taken: ControlCommand[] = [];
+    while (!(await Promise.race([clients, sleep(5, false)]))) taken.push(...takeAll(server));
+    taken.push(...takeAll(server));
+    assert.deepEqual(pairs.map((pair) => taken.filter((command) => pair.includes(command))), accepted);
+  });
+});
+
+// ───── Commands of the program itself ────────────────────────────────────────────────────────────────────────────
+
+describe('The program itself', LIMIT, () => {
+  it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
+    const { server, port } = await start(t, { maxQueueSize: 2 });
+    await ask(port, PAUSE);
+    assert.deepEqual([server.post('save-state'), server.post('shutdown'), server.post('pause')], [true, true, false]);
+    await ask(port, RESUME);
+    assert.equal(server.receiveCommand(), 'save-state');
+    assert.equal(server.post('save-state'), true);
+    assert.deepEqual(takeAll(server), ['shutdown', 'save-state', 'pause', 'resume']);
+  });
+
+  it('post() appears in /api/info as by the program itself, with its reason and outcome', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
+    server.post('pause', { reason: 'limit\n' });
+    assert.equal(server.receiveCommand(), 'pause');
+    status = PAUSED;
+    server.report({ value: 3 });
+    const { by, reason, commands } = (await ask(port, INFO)).body;
+    const [{ id, at, seconds, ...others }] = commands;
+    assert.deepEqual([by, reason], ['itself', 'limit']);
+    assert.deepEqual(others, { command: 'pause', state: 'done', value: 3, by: 'itself', reason: 'limit' });
+  });
+
+  it('post() works without a running server, and wakes nextCommand()', async (t) => {
+    const unused = new WebApiServer({ systemStatus: () => ACTIVE });
+    assert.equal(unused.post('save-state'), true);
+    assert.deepEqual(takeAll(unused), ['save-state']);
+    const { server } = await start(t);
+    const next = server.nextCommand();
+    setImmediate(() => server.post('resume'));
+    assert.equal(await next, 'resume');
+  });
+
+  it('signal aborts when a command waits, and is a new one once the queue is empty', async (t) => {
+    const { server, port } = await start(t);
+    const first = server.signal;
+    assert.equal(first.aborted, false);
+    await ask(port, PAUSE);
+    await until(() => first.aborted);
+    assert.equal(server.signal, first, 'while the command waits');
+    takeAll(server);
+    const second = server.signal;
+    server.post('pause');
+    assert.deepEqual([second === first, second.aborted, server.signal], [false, true, second]);
+    takeAll(server);
+    const third = server.signal;
+    await server.close();
+    assert.equal(third.aborted, true);
+  });
+});
+
+// ───── Sleeping ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('A program that sleeps', LIMIT, () => {
+  it('gets a waiting command or the next one from nextCommand(); several callers get one each, in order', async (t) => {
+    const { server, port } = await start(t);
+    await ask(port, PAUSE);
+    assert.equal(await server.nextCommand(), 'pause');
     const order: string[] = [];
-    const calls = [1, 2, 3].map(async (caller) => order.push(`${caller} ${await server.nextCommand()}`));
-    await postAll(port, ['pause', 'save-state', 'resume', 'shutdown']);
+    const calls = ['a', 'b', 'c'].map(async (caller) => order.push(`${caller}: ${await server.nextCommand()}`));
+    await nextTurn();
+    for (const line of [SAVE, RESUME, PAUSE, SHUTDOWN]) await ask(port, line);
     await Promise.all(calls);
-    assert.deepEqual(order, ['1 pause', '2 save-state', '3 resume']);
+    assert.deepEqual(order, ['a: save-state', 'b: resume', 'c: pause']);
     assert.deepEqual(takeAll(server), ['shutdown']);
   });
 
-  it('rejects with the reason of its signal, and loses no command', async (t) => {
-    const { server, client } = await start(t);
+  it('can cancel nextCommand() by a signal, and loses no command', async (t) => {
+    const { server, port } = await start(t);
     const controller = new AbortController();
     const reason = new Error('enough');
-    const aborted = server.nextCommand({ signal: controller.signal });
-    const other = server.nextCommand();
+    const [aborted, other] = [server.nextCommand({ signal: controller.signal }), server.nextCommand()];
     controller.abort(reason);
     await assert.rejects(aborted, reason);
-    await client.pause();
-    await client.resume();
+    await ask(port, PAUSE);
+    await ask(port, RESUME);
     assert.equal(await other, 'pause');
-    assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
-    await assert.rejects(server.nextCommand({ signal: AbortSignal.abort(reason) }), reason);
+    await assert.rejects(server.nextCommand({ signal: controller.signal }), reason);
     assert.equal(await server.nextCommand(), 'resume');
   });
 
-  it('rejects with EmptyError once the server is closed and the queue is empty', async (t) => {
-    const { server, client } = await start(t);
-    await client.pause();
+  it('gets an EmptyError if nothing can put commands on the queue: closed, or never started', async (t) => {
+    const { server, port } = await start(t);
+    await ask(port, PAUSE);
     await server.close();
     assert.equal(await server.nextCommand(), 'pause');
     await assert.rejects(server.nextCommand(), { name: 'EmptyError', message: 'The server is closed' });
+    const unused = new WebApiServer({ systemStatus: () => ACTIVE });
+    await assert.rejects(unused.nextCommand(), { name: 'EmptyError', message: 'The server was not started' });
   });
 
-  it('rejects with EmptyError at once if the server was never started', async () => {
-    const server = new WebApiServer({ systemStatus: () => ACTIVE });
-    await assert.rejects(server.nextCommand(), { name: 'EmptyError', message: 'The server was not started' });
-  });
-
-  it('keeps the process alive while it waits', async (t) => {
+  it('stays alive, unlike one with a server that listens, one that failed, its signal and a client', async (t) => {
+    const { port } = await start(t, { host: '127.0.0.1' });
     const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
-      say((await server.runInBackground()).port);
+      const server = await serve();
+      server.signal.addEventListener('abort', () => {});
+      const failed = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: ${port} });
+      await failed.runInBackground().catch(({ code }) => say(code));
+      say(await new WebApiClient('127.0.0.1', ${port}).pause());
       say(await server.nextCommand());
-      setTimeout(() => {}, 100); // the response may still be under way
+      setTimeout(() => {}, 100); // the response is on its way
     `);
-    const client = new WebApiClient('127.0.0.1', await host.hear());
-    await sleep(200);
+    const own = await host.hear<number>();
+    assert.deepEqual([await host.hear(), await host.hear()], ['EADDRINUSE', 'ok']);
+    await sleep(300);
     assert.equal(host.process.exitCode, null);
-    assert.equal(await client.pause(), 'ok');
-    await host.checkEnd('pause');
+    await ask(own, PAUSE);
+    await host.ends('pause');
+  });
+
+  it('may block its thread in nextCommandSync(): the status, the detail and outcomes are sent meanwhile', async (t) => {
+    const host = runHost(t, `
+      let status = ACTIVE;
+      const server = await serve({ systemStatus: () => status, describe: () => 'asleep' });
+      for (;;) {
+        const command = server.nextCommandSync();
+        status = command === 'pause' ? PAUSED : ACTIVE;
+        say(command);
+      }
+    `);
+    const port = await host.hear<number>();
+    for (const [line, status] of [[PAUSE, 'paused'], [RESUME, 'active']] as const) {
+      assert.equal((await ask(port, line, WAIT)).body.state, 'done');
+      const { body } = await ask(port, INFO);
+      assert.deepEqual([body.status, body.detail], [status, 'asleep']);
+      assert.equal(`POST /api/${await host.hear()}`, line);
+    }
+  });
+
+  it('gets null from nextCommandSync() at its timeout, a waiting command, or an EmptyError when closed', async (t) => {
+    const { server, port } = await start(t);
+    assert.deepEqual([server.nextCommandSync({ timeout: 0 }), server.nextCommandSync({ timeout: 20 })], [null, null]);
+    await ask(port, PAUSE);
+    assert.equal(server.nextCommandSync(), 'pause');
+    await server.close();
+    assert.throws(() => server.nextCommandSync(), EmptyError);
   });
 });
 
-describe('close()', { ...LIMIT, concurrency: 3 }, () => {
-  it('frees the port and keeps the commands that were accepted', async (t) => {
-    const { server, port, client } = await start(t, { host: '127.0.0.1' });
-    await client.pause();
-    await client.resume();
+// ───── Starting and closing ──────────────────────────────────────────────────────────────────────────────────────
+
+describe('A server', LIMIT, () => {
+  it('resolves runInBackground() with its address, and serves localhost at 127.0.0.1 and ::1', async (t) => {
+    const { address, port } = await start(t);
+    assert.deepEqual(address, { host: 'localhost', port });
+    for (const host of ['127.0.0.1', ...(lacks('IPv6') === false ? ['::1'] : [])]) {
+      assert.equal(await new WebApiClient(host, port).getStatus(), ACTIVE, host);
+    }
+  });
+
+  it('cannot be started while it runs or after close()', async (t) => {
+    const { server } = await start(t);
+    await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it is already running' });
     await server.close();
-    await assert.rejects(open(t, port), { code: 'ECONNREFUSED' });
+    await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it was closed' });
+  });
+
+  it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
+    const { server: other, port } = await start(t, { host: '127.0.0.1' });
+    for (const host of ['nosuch.invalid', '192.0.2.1', 'localhost', '127.0.0.1']) { // RFC 6761 §6.4, RFC 5737 §3
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
+      t.after(() => server.close());
+      await assert.rejects(server.runInBackground(), ({ code, message }: NodeJS.ErrnoException) => {
+        return typeof code === 'string' && message.startsWith(`Cannot serve at ${host}:${port}: `);
+      });
+      if (host !== '127.0.0.1') continue;
+      await other.close();
+      assert.deepEqual(await server.runInBackground(), { host, port });
+    }
+  });
+
+  it('warns if other machines can connect', async (t) => {
+    const warnings = collectWarnings(t);
+    const { address, port } = await start(t, { host: '0.0.0.0' });
+    assert.equal(address.host, 'localhost', 'for clients');
+    await start(t);
+    const what = 'accepts connections from other machines: anyone who can connect can control this program';
+    assert.deepEqual(warnings, [`The web API at 0.0.0.0:${port} ${what}`]);
+  });
+
+  it('frees its port on close(), and keeps the accepted commands; further calls are no-ops', async (t) => {
+    const { server, port, client } = await start(t, { host: '127.0.0.1' });
+    await ask(port, PAUSE);
+    await ask(port, RESUME);
+    await Promise.all([server.close(), server.close()]);
     assert.equal(await client.getStatus(), OFFLINE);
     assert.deepEqual(takeAll(server), ['pause', 'resume']);
     await start(t, { host: '127.0.0.1', port, systemStatus: () => PAUSED });
-    assert.equal(await client.getStatus(), PAUSED, 'the client finds the next server');
+    assert.equal(await client.getStatus(), PAUSED);
   });
 
-  it('may be called twice, before the start and during the start', async (t) => {
-    const { server } = await start(t);
-    await Promise.all([server.close(), server.close()]);
-    await server.close();
-    const { port: taken } = await startImpostor(t, () => {});
-    for (const port of [0, taken]) {
-      const starting = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
-      const started = starting.runInBackground();
-      await starting.close();
-      const address = await started; // the caller may not have awaited it: no rejection
-      if (port === 0) await assert.rejects(open(t, address.port), { code: 'ECONNREFUSED' });
-    }
-  });
-
-  it('lets the process end', async (t) => {
-    const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
-      await server.runInBackground();
-      const next = server.nextCommand().catch((error) => say(error.name));
-      await server.close();
-      await next;
-      say('closed');
-    `);
-    await host.checkEnd('EmptyError', 'closed');
-  });
-
-  it('finishes a request in progress, delivers its command and closes the connection', async (t) => {
+  it('finishes a request in progress on close(), and waits for no silent or slow client', async (t) => {
     const { server, port } = await start(t, { host: '127.0.0.1' });
-    const socket = await open(t, port);
-    socket.write(head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
-    await once(socket, 'data'); // 100 Continue
-    const text = readToEnd(socket);
+    const [pending, silent, slow] = [connectTo(port), connectTo(port), connectTo(port)];
+    const ended: string[] = [];
+    silent.on('close', () => ended.push('silent'));
+    slow.on('close', () => ended.push('slow'));
+    silent.write(head(STATUS, HOST));
+    await once(silent, 'data');
+    slow.write(`${head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2')}`);
+    pending.write(head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
+    await Promise.all([once(slow, 'data'), once(pending, 'data')]); // 100 Continue
+    const text = readToEnd(pending);
     const closed = server.close();
-    const next = server.nextCommand();
-    await until(() => open(t, port).then(() => false, () => true)); // it no longer listens
-    socket.write('{}');
+    await until(async () => ended.includes('silent'));
+    assert.deepEqual(ended, ['silent'], 'a request in progress gets a moment');
+    pending.write('{}');
+    const [response] = parse(await text);
+    assert.deepEqual([response?.text, response?.headers['connection']], ['{"result":"ok"}', 'close']);
     await closed;
-    const [response, ...others] = parseResponses(await text);
-    assert.deepEqual([response?.body, response?.headers.connection, others], ['{"result":"ok"}', 'close', []]);
-    assert.equal(await next, 'pause');
-  });
-
-  it('gives an incomplete request one second', async (t) => {
-    const { server, port } = await start(t);
-    const texts = ['GET /api', `${head(POST, HOST, 'Content-Length: 2')}{`];
-    const sockets = await Promise.all(texts.map(() => open(t, port)));
-    sockets.forEach((socket, index) => socket.write(texts[index] as string));
-    await sleep(20);
-    await send(port, GET); // the server has read the others by now
-    const began = performance.now();
-    const ends = sockets.map((socket) => readToEnd(socket).then(() => performance.now() - began));
-    await server.close();
-    for (const tookMs of await Promise.all(ends)) assert.ok(tookMs > 500 && tookMs < 3000, `closed after ${tookMs} ms`);
-    assert.equal(server.hasCommands(), false);
-  });
-
-  it('responds to a client that has just connected, unless it is Node that disconnects it', async (t) => {
-    const { server, port } = await start(t);
-    await sleep(150); // the server looks for idle connections every 250 ms
-    const socket = await open(t, port);
-    const closed = server.close();
-    await sleep(150);
-    socket.write(head(POST, HOST));
-    const response = await readToEnd(socket);
-    await closed;
-    const isServed = parseInt(process.versions.node) < 25; // newer ones count it as idle
-    assert.match(response, isServed ? /^HTTP\/1\.1 200 / : /^$/);
-    assert.deepEqual(takeAll(server), isServed ? ['pause'] : []);
-  });
-
-  it('waits neither for idle connections nor for clients that keep asking', async (t) => {
-    const { server, port, client } = await start(t);
-    const silent = readToEnd(await open(t, port));
-    const half = await open(t, port);
-    half.end('GET /api');
-    assert.match(await readToEnd(half), /^HTTP\/1\.1 400 /);
-    let isOver = false;
-    const asking = (async () => {
-      while (!isOver) await client.getStatus();
-    })();
-    await sleep(20);
-    const began = performance.now();
-    await server.close();
-    const tookMs = performance.now() - began;
-    isOver = true;
-    await asking;
-    assert.equal(await silent, '');
-    assert.ok(tookMs < 900, `took ${tookMs} ms`);
+    assert.deepEqual(takeAll(server), ['pause']);
   });
 });
 
-describe('maxConnections', LIMIT, () => {
-  it('limits the open connections: a further one replaces the longest idle one', async (t) => {
-    const { port } = await start(t, { maxConnections: 3 });
-    const request = async (socket: Socket): Promise<void> => {
-      socket.write(head(GET, HOST));
-      assert.match(String(await once(socket, 'data')), /^HTTP\/1\.1 200 /);
-    };
-    const [first, second, busy] = [await open(t, port), await open(t, port), await open(t, port)];
-    await request(second);
-    busy.write(head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
-    assert.match(String(await once(busy, 'data')), /^HTTP\/1\.1 100 /);
-    await request(first);
-    busy.write('{'); // incomplete
-    for (const replaced of [busy, second, first]) {
-      const further = await open(t, port);
-      assert.equal(await within(3000, readToEnd(replaced)), '');
-      await request(further);
+// ───── Who may use it ────────────────────────────────────────────────────────────────────────────────────────────
+
+const CHUNKED = 'Transfer-Encoding: chunked';
+const UPGRADE = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
+
+describe('A request', LIMIT, () => {
+  const ACCEPTED: [name: string, request: string, outcome?: string][] = [
+    ['a query, of which only by and reason are read', head(`${PAUSE}?x=/api/resume`, HOST)],
+    ['an absolute-form target, which replaces Host', head('POST http://localhost:1/api/pause?x', 'Host: evil')],
+    ['HTTP/1.0 without Host', head(`${PAUSE} HTTP/1.0`)],
+    ['a body, which is ignored', `${head(PAUSE, HOST, 'Content-Length: 2')}{}`],
+    ['a body of 65,536 bytes', head(PAUSE, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536)],
+    ['a Host in capitals, with a port', head(PAUSE, 'Host: LOCALHOST:1')],
+    ['an IP address as Host: it cannot be rebound', head(PAUSE, 'Host: 192.168.1.7')],
+    ['an IPv6 address as Host', head(PAUSE, 'Host: [::1]:8391')],
+    ['an address that somebody typed into a browser', head(STATUS, HOST, 'Sec-Fetch-Site: none'), 'active'],
+    ['an Upgrade to HTTP/2, which is ignored', head(PAUSE, HOST, ...UPGRADE)],
+    ['an unknown Expect, which is ignored', head(PAUSE, HOST, 'Expect: x')],
+  ];
+  it('is accepted with', async (t) => {
+    const { server, port } = await start(t);
+    for (const [name, request, outcome = 'ok'] of ACCEPTED) {
+      await t.test(name, async () => {
+        assert.deepEqual((await exchange(port, request)).map(({ summary }) => summary), [`200 ${outcome}`]);
+        assert.deepEqual(takeAll(server), outcome === 'ok' ? ['pause'] : []);
+      });
     }
   });
 
-  it('never cuts a connection whose request waits for its response', async (t) => {
-    const host = runHost(t, `
-      const place = { host: '127.0.0.1', port: 0, maxConnections: 2, maxQueueSize: 64 };
-      say((await new WebApiServer({ systemStatus: () => ACTIVE, ...place }).runInBackground()).port);
-      block(1e6);
-    `);
-    const port = await host.hear<number>();
-    for (let round = 0; round < 10; round += 1) {
-      const waiting = await open(t, port);
-      waiting.write(head(POST, HOST) + head(GET, HOST)); // the status request waits for a sample that never comes
-      await once(waiting, 'data');
-      const response = once(waiting, 'data');
-      const others = await Promise.all([open(t, port), open(t, port), open(t, port)]);
-      assert.match(String(await response), /^HTTP\/1\.1 200 /);
-      for (const socket of [waiting, ...others]) socket.destroy();
+  const NOT_HOST = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
+  const NOT_ORIGIN = 'Origin not allowed: set the option allowedOrigins';
+  const NOT_PAGES = 'Requests from web pages are not allowed: set the option allowedOrigins';
+  const TWICE = 'Duplicate header field';
+  const NOWHERE = 'Invalid API endpoint';
+  // The error is null if it is the reason phrase of the status code.
+  const REFUSED: [statusCode: number, error: string | null, name: string, request: string][] = [
+    [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
+    [400, null, 'an incomplete body', head(PAUSE, HOST, 'Content-Length: 10') + '{}'],
+    [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
+    [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST)],
+    [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
+    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER)],
+    [401, NO_TOKEN, 'no token', head(PAUSE, HOST)],
+    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`)],
+    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST)],
+    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST)],
+    [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
+    [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
+    [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],
+    [403, NOT_HOST, 'an address that browsers take for this machine', head(PAUSE, 'Host: 0.0.0.0')],
+    [403, NOT_ORIGIN, 'an Origin', head(STATUS, HOST, `Origin: ${PAGE}`)],
+    [403, NOT_ORIGIN, 'the Origin null', head(PAUSE, HOST, 'Origin: null')],
+    [403, NOT_ORIGIN, 'an Origin equal to Host', head(PAUSE, 'Host: localhost:3000', `Origin: ${PAGE}`)],
+    [403, NOT_ORIGIN, 'a preflight', head('OPTIONS /api/pause', HOST, `Origin: ${PAGE}`)],
+    [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(STATUS, HOST, 'Sec-Fetch-Site: cross-site')],
+    [403, NOT_PAGES, 'Sec-Fetch-Site: same-origin', head(STATUS, HOST, 'Sec-Fetch-Site: same-origin')],
+    [403, NOT_PAGES, 'a form that a page submits', head(PAUSE, HOST, 'Sec-Fetch-Site: none')],
+    [404, NOWHERE, 'another path', head('GET /', HOST)],
+    [404, NOWHERE, 'percent-encoding', head('POST /api/%70ause', HOST)],
+    [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
+    [413, 'Content Too Large', 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],
+    [413, 'Content Too Large', 'more than 65,536 bytes in chunks',
+      `${head(PAUSE, HOST, CHUNKED)}10001\r\n${'x'.repeat(65_537)}\r\n`],
+    [431, null, 'a head of more than 8 KiB', head(PAUSE, HOST, `X: ${'x'.repeat(8192)}`)],
+    [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
+  ];
+  it('is refused, and queues nothing, for', async (t) => {
+    const [open, guarded] = [await start(t), await start(t, { token: TOKEN })];
+    for (const [statusCode, error, name, request] of REFUSED) {
+      await t.test(`${name}: ${statusCode}`, async () => {
+        const { server, port } = name.includes('token') ? guarded : open;
+        const responses = await exchange(port, request);
+        const summary = `${statusCode} ${error ?? STATUS_CODES[statusCode]}`;
+        assert.deepEqual(responses.map((response) => response.summary), [summary]);
+        assert.equal(responses[0]?.headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
+        assert.equal(server.hasCommands(), false);
+      });
     }
   });
 });
 
-describe('socketPath', { ...LIMIT, ...UNIX_ONLY }, () => {
-  it('serves every endpoint on a Unix socket that only its user can open, and close() removes it', async (t) => {
+describe('The options', LIMIT, () => {
+  it('allowedHosts permits names, domains with their subdomains, or every name', async (t) => {
+    const allowedHosts = ['Box.LAN', '.example.org'];
+    const starting = start(t, { allowedHosts });
+    allowedHosts[0] = 'evil.example'; // too late
+    const { port } = await starting;
+    const { port: open } = await start(t, { allowedHosts: ['*'] });
+    for (const [where, statusCode, hosts] of [
+      [port, 200, ['box.lan', 'BOX.lan:80', 'example.org', 'a.b.example.org', 'localhost']],
+      [port, 403, ['evil.example', 'a.box.lan', 'xexample.org', 'box.lan.', '0.0.0.0', '']],
+      [open, 200, ['any.example']], [open, 403, ['0.0.0.0', '']],
+    ] as const) {
+      for (const host of hosts) assert.equal((await ask(where, STATUS, `Host: ${host}`)).statusCode, statusCode, host);
+    }
+  });
+
+  it('token is required from every client, and stands in no response, error or output of inspect()', async (t) => {
+    const { server, port, client } = await start(t, { token: TOKEN });
+    assert.equal(await client.pause(), 'ok');
+    assert.equal((await ask(port, PAUSE, `authorization: bearer ${TOKEN} `)).statusCode, 200);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    const stranger = new WebApiClient('127.0.0.1', port, { token: `${TOKEN}x` });
+    const reply = await stranger.request('pause');
+    assert.deepEqual(reply, { ok: false, error: NO_TOKEN, answered: true, sent: true, statusCode: 401 });
+    assert.ok(!inspect([server, client, stranger, reply], { depth: 9, showHidden: true }).includes(TOKEN));
+    assert.ok(!JSON.stringify([server, client]).includes(TOKEN));
+  });
+});
+
+// ───── Unix sockets ──────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('socketPath', UNIX, () => {
+  it('serves on a Unix socket that only its user can open, and close() removes it', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server, address, client } = await start(t, { socketPath, token: TOKEN });
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
     assert.equal(lstatSync(socketPath).mode, 0o140600);
     assert.equal(client.baseUrl, `unix:${socketPath}`);
-    assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
-    assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
-    assert.equal(await client.getStatus(), ACTIVE);
-    assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
+    assert.deepEqual([await client.pause(), await client.getStatus()], ['ok', ACTIVE]);
+    assert.equal((await ask(socketPath, PAUSE, BEARER, 'Host: any.name')).summary, '200 ok');
+    assert.equal((await ask(socketPath, PAUSE, BEARER, 'Origin: null')).statusCode, 403);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
     await server.close();
-    assert.equal(await client.getStatus(), OFFLINE);
-    assert.equal(existsSync(socketPath), false);
+    assert.deepEqual([await client.getStatus(), readdirSync(dirname(socketPath))], [OFFLINE, []]);
   });
 
-  it('may be a folder, where the socket is named after the program and those of dead ones are removed', async (t) => {
-    const folder = join(makeFolder(t), 'sockets');
-    const options = { socketPath: `${folder}/`, name: 'pole 1' };
-    const { server, address, client } = await start(t, options);
-    const socketPath = `${folder}/pole_1-${process.pid}.sock`;
-    assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
-    assert.deepEqual([lstatSync(folder).mode, lstatSync(socketPath).mode], [0o40700, 0o140600]);
-    assert.equal(await client.pause(), 'ok');
-    await assert.rejects(start(t, options), { code: 'EADDRINUSE' });
-    await server.close();
-    assert.deepEqual(readdirSync(folder), []);
-
+  it('replaces the socket of a dead server, but neither that of a live one nor any other file', async (t) => {
+    const socketPath = makeSocketPath(t);
     const host = runHost(t, `
-      await new WebApiServer({ systemStatus: () => ACTIVE, ...${JSON.stringify(options)} }).runInBackground();
+      await new WebApiServer({ systemStatus: () => ACTIVE, socketPath: '${socketPath}' }).runInBackground();
       process.kill(process.pid, 'SIGKILL');
     `);
-    await host.ended;
-    assert.equal(readdirSync(folder).length, 1);
-    await start(t, options);
-    await until(() => readdirSync(folder).join() === `pole_1-${process.pid}.sock`);
-    await assert.rejects(start(t, { ...options, socketPath: `${folder}/a/b/` }), { code: 'ENOENT' });
+    await once(host.process, 'close');
+    assert.ok(lstatSync(socketPath).isSocket());
+    const { client } = await start(t, { socketPath });
+    await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
+    assert.equal(await client.getStatus(), ACTIVE);
+    const file = join(makeFolder(t), 'file');
+    writeFileSync(file, 'mine');
+    await assert.rejects(start(t, { socketPath: file }), { code: 'EEXIST' });
+    assert.equal(readFileSync(file, 'utf8'), 'mine');
+  });
+
+  it('may be a folder, in which the socket is named after the program and its process', async (t) => {
+    const folder = join(makeFolder(t), 'sockets');
+    const options = { socketPath: `${folder}/`, name: 'pole 1' };
+    const name = `pole_1-${process.pid}.sock`;
+    const { server, address } = await start(t, options);
+    assert.deepEqual(address, { host: 'localhost', port: 0, socketPath: join(folder, name) });
+    assert.deepEqual([lstatSync(folder).mode, lstatSync(join(folder, name)).mode], [0o40700, 0o140600]);
+    assert.equal((await ask(join(folder, name), PAUSE)).statusCode, 200);
+    await server.close();
+    assert.deepEqual(readdirSync(folder), []);
   });
 });
 
-// ───── The server thread ─────────────────────────────────────────────────────────────────────────────────────────
+// ───── A program that does not yield, exits, or loses its thread ─────────────────────────────────────────────────
 
-describe('A host that never yields', { ...LIMIT, concurrency: 3 }, () => {
-  // It never even learns that its server has started.
-  const OBEDIENT = `
-    let status = ACTIVE;
-    const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port, maxQueueSize: 100 });
-    server.runInBackground();
-    const next = { 'pause': PAUSED, 'resume': ACTIVE, 'shutdown': SHUTTING_DOWN };
-    while (status !== SHUTTING_DOWN) {
-      while (server.hasCommands()) {
-        const command = server.receiveCommand();
-        say(command);
-        status = next[command] || status;
-      }
-    }
-  `;
-
-  it('gets every command in order, and can close the server', async (t) => {
-    const port = await freePort();
-    const host = runHost(t, `${OBEDIENT}; await server.close(); say('closed');`, port);
-    const client = new WebApiClient('127.0.0.1', port);
-    await client.waitFor(ACTIVE);
-    const random = randomNumbers(3);
-    const posted: ControlCommand[] = [];
-    while (posted.length < 100) {
-      const command = randomCommand(random, ['pause', 'resume', 'save-state']);
-      if ((await client.request(command)).ok) posted.push(command);
-    }
-    assert.equal(await client.shutdown(), 'ok');
-    await host.checkEnd(...posted, 'shutdown', 'closed');
-  });
-
-  it('shows the effect of a command that the same client has sent before', async (t) => {
-    const port = await freePort();
-    runHost(t, OBEDIENT, port);
-    await checkFreshness(new WebApiClient('127.0.0.1', port));
-  });
-
-  it('delays only one response when it does not poll, and its last status gets an Age', async (t) => {
+describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
+  it('gets every command in order, shows its effect, reports outcomes, and can close the server', async (t) => {
     const port = await freePort();
     const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
-      server.runInBackground();
-      readSync(0, Buffer.alloc(1)); // blocks
-      for (;;) {
-        server.hasCommands();
-        block(1);
+      let status = ACTIVE;
+      const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: ${port} });
+      server.runInBackground(); // it never even learns that its server has started
+      const next = { 'pause': PAUSED, 'resume': ACTIVE, 'shutdown': SHUTTING_DOWN };
+      while (status !== SHUTTING_DOWN) {
+        while (server.hasCommands()) {
+          const command = server.receiveCommand();
+          say(command);
+          status = next[command] ?? status;
+        }
       }
-    `, port);
+      await server.close();
+      say('closed');
+    `);
     const client = new WebApiClient('127.0.0.1', port);
+    await client.waitFor(ACTIVE);
+    const commands = ['pause', 'save-state', 'resume', 'pause', 'save-state', 'resume', 'resume', 'pause'] as const;
+    for (const command of commands) assert.equal((await client.request(command)).ok, true);
     await client.waitFor(PAUSED);
-    const durationsMs: number[] = [];
-    while (durationsMs.length < 100) {
-      const began = performance.now();
-      assert.equal(await client.getStatus(), PAUSED);
-      durationsMs.push(performance.now() - began);
-    }
-    const fast = durationsMs.filter((duration) => duration < 8).length;
-    assert.ok(fast >= 10, `the wait of 10 ms is shared: ${durationsMs}`);
+    const changed = ask(port, STATUS, 'If-None-Match: "paused"', WAIT);
+    await assertWaits(port, changed);
+    assert.equal((await ask(port, RESUME, WAIT)).body.state, 'done');
+    assert.equal((await changed).body.status, 'active');
+    assert.equal((await ask(port, SHUTDOWN, WAIT)).statusCode, 200);
+    await host.ends(...commands, 'resume', 'shutdown', 'closed');
+  });
 
-    const getAge = async (): Promise<string | undefined> => {
-      const { headers, body } = await send(port, GET);
-      assert.equal(body, '{"status":"paused"}');
-      return headers.age;
+  it('is reported at once with its last status and the age of that, while it does not even poll', async (t) => {
+    const port = await freePort();
+    const host = runHost(t, `
+      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
+      server.runInBackground();
+      halt();
+      for (;;) server.hasCommands();
+    `);
+    await new WebApiClient('127.0.0.1', port).waitFor(PAUSED);
+    const getAge = async (): Promise<number> => {
+      const { headers, summary } = await ask(port, STATUS);
+      assert.equal(summary, '200 paused');
+      return Number(headers['age'] ?? 0);
     };
-    let age = await getAge();
-    while (age === undefined) age = await getAge();
-    assert.match(age, /^[1-9]\d*$/);
-    host.process.stdin?.write('.');
-    while (age !== undefined) age = await getAge();
-    const pollsSince = performance.now();
-    while (performance.now() - pollsSince < 1300) assert.equal(await getAge(), undefined);
+    await until(async () => (await getAge()) >= 1);
+    const { heardAt } = (await ask(port, INFO)).body;
+    const [times, others]: [number[], number[]] = [[], []];
+    for (let round = 0; round < 60; round += 1) {
+      const began = performance.now();
+      await (round % 2 === 0 ? getAge() : ask(port, 'GET /'));
+      (round % 2 === 0 ? times : others).push(performance.now() - began);
+    }
+    assert.ok(Math.min(...times) < 5 * Math.min(...others), `nobody waits again for the same sample: ${times}`);
+    host.release();
+    await until(async () => (await getAge()) === 0);
+    assert.ok((await ask(port, INFO)).body.heardAt > heardAt);
   });
 });
 
-describe('The response to a shutdown', LIMIT, () => {
-  for (const [kind, loop] of [
-    ['spins', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
-    ['polls', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
-    ['sleeps', 'await server.nextCommand(); process.exit();'],
+describe('A program that exits when it takes a shutdown', LIMIT, () => {
+  for (const [how, loop] of [
+    ['spinning', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
+    ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
+    ['sleeping', 'await server.nextCommand(); process.exit();'],
   ] as const) {
-    it(`is sent even if the program exits when it takes the command: a program that ${kind}`, async (t) => {
-      for (let round = 0; round < 8; round += 1) {
-        const host = runHost(t, `
-          const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
-          say((await server.runInBackground()).port);
-          ${loop}
-        `);
-        const client = new WebApiClient('127.0.0.1', await host.hear());
-        assert.equal(await client.shutdown(), 'ok', `round ${round}`);
-        await host.checkEnd();
+    it(`exits after the response has been sent: ${how}`, async (t) => {
+      for (let round = 0; round < 3; round += 1) {
+        const host = runHost(t, `const server = await serve(); ${loop}`);
+        assert.equal((await ask(await host.hear<number>(), SHUTDOWN)).text, '{"result":"ok"}');
+        await host.ends();
       }
     });
   }
-
-  it('delays the host much less than 20 ms', async (t) => {
-    const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0, maxQueueSize: 64 });
-      say((await server.runInBackground()).port);
-      const durationsMs = [];
-      while (durationsMs.length < 60) {
-        if (!server.hasCommands()) continue;
-        const began = performance.now();
-        server.receiveCommand();
-        durationsMs.push(performance.now() - began);
-      }
-      say(durationsMs.sort((one, other) => one - other)[30]);
-      await server.close();
-    `);
-    const port = await host.hear<number>();
-    const shutdown = 'POST /api/shutdown';
-    for (let round = 0; round < 60; round += 1) assert.equal(outcomeOf(await send(port, shutdown)), 'ok');
-    const medianMs = await host.hear<number>();
-    assert.ok(medianMs < 10, `${medianMs} ms`);
-  });
-
-  it('comes when the command is already on the queue', async (t) => {
-    const { server, client } = await start(t);
-    for (let round = 0; round < 500; round += 1) {
-      assert.equal(await client.shutdown(), 'ok');
-      assert.ok(server.hasCommands(), `round ${round}`);
-      server.receiveCommand();
-    }
-  });
 });
 
 describe('A server thread that dies', LIMIT, () => {
-  it('is restarted at the same address with the same queue, and the server warns once per reason', async (t) => {
-    const workers = collectWorkers(t);
+  it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
+    const threads = collectThreads(t);
     const warnings = collectWarnings(t);
     const { server, port, client } = await start(t);
-    assert.equal(await client.pause(), 'ok');
-    const next = (async () => [await server.nextCommand(), await server.nextCommand()])();
-    for (const round of [1, 2]) {
-      await workers.at(-1)?.terminate();
+    await ask(port, `${PAUSE}?by=ana`);
+    for (let round = 0; round < 2; round += 1) {
+      await threads.at(-1)?.terminate();
       await client.waitFor(OFFLINE);
       await client.waitFor(ACTIVE);
-      assert.equal(workers.length, round + 1);
     }
-    assert.equal(await client.resume(), 'ok');
-    assert.deepEqual(await next, ['pause', 'resume']);
+    const saved = ask(port, SAVE, WAIT);
+    assert.equal(await server.nextCommand(), 'pause');
+    assert.equal(await server.nextCommand(), 'save-state');
+    server.report({ value: 1 });
+    assert.equal((await saved).body.value, 1);
     assert.equal(warnings.length, 1, inspect(warnings));
-    const [warning = ''] = warnings;
-    assert.match(warning, new RegExp(`^The web API at localhost:${port} stopped and will be restarted: .`));
+    assert.match(warnings[0] ?? '', new RegExp(`^The web API at localhost:${port} stopped and will be restarted: .`));
   });
 });
 
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
-  it('reads the status and posts each command', async (t) => {
+  it('reads the status, sends each command, and waits for outcomes', async (t) => {
+    assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
+    assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
     let status = ACTIVE;
-    const { server, client } = await start(t, { systemStatus: () => status });
+    const { server, client } = await start(t, { systemStatus: () => status, describe: () => 7 });
     assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
     assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
     assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
-    for (status of [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]) {
-      await client.waitFor(status);
+    for (status of STATUSES) {
+      server.hasCommands();
       assert.equal(await client.getStatus(), status);
     }
-    const [statusReply, saved] = [await client.request('status'), await client.request('save-state')];
-    const body = { status: 'shutting down' };
-    assert.deepEqual(statusReply, { ok: true, value: 'shutting down', body, tag: '"shutting-down"' });
-    assert.deepEqual(saved, { ok: true, value: 'ok', body: { result: 'ok' }, tag: undefined });
+    const [value, tag] = ['shutting down', '"shutting-down"'];
+    assert.deepEqual(await client.request('status'), { ok: true, value, body: { status: value }, tag });
+    assert.deepEqual(await client.request('status', { tag, wait: 1 }), { ok: true, value: '', body: {}, tag });
+    const saved = client.request('save-state', { wait: 60, by: 'ana@laptop', reason: 'a & b' });
+    await server.nextCommand();
+    server.report({ value: 'x' });
+    const reply = await saved;
+    assert.deepEqual([reply.ok && reply.value, reply.ok && reply.body['value']], ['ok', 'x']);
+    const { detail, commands = [] } = await client.info() ?? {};
+    assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
   });
 
-  it('has the base URL of the system', () => {
-    assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
-    assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
-  });
-
-  it('reports a system that does not respond as OFFLINE and null', async () => {
+  it('reports a system that it cannot reach as OFFLINE and null, and tells whether the request was sent', async (t) => {
     const port = await freePort();
     const client = new WebApiClient('127.0.0.1', port);
-    assert.equal(await client.getStatus(), OFFLINE);
-    assert.deepEqual([await client.pause(), await client.resume()], [null, null]);
-    assert.deepEqual([await client.saveState(), await client.shutdown()], [null, null]);
+    const calls = [client.info(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
+    assert.deepEqual(await Promise.all([client.getStatus(), ...calls]), [OFFLINE, null, null, null, null, null]);
     const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
-    assert.deepEqual(await client.request('pause'), silence(error, false));
-    assert.equal(await new WebApiClient('nosuch.invalid', 1).getStatus(), OFFLINE);
+    const failed = { ok: false, answered: false, statusCode: undefined };
+    assert.deepEqual(await client.request('pause'), { ...failed, error, sent: false });
+    const silent = await startForeign(t, () => {});
+    const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 100 });
+    const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 0.1 s`;
+    assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, sent: true });
+    const cancelled = await client.request('pause', { signal: AbortSignal.abort() });
+    assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.sent], [false, false]);
   });
 
-  it('reports a refusal with its error', async (t) => {
+  it('reports a refusal with its error, and a server that is no control server as such', async (t) => {
     const { client } = await start(t, { maxQueueSize: 1 });
     assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
-    assert.deepEqual(await client.request('pause'), refusal(503, QUEUE_FULL));
-  });
-
-  it('times out, and says that the request was sent: the command may still take effect', async (t) => {
-    const { port } = await startImpostor(t, () => {});
-    const client = new WebApiClient('127.0.0.1', port, { timeout: 100 });
-    const error = `http://127.0.0.1:${port} does not respond: timeout after 0.1 s`;
-    assert.deepEqual(await client.request('pause'), silence(error, true));
-  });
-
-  it('aborts a request on its signal, and sends nothing if that is aborted already', async (t) => {
-    const { server, client } = await start(t);
-    const unsent = await client.request('pause', { signal: AbortSignal.abort() });
-    assert.ok(!unsent.ok && !unsent.answered && !unsent.sent);
-    assert.deepEqual(takeAll(server), []);
-    const controller = new AbortController();
-    const { port } = await startImpostor(t, () => controller.abort());
-    const aborted = await new WebApiClient('127.0.0.1', port).request('pause', { signal: controller.signal });
-    assert.ok(!aborted.ok && !aborted.answered && aborted.sent);
-    assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
-  });
-
-  it('cancels pending requests on close(), and can still be used', async (t) => {
-    const { port } = await startImpostor(t, (socket) => {
-      if (pending.length > 1) return void socket.end('HTTP/1.1 200 OK\r\n\r\n{"result":"ok"}');
-      client.close();
-    });
-    const client = new WebApiClient('127.0.0.1', port);
-    const pending = [client.pause()];
-    assert.equal(await pending[0], null);
-    pending.push(client.pause());
-    assert.equal(await pending[1], 'ok');
+    const refused = { ok: false, error: QUEUE_FULL, answered: true, sent: true, statusCode: 503 };
+    assert.deepEqual(await client.request('pause'), refused);
+    for (const [status, body] of [[200, '<!doctype html>'], [200, '{"status":"on"}'], [500, '{}']] as const) {
+      const { port } = await startForeign(t, (socket) => socket.end(`HTTP/1.1 ${status} X\r\n\r\n${body}`));
+      const foreign = new WebApiClient('127.0.0.1', port);
+      const reply = await foreign.request('pause');
+      const error = `http://127.0.0.1:${port} is not a control server: it responded with status code ${status}`;
+      assert.deepEqual(reply, { ok: false, error, answered: false, sent: true, statusCode: status });
+      assert.deepEqual([await foreign.getStatus(), await foreign.pause()], [OFFLINE, null]);
+    }
   });
 
   it('sends each request once, on a connection of its own, with its token and without a body', async (t) => {
-    const requests: string[] = [];
-    const { port } = await startImpostor(t, (socket, request) => {
-      requests.push(request);
-      socket.on('data', (chunk) => requests.push(`on the same connection: ${chunk}`));
-      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 33\r\n\r\n{"status":"active","result":"ok"}');
-    });
-    const client = clientAt(t, { host: '127.0.0.1', port }, TOKEN);
-    await client.getStatus();
-    const methods = ['pause', 'resume', 'saveState', 'shutdown'] as const;
-    for (const method of methods) assert.equal(await client[method](), 'ok');
-    assert.deepEqual(requests.map((request) => /^\S+ \S+ /.exec(request)?.[0].trim()), [
-      GET, POST, 'POST /api/resume', 'POST /api/save-state', 'POST /api/shutdown',
-    ]);
-    for (const request of requests) {
-      assert.ok(request.includes(`\r\nHost: 127.0.0.1:${port}\r\n`) && request.includes(`\r\n${BEARER}\r\n`), request);
-      assert.match(request, /\r\n\r\n$/);
-      assert.doesNotMatch(request, /^(Transfer-Encoding|Content-Length: [^0])/im);
+    const foreign = await startForeign(t, (socket) => socket.destroy());
+    const client = new WebApiClient('127.0.0.1', foreign.port, { token: TOKEN });
+    for (const method of ['getStatus', 'pause', 'resume', 'saveState', 'shutdown'] as const) await client[method]();
+    const lines = foreign.requests.map((text) => text.slice(0, text.indexOf(' HTTP')));
+    assert.deepEqual(lines, [STATUS, PAUSE, RESUME, SAVE, SHUTDOWN]);
+    for (const text of foreign.requests) {
+      assert.ok(text.includes(`\r\nHost: 127.0.0.1:${foreign.port}\r\n`) && text.includes(`\r\n${BEARER}\r\n`), text);
+      assert.ok(text.endsWith('\r\n\r\n') && !/^(Transfer-Encoding|Content-Length: [^0])/im.test(text), text);
     }
   });
 
-  it('does not repeat a command if the server closes the connection without a response', async (t) => {
-    const requests: string[] = [];
-    const { port } = await startImpostor(t, (socket, request) => {
-      requests.push(request);
-      socket.end();
-    });
-    assert.equal(await clientAt(t, { host: '127.0.0.1', port }).pause(), null);
-    await sleep(50);
-    assert.equal(requests.length, 1);
-  });
-
-  it('lets the process end', async (t) => {
-    const { port } = await start(t);
-    const began = performance.now();
-    const host = runHost(t, `
-      const client = new WebApiClient('127.0.0.1', port);
-      say([(await client.getStatus()).statusName, await client.pause()]);
-    `, port);
-    await host.checkEnd(['active', 'ok']);
-    assert.ok(performance.now() - began < 3500, 'no timer or connection keeps it alive');
-  });
-
-  it('names the status code of a foreign server', async (t) => {
-    const { port } = await startImpostor(t, (socket) => socket.end('HTTP/1.1 200 OK\r\n\r\n<!doctype html>'));
-    const error = `http://127.0.0.1:${port} is not a control server: it responded with status code 200`;
-    const reply = await new WebApiClient('127.0.0.1', port).request('status');
-    assert.deepEqual(reply, { ok: false, error, answered: false, sent: true, statusCode: 200 });
+  it('cancels pending requests on close(), and can be used again', async (t) => {
+    const foreign = await startForeign(t, () => client.close());
+    const client = new WebApiClient('127.0.0.1', foreign.port);
+    assert.deepEqual([await client.pause(), await client.pause(), foreign.requests.length], [null, null, 2]);
   });
 });
 
-describe('waitFor()', { ...LIMIT, concurrency: 2 }, () => {
-  it('resolves when the system reports the status, and calls onStatus on every change', async (t) => {
-    let samples = 0;
-    const { server, client } = await start(t, {
-      systemStatus: () => {
-        samples += 1;
-        return samples < 4 ? ACTIVE : samples < 7 ? PAUSING : PAUSED;
-      },
-    });
+describe('waitFor()', LIMIT, () => {
+  it('resolves when the system reports the status, and calls onStatus for the first one and each change', async (t) => {
+    let status = ACTIVE;
+    const { server, client } = await start(t, { systemStatus: () => status });
     const seen: SystemStatus[] = [];
-    const onStatus = (status: SystemStatus): void => void seen.push(status);
-    await client.waitFor(PAUSED, { onStatus });
-    assert.deepEqual(seen.splice(0), [ACTIVE, PAUSING, PAUSED]);
-    await client.waitFor(PAUSED, { onStatus });
+    const onStatus = (one: SystemStatus): void => void seen.push(one);
+    const paused = client.waitFor(PAUSED, { onStatus });
+    for (status of [ACTIVE, PAUSING, PAUSED]) {
+      server.hasCommands();
+      await until(() => seen.at(-1) === status);
+    }
+    await paused;
     const gone = client.waitFor(OFFLINE, { onStatus });
-    await until(() => seen.length === 2);
+    await until(() => seen.length === 4);
     await server.close();
     await gone;
-    assert.deepEqual(seen, [PAUSED, PAUSED, OFFLINE]);
+    assert.deepEqual(seen, [ACTIVE, PAUSING, PAUSED, PAUSED, OFFLINE]);
   });
 
-  it('rejects with a TimeoutError, even if the server does not respond', async (t) => {
-    const { client } = await start(t);
-    await assert.rejects(client.waitFor(PAUSED, { timeout: 500 }), {
-      name: 'TimeoutError', message: "Timed out after 0.5 s waiting for the status 'paused'",
-    });
-    await assert.rejects(client.waitFor(PAUSED, { timeout: 60.5 }), { name: 'TimeoutError' });
-    const { port } = await startImpostor(t, () => {});
-    const silent = new WebApiClient('127.0.0.1', port, { timeout: 50_000 });
-    const seen: SystemStatus[] = [];
-    const wait = silent.waitFor(OFFLINE, { timeout: 100, onStatus: (status) => seen.push(status) });
-    await assert.rejects(wait, { name: 'TimeoutError' });
-    assert.deepEqual(seen, [], 'a request cut short says nothing about the system');
-  });
-
-  it('does not take a system that does not respond for OFFLINE', async (t) => {
-    const { port } = await startImpostor(t, () => {});
-    const client = new WebApiClient('127.0.0.1', port, { timeout: 50 });
-    await assert.rejects(client.waitFor(OFFLINE, { timeout: 500 }), { name: 'TimeoutError' });
-    assert.equal(await client.getStatus(), OFFLINE, 'as for every request that fails');
-  });
-
-  it('does not take a system that responds 500 for OFFLINE', async (t) => {
+  it('rejects with a TimeoutError; neither silence nor an error response is OFFLINE', async (t) => {
     collectWarnings(t);
-    let isReady = false;
-    const { client } = await start(t, { systemStatus: () => (isReady ? ACTIVE : assert.fail('not yet')) });
-    await assert.rejects(client.waitFor(OFFLINE, { timeout: 200 }), { name: 'TimeoutError' });
-    setTimeout(() => (isReady = true), 100);
-    await client.waitFor(ACTIVE, { onStatus: (status) => assert.equal(status, ACTIVE) });
+    const { client } = await start(t);
+    const message = "Timed out after 0.3 s waiting for the status 'paused'";
+    await assert.rejects(client.waitFor(PAUSED, { timeout: 300 }), { name: 'TimeoutError', message });
+    const { port } = await startForeign(t, () => {});
+    const silent = new WebApiClient('127.0.0.1', port, { timeout: 50 });
+    await assert.rejects(silent.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
+    assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
+    const { client: failing } = await start(t, { systemStatus: () => assert.fail('lost') });
+    await assert.rejects(failing.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
   });
 
   it('rejects with the reason of its signal, and with what onStatus throws', async (t) => {
     const { client } = await start(t);
     const reason = new Error('enough');
-    const { port } = await startImpostor(t, () => controller.abort(reason));
     const controller = new AbortController();
-    const silent = new WebApiClient('127.0.0.1', port, { timeout: 50_000 });
-    await assert.rejects(silent.waitFor(PAUSED, { signal: controller.signal }), reason);
-    assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
-    const onStatus = (): void => assert.fail('a request was sent');
-    await assert.rejects(client.waitFor(ACTIVE, { signal: AbortSignal.abort(reason), onStatus }), reason);
+    const onStatus = (): void => controller.abort(reason);
+    await assert.rejects(client.waitFor(PAUSED, { onStatus, signal: controller.signal }), reason);
+    await assert.rejects(client.waitFor(ACTIVE, { signal: controller.signal }), reason);
     await assert.rejects(client.waitFor(PAUSED, { onStatus: () => assert.fail(reason) }), reason);
   });
 });
@@ -1319,425 +1135,366 @@ describe('waitFor()', { ...LIMIT, concurrency: 2 }, () => {
 // ───── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('launch()', LIMIT, () => {
-  it('pauses, resumes, saves and shuts down in the documented order', async (t) => {
-    const { client, log, finished } = await launchLogged(t);
-    const expectLog = async (...entries: string[]): Promise<void> => {
-      await until(() => log.length >= entries.length);
-      assert.deepEqual(log.splice(0), entries);
-    };
-    await client.pause();
-    await expectLog('onPaused while pausing');
-    await client.waitFor(PAUSED);
-
-    await client.saveState();
-    await expectLog('saveState while paused');
-    assert.equal(await client.getStatus(), PAUSED);
-
-    await client.resume();
-    await expectLog('onResumed while resuming');
-    await client.waitFor(ACTIVE);
-
-    await client.saveState();
-    await expectLog('onPaused while pausing', 'saveState while paused', 'onResumed while resuming');
-    await client.waitFor(ACTIVE);
-
-    await client.shutdown();
-    await finished;
-    assert.deepEqual(log, ['saveState while shutting down', 'onShutdown while shutting down']);
-    assert.equal(await client.getStatus(), OFFLINE);
-  });
-
-  it('treats a command for the current state as a no-op, and drops commands behind a shutdown', async (t) => {
-    const { client, address, log, finished } = await launchLogged(t);
-    await postAll(address.port, ['resume', 'resume', 'pause', 'pause', 'pause']);
-    await until(() => log.length > 0);
-    await client.waitFor(PAUSED);
-    await postAll(address.port, ['pause', 'resume', 'resume', 'pause', 'shutdown', 'resume', 'save-state']);
-    await finished;
-    assert.deepEqual(log, [
-      'onPaused while pausing', 'onResumed while resuming', 'onPaused while pausing', 'saveState while shutting down',
-      'onShutdown while shutting down',
-    ]);
-  });
-
-  it('steps while active and only then', async (t) => {
-    let steps = 0;
-    const { client } = await launchSystem(t, { step: () => sleep(1).then(() => (steps += 1)) });
-    await until(() => steps > 3);
-    await client.pause();
-    await client.waitFor(PAUSED);
-    const stepsThen = steps;
-    await sleep(100);
-    assert.equal(steps, stepsThen);
-    await client.resume();
-    await until(() => steps > stepsThen + 3);
-  });
-
-  it('starts paused with startPaused, and steps once it is resumed', async (t) => {
+  it('calls each hook in its status, and sends what it returns to the client that waits', async (t) => {
     const log: string[] = [];
-    const { client, address: { port } } = await launchSystem(t, {
-      step: () => {
-        if (log.at(-1) !== 'step') log.push('step');
-        return sleep(1);
-      },
-      onListening: async ({ port }) => void log.push(`onListening while ${(await getInfo(port)).status}`),
-      onPaused: async () => void log.push(`onPaused while ${(await getInfo(port)).status}`),
-      onResumed: () => void log.push('onResumed'),
-    }, { startPaused: true });
-    await client.waitFor(PAUSED);
-    const { by, reason, commands } = await getInfo(port);
-    assert.deepEqual([by, reason], ['itself', 'started paused']);
-    assert.deepEqual(commands.map((one) => [one.command, one.state, one.by, one.reason]), [
-      ['pause', 'done', 'itself', 'started paused'],
-    ]);
-    await client.resume();
-    await until(() => log.at(-1) === 'step');
-    assert.deepEqual(log, ['onListening while pausing', 'onPaused while pausing', 'onResumed', 'step']);
-  });
-
-  it('tells saveState whether the system was active or paused before the command', async (t) => {
-    const saved: SystemStatus[] = [];
-    const { client, finished } = await launchSystem(t, { saveState: (status) => void saved.push(status) });
-    await client.saveState();
-    await client.pause();
-    await client.waitFor(PAUSED);
-    await client.saveState();
-    await client.shutdown();
-    await finished;
-    assert.deepEqual(saved, [ACTIVE, PAUSED, PAUSED]);
-  });
-
-  for (const kind of ['synchronous', 'asynchronous']) {
-    it(`runs ${kind} steps and hooks one at a time, after onListening`, async (t) => {
-      const log: string[] = [];
-      let running: string | null = null;
-      const alone = (name: string) => (): unknown => {
-        assert.equal(running, null);
-        running = name;
-        const end = (): void => {
-          running = null;
-          if (log.at(-1) !== name) log.push(name);
-        };
-        return kind === 'synchronous' ? end() : sleep(5).then(end);
-      };
-      const { address, finished } = await launchSystem(t, {
-        onListening: alone('onListening'), step: alone('step'), onPaused: alone('onPaused'),
-        onResumed: alone('onResumed'), saveState: alone('saveState'), onShutdown: alone('onShutdown'),
-      });
-      await until(() => log.includes('step'));
-      assert.deepEqual(log.splice(0), ['onListening', 'step']);
-      await postAll(address.port, ['pause', 'save-state', 'resume', 'save-state', 'shutdown']);
-      await finished;
-      assert.deepEqual(log.filter((name) => name !== 'step'), [
-        'onPaused', 'saveState', 'onResumed', 'onPaused', 'saveState', 'onResumed', 'saveState', 'onShutdown',
-      ]);
+    const hook = (name: string, value?: unknown) => async (status?: SystemStatus): Promise<unknown> => {
+      log.push(`${name}(${status ?? ''}) while ${(await launched.client.getStatus()).statusName}`);
+      return value;
+    };
+    const launched = await launchSystem(t, {
+      onPaused: hook('onPaused', 'cooled'), onResumed: hook('onResumed', 7), saveState: hook('saveState', '1.json'),
+      onShutdown: hook('onShutdown', {}),
     });
-  }
-
-  it('stays active if onPaused fails, and saves nothing then', async (t) => {
-    const warnings = collectWarnings(t);
-    const { client, log, address } = await launchLogged(t, { onPaused: () => assert.fail('no brakes') });
-    await postAll(address.port, ['pause', 'save-state', 'resume']);
-    await until(() => warnings.length === 2);
-    await client.waitFor(ACTIVE);
-    assert.deepEqual(log, ['onPaused while pausing', 'onPaused while pausing']);
-    assert.deepEqual(warnings, Array(2).fill('onPaused failed: no brakes'));
+    const { address: { port }, client, finished } = launched;
+    const value = async (line: string): Promise<unknown> => (await ask(port, line, WAIT)).body.value;
+    const [paused, resumed] = ['onPaused() while pausing', 'onResumed() while resuming'];
+    assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', ACTIVE]);
+    assert.deepEqual(log.splice(0), [paused, 'saveState(active) while paused', resumed]);
+    assert.deepEqual([await value(PAUSE), await value(PAUSE)], ['cooled', undefined], 'the second one is a no-op');
+    assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', PAUSED]);
+    assert.deepEqual([await value(RESUME), await value(RESUME)], [7, undefined]);
+    assert.deepEqual(log.splice(0), [paused, 'saveState(paused) while paused', resumed]);
+    assert.equal(await value(SHUTDOWN), '1.json');
+    await finished;
+    assert.deepEqual(log, ['saveState(active) while shutting down', 'onShutdown() while shutting down']);
   });
 
-  it('stays paused if onResumed fails', async (t) => {
-    const warnings = collectWarnings(t);
-    const { client } = await launchSystem(t, { onResumed: () => assert.fail('no fuel') });
-    for (const method of ['saveState', 'resume'] as const) {
-      await client[method]();
-      await until(() => warnings.length > 0);
-      assert.deepEqual(warnings.splice(0), ['onResumed failed: no fuel']);
-      await client.waitFor(PAUSED);
+  it('runs steps while active and only then, one thing at a time, and drops what follows a shutdown', async (t) => {
+    let [steps, running] = [0, 0];
+    const alone = async (): Promise<void> => {
+      running += 1;
+      await sleep(2);
+      assert.equal(running, 1);
+      running -= 1;
+    };
+    const step = (): Promise<unknown> => alone().then(() => (steps += 1));
+    const hooks = { step, onPaused: alone, onResumed: alone, saveState: alone };
+    const { address: { port }, finished } = await launchSystem(t, hooks);
+    await ask(port, PAUSE, WAIT);
+    const before = steps;
+    await sleep(50);
+    assert.equal(steps, before);
+    for (const line of [SAVE, RESUME, SAVE, PAUSE, RESUME]) await ask(port, line);
+    await until(() => steps > before + 2);
+    for (const line of [SHUTDOWN, SAVE, PAUSE]) await ask(port, line).catch(() => {}); // it may have ended
+    await finished;
+  });
+
+  it('keeps since, by and reason when a save returns to the status before it', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, { saveState: () => sleep(2) });
+    for (const line of [PAUSE, RESUME]) {
+      await ask(port, `${line}?by=ana&reason=lunch`, WAIT);
+      const before = await client.info();
+      for (let count = 0; count < 20; count += 1) await ask(port, `${SAVE}?by=cron&reason=hourly`, WAIT);
+      const info = await client.info();
+      assert.deepEqual([info?.since, info?.by, info?.reason], [before?.since, 'ana', 'lunch']);
     }
   });
 
-  it('goes on if saveState fails, and ends if onShutdown fails', async (t) => {
+  it('goes on if a hook fails, reports that to the client and as a warning, and keeps the status', async (t) => {
     const warnings = collectWarnings(t);
-    let steps = 0;
-    let isFull = true;
-    const { client, finished } = await launchSystem(t, {
-      step: () => sleep(1).then(() => (steps += 1)),
-      saveState: () => (isFull ? assert.fail('disk full') : undefined),
-      onShutdown: () => assert.fail('no end'),
+    let failing = '';
+    const hooks = ['onPaused', 'onResumed', 'saveState', 'onShutdown'].map((name) => {
+      return [name, () => (failing === name ? assert.fail('no power') : undefined)];
     });
-    await client.saveState();
-    await until(() => warnings.length === 1);
-    await client.waitFor(ACTIVE);
-    const stepsThen = steps;
-    await until(() => steps > stepsThen);
-    isFull = false;
-    await client.shutdown();
+    const { address: { port }, client, finished } = await launchSystem(t, Object.fromEntries(hooks));
+    for (const [name, line, outcome, status] of [
+      ['onPaused', PAUSE, '500 pause failed: onPaused failed: no power', ACTIVE],
+      ['onPaused', SAVE, '500 save-state failed: onPaused failed: no power', ACTIVE],
+      ['saveState', SAVE, '500 save-state failed: no power', ACTIVE],
+      ['none', PAUSE, '200 done', PAUSED],
+      ['onResumed', RESUME, '500 resume failed: onResumed failed: no power', PAUSED],
+      ['saveState', SAVE, '500 save-state failed: no power', PAUSED],
+      ['onShutdown', SHUTDOWN, '500 shutdown failed: onShutdown failed: no power', OFFLINE],
+    ] as const) {
+      failing = name;
+      assert.equal((await ask(port, line, WAIT)).summary, outcome, name);
+      await client.waitFor(status);
+      assert.deepEqual(warnings.splice(0), outcome === '200 done' ? [] : [`${name} failed: no power`]);
+    }
     await finished;
-    assert.deepEqual(warnings, ['saveState failed: disk full', 'onShutdown failed: no end']);
   });
 
-  for (const kind of ['throws', 'rejects']) {
-    it(`rejects with the error of a step that ${kind}, closes the server and saves nothing`, async (t) => {
-      const error = new Error('out of memory');
-      const handlers = countSignalHandlers();
-      let isBroken = false;
-      const { address, log, finished } = await launchLogged(t, {
-        step: () => {
-          if (!isBroken) return sleep(1);
-          if (kind === 'rejects') return sleep(1).then(() => Promise.reject(error));
-          throw error;
-        },
-      });
-      isBroken = true;
-      await assert.rejects(finished, error);
-      await assert.rejects(open(t, address.port), { code: 'ECONNREFUSED' });
-      assert.deepEqual(log, []);
-      assert.equal(countSignalHandlers(), handlers);
+  it('cancels a shutdown whose last save fails: the system pauses, and ends at a later one that saves', async (t) => {
+    collectWarnings(t);
+    let isFull = true;
+    const log: string[] = [];
+    const { address: { port }, client, finished } = await launchSystem(t, {
+      onPaused: () => void log.push('onPaused'), onShutdown: () => void log.push('onShutdown'),
+      saveState: () => (isFull ? assert.fail('disk full') : 'saved'),
     });
-  }
+    assert.equal((await ask(port, SHUTDOWN, WAIT)).summary, '500 shutdown failed: disk full');
+    assert.deepEqual([await client.getStatus(), log], [PAUSED, ['onPaused']]);
+    isFull = false;
+    assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
+    assert.equal((await ask(port, SHUTDOWN, WAIT)).body.value, 'saved');
+    await finished;
+    assert.deepEqual(log, ['onPaused', 'onShutdown']);
+  });
 
-  it('rejects before any step if it cannot listen or onListening fails', async (t) => {
-    const { port } = await startImpostor(t, () => {});
-    const handlers = countSignalHandlers();
+  it('rejects with the error of a step, closes the server and saves nothing', async (t) => {
+    const error = new Error('out of memory');
+    for (const fail of [() => assert.fail(error), () => Promise.reject(error)]) {
+      let step: () => unknown = () => sleep(1);
+      const saveState = (): void => assert.fail('saved');
+      const { client, finished } = await launchSystem(t, { step: () => step(), saveState });
+      step = fail;
+      await assert.rejects(finished, error);
+      assert.equal(await client.getStatus(), OFFLINE);
+    }
+  });
+
+  it('rejects before a step if it cannot listen or onListening fails; handles signals while it runs', async (t) => {
+    const names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'];
+    const countHandlers = (): number[] => names.map((name) => process.listenerCount(name));
+    const before = countHandlers();
+    const { port } = await start(t, { host: '127.0.0.1' });
     const step = (): void => assert.fail('a step ran');
-    const error = new Error('no log');
     await assert.rejects(launch({ step }, { webApiAddress: ['127.0.0.1', port] }), { code: 'EADDRINUSE' });
+    const error = new Error('no log');
     const onListening = (): void => assert.fail(error);
     await assert.rejects(launch({ step, onListening }, { webApiAddress: ['127.0.0.1', 0] }), error);
-    assert.equal(countSignalHandlers(), handlers);
+    let during: number[] = [];
+    await launch({ step: (control) => void (during = countHandlers(), control.shutdown()) }, { webApiAddress: null });
+    assert.deepEqual([during, countHandlers()], [before.map((count) => count + 1), before]);
   });
 
-  it('handles signals only while it runs', async (t) => {
-    const handlers = countSignalHandlers();
-    const { client, finished } = await launchSystem(t);
-    assert.equal(countSignalHandlers(), handlers + 4);
-    await client.shutdown();
-    await finished;
-    assert.equal(countSignalHandlers(), handlers);
+  it('starts paused if told to, as by a command of its own', async (t) => {
+    const log: string[] = [];
+    const hooks = { step: () => (log.push('step'), sleep(1)), onPaused: () => void log.push('onPaused') };
+    const { client } = await launchSystem(t, hooks, { startPaused: true });
+    await client.waitFor(PAUSED);
+    const { by, reason } = await client.info() ?? {};
+    assert.deepEqual([by, reason, log], ['itself', 'started paused', ['onPaused']]);
+    await client.resume();
+    await until(() => log.includes('step'));
   });
 
-  it('passes webApiCommandQueueSize and webApiOptions on', async (t) => {
-    const { address: { port }, finished } = await launchSystem(t, {}, {
-      webApiCommandQueueSize: 1,
-      webApiOptions: { token: TOKEN, allowedHosts: ['.lan'], allowedOrigins: [PAGE], maxConnections: 3 },
-    });
-    const getOutcome = async (...fields: string[]): Promise<string> => outcomeOf(await send(port, GET, ...fields));
-    assert.equal(await getOutcome(), '401');
-    assert.equal(await getOutcome(BEARER, 'Host: box.lan'), 'active');
-    assert.equal(await getOutcome(BEARER, 'Host: box.lan.example'), '403 allowedHosts');
-    assert.equal(await getOutcome(BEARER, `Origin: ${PAGE}`), 'active');
-    assert.equal(await getOutcome(BEARER, `Origin: ${PAGE}0`), '403 allowedOrigins');
-    const silent = await open(t, port);
-    const others = [await open(t, port), await open(t, port), await open(t, port)];
-    assert.equal(await readToEnd(silent), '');
-    for (const socket of others) socket.destroy();
-    const shutdown = head('POST /api/shutdown', HOST, BEARER);
-    const [first] = await sendAll(port, [shutdown, shutdown, shutdown]);
-    assert.equal(first?.statusCode, 200);
-    await finished;
-  });
-
-  it('limits the queue to webApiCommandQueueSize', async (t) => {
-    let codes: number[] = [];
-    const { client, address, finished } = await launchSystem(t, {
-      onPaused: async () => void (codes = await postAll(address.port, ['resume', 'shutdown', 'resume'])),
-    }, { webApiCommandQueueSize: 2 });
+  it('passes on its options, and describe() as a method', async (t) => {
+    const codes: number[] = [];
+    const onPaused = async (): Promise<void> => {
+      for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, BEARER)).statusCode);
+    };
+    const { client, address: { port }, finished } = await launchSystem(t, {
+      describe() { return typeof this.step; },
+      onPaused,
+    }, { name: 'pole', webApiCommandQueueSize: 2, webApiOptions: { token: TOKEN } });
+    assert.equal((await ask(port, STATUS)).statusCode, 401);
+    const { name, detail } = await client.info() ?? {};
+    assert.deepEqual([name, detail], ['pole', 'function']);
     await client.pause();
     await finished;
     assert.deepEqual(codes, [200, 200, 503]);
   });
 
-  for (const [kind, step] of [
-    ['never awaits', () => {}],
-    ['never awaits and takes long', () => blockThread(20)],
-    ['awaits only settled promises', async () => {}],
-  ] as const) {
-    it(`gives timers their turn if a step ${kind}`, async (t) => {
-      const deadline = performance.now() + 20_000; // nothing but a step could end a loop that never yields
-      const { client, finished } = await launchSystem(t, {
-        step: () => {
-          assert.ok(performance.now() < deadline);
-          return step();
-        },
-      });
-      let ticks = 0;
-      const timer = setInterval(() => {
-        ticks += 1;
-        if (ticks === 10) void client.shutdown();
-      }, 1);
-      t.after(() => clearInterval(timer));
-      await finished;
+  it('gives each step a control, which sees what waits; its commands take effect after the step', async (t) => {
+    const log: unknown[] = [];
+    let port = 0;
+    const { client, address } = await launchSystem(t, {
+      step: async (control) => {
+        if (port === 0 || log.length > 0) return sleep(1);
+        const { signal } = control;
+        log.push(signal.aborted, control.hasCommands());
+        await ask(port, `${PAUSE}?by=ana`);
+        await until(() => signal.aborted);
+        log.push(control.hasCommands(), control.save('checkpoint'), control.pause('enough'));
+      },
+      saveState: () => void log.push('saveState'), onPaused: () => void log.push('onPaused'),
     });
-  }
+    port = address.port;
+    await until(async () => (await client.info())?.commands.filter(({ state }) => state === 'done').length === 3);
+    assert.deepEqual(log, [false, false, true, true, true, 'onPaused', 'saveState', 'onPaused']);
+    assert.deepEqual((await client.info())?.commands.map(({ command, by, reason }) => [command, by, reason]), [
+      ['pause', 'ana', undefined], ['save-state', 'itself', 'checkpoint'], ['pause', 'itself', 'enough'],
+    ]);
+  });
 
-  function countSignalHandlers(): number {
-    return ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'].reduce((count, name) => count + process.listenerCount(name), 0);
-  }
-});
-
-describe('launch() in a process of its own', { ...LIMIT, concurrency: 2 }, () => {
   it('reports the status while a hook blocks the thread', async (t) => {
     const host = runHost(t, `
-      const wait = (hook) => () => {
-        say(hook);
-        readSync(0, Buffer.alloc(1));
-      };
-      await launch({
-        step() {},
-        onListening: ({ port }) => say(port),
-        onPaused: wait('onPaused'),
-        onResumed: wait('onResumed'),
-        saveState: wait('saveState'),
-        onShutdown: wait('onShutdown'),
-      }, { webApiAddress: ['127.0.0.1', 0] });
+      const hook = (name) => () => (say(name), halt());
+      await run({ onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState') });
     `);
-    const client = new WebApiClient('127.0.0.1', await host.hear());
-    const expectHook = async (hook: string, status: SystemStatus): Promise<void> => {
+    const port = await host.hear<number>();
+    for (const [line, hook, status] of [
+      [SAVE, 'onPaused', 'pausing'], ['', 'saveState', 'paused'], ['', 'onResumed', 'resuming'],
+      [SHUTDOWN, 'saveState', 'shutting down'],
+    ] as const) {
+      if (line !== '') await ask(port, line);
       assert.equal(await host.hear(), hook);
-      assert.equal(await client.getStatus(), status);
-      host.process.stdin?.write('.');
-    };
-    await client.saveState();
-    await expectHook('onPaused', PAUSING);
-    await expectHook('saveState', PAUSED);
-    await expectHook('onResumed', RESUMING);
-    await client.shutdown();
-    await expectHook('saveState', SHUTTING_DOWN);
-    await expectHook('onShutdown', SHUTTING_DOWN);
-    await host.checkEnd();
+      assert.equal((await ask(port, STATUS)).body.status, status);
+      host.release();
+    }
+    await host.ends();
   });
 
   it('stays alive while it is paused, and uses no CPU', async (t) => {
     const host = runHost(t, `
-      const measure = () => {
-        const before = process.cpuUsage();
-        setTimeout(() => {
-          const { user, system } = process.cpuUsage(before);
-          say((user + system) / 1000);
-        }, 1000);
-      };
-      await launch({
-        step() {},
-        onListening: ({ port }) => say(port),
-        onPaused: () => void setTimeout(measure, 200),
-      }, { webApiAddress: ['127.0.0.1', 0] });
+      let cpu;
+      const onResumed = () => say(process.cpuUsage(cpu).user / 1e6); // seconds
+      await run({ onPaused: () => void (cpu = process.cpuUsage()), onResumed });
     `);
-    const client = new WebApiClient('127.0.0.1', await host.hear());
-    await client.pause();
-    const usedMs = await host.hear<number>();
-    assert.ok(usedMs < 60, `${usedMs} ms of CPU in 1000 ms`);
-    await sleep(100); // no timer of the host keeps it alive now
-    assert.equal(await client.getStatus(), PAUSED);
-    await client.shutdown();
-    await host.checkEnd();
+    const port = await host.hear<number>();
+    await ask(port, PAUSE, WAIT);
+    await sleep(1000);
+    await ask(port, RESUME, WAIT);
+    assert.ok(await host.hear<number>() < 0.2, 'of a core');
+    await ask(port, SHUTDOWN);
+    await host.ends();
   });
 
-  it('starts no thread and opens no socket if webApiAddress is null', async (t) => {
-    const source = (address: string): string => `
-      let threads = 0;
-      process.on('worker', () => threads++);
-      let steps = 0;
-      await launch({
-        async step() {
-          await new Promise((resolve) => setTimeout(resolve, 2));
-          if (++steps !== 20) return;
-          say({ threads, sockets: process.getActiveResourcesInfo().filter((name) => /TCP|UDP|PipeServer/.test(name)) });
-          process.kill(process.pid, 'SIGTERM');
-        },
-        onListening: () => say('onListening'),
-        onShutdown: () => say('onShutdown'),
-      }, { webApiAddress: ${address}, webApiOptions: { token: '${TOKEN}' } });
-    `;
-    await runHost(t, source('null')).checkEnd({ threads: 0, sockets: [] }, 'onShutdown');
-    const served = runHost(t, source(`['127.0.0.1', 0]`));
-    await served.checkEnd('onListening', { threads: 1, sockets: [] }, 'onShutdown');
+  it('needs no thread if webApiAddress is null; the program then controls itself', async (t) => {
+    const threads = collectThreads(t);
+    const log: string[] = [];
+    const step = (control: Control): void => {
+      log.push('step');
+      if (log.length === 1) control.save();
+      else control.shutdown();
+    };
+    await launch({ step, saveState: () => void log.push('saveState') }, { webApiAddress: null });
+    assert.deepEqual([threads, log], [[], ['step', 'saveState', 'step', 'saveState']]);
   });
 });
 
-describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
-  const SOURCE = `
-    await launch({
-      step() {},
-      onListening: ({ port }) => say(port),
-      onPaused: () => say('onPaused'),
-      saveState: () => say('saveState'),
-      onShutdown: () => say('onShutdown'),
-    }, { webApiAddress: ['127.0.0.1', 0] });
-    say('end');
+describe('A signal', { ...UNIX, concurrency: 3 }, () => {
+  const HOOKS = `
+    const hook = (name) => () => say(name);
+    await run({ onPaused: hook('onPaused'), saveState: hook('saveState'), onShutdown: hook('onShutdown') });
   `;
 
-  for (const [signal, state] of [['SIGINT', 'active'], ['SIGTERM', 'paused'], ['SIGHUP', 'active']] as const) {
-    it(`${signal} shuts the system down while it is ${state}`, async (t) => {
-      const host = runHost(t, SOURCE);
-      const client = new WebApiClient('127.0.0.1', await host.hear());
-      if (state === 'paused') {
-        await client.pause();
-        assert.equal(await host.hear(), 'onPaused');
-        await client.waitFor(PAUSED);
-      }
+  for (const [signal, isPaused] of [['SIGINT', false], ['SIGTERM', true], ['SIGHUP', false]] as const) {
+    it(`shuts the system down: ${signal} while ${isPaused ? 'paused' : 'active'}`, async (t) => {
+      const host = runHost(t, HOOKS);
+      const port = await host.hear<number>();
+      if (isPaused) await ask(port, PAUSE, WAIT);
       host.process.kill(signal);
-      await host.checkEnd('saveState', 'onShutdown', 'end');
+      await host.ends(...(isPaused ? ['onPaused'] : []), 'saveState', 'onShutdown');
     });
   }
 
-  for (const address of ["['127.0.0.1', 0]", 'null']) {
-    it(`is noticed after the first step, with webApiAddress ${address}`, async (t) => {
-      const host = runHost(t, `
-        let steps = 0;
-        const step = () => {
-          steps += 1;
-          if (steps === 1) process.kill(process.pid, 'SIGTERM');
-          block(50);
-        };
-        await launch({ step }, { webApiAddress: ${address} });
-        say(steps);
-      `);
-      await host.checkEnd(1);
-    });
-  }
+  it('saves if it is SIGUSR2, as a command of the program itself', async (t) => {
+    const host = runHost(t, HOOKS);
+    const port = await host.hear<number>();
+    host.process.kill('SIGUSR2');
+    let latest: { command: string; by: string; reason: string; state: string } | undefined;
+    await until(async () => (latest = (await ask(port, INFO)).body.commands.at(-1))?.state === 'done');
+    assert.deepEqual([latest?.command, latest?.by, latest?.reason], ['save-state', 'itself', 'SIGUSR2']);
+    await ask(port, SHUTDOWN);
+    await host.ends('onPaused', 'saveState', 'saveState', 'onShutdown');
+  });
+
+  it('takes effect after the step that runs, even if steps never await', async (t) => {
+    await runHost(t, `
+      let steps = 0;
+      const step = () => {
+        steps += 1;
+        process.kill(process.pid, 'SIGTERM');
+        block(50);
+      };
+      await launch({ step }, { webApiAddress: null });
+      await launch({ step }, { webApiAddress: ['127.0.0.1', 0] });
+      say(steps);
+    `).ends(2);
+  });
+
+  it('ends the program even if the last save fails: launch() rejects with its error, after onShutdown', async (t) => {
+    const host = runHost(t, `
+      process.removeAllListeners('warning'); // Node's printer
+      const saveState = () => { throw new Error('disk full'); };
+      await run({ saveState, onShutdown: () => say('onShutdown') }).catch(({ message }) => say(message));
+    `);
+    await host.hear();
+    host.process.kill('SIGTERM');
+    await host.ends('onShutdown', 'disk full');
+  });
+
+  it('kills the program if it is a second SIGINT, but not within a second', async (t) => {
+    const host = runHost(t, `
+      const saveState = () => (say('saveState'), new Promise((resolve) => setTimeout(resolve, 2 ** 30)));
+      await run({ saveState });
+    `);
+    await host.hear();
+    const ended = once(host.process, 'close');
+    host.process.kill('SIGINT');
+    assert.equal(await host.hear(), 'saveState');
+    host.process.kill('SIGINT'); // a key that is held down
+    await sleep(1100);
+    assert.equal(host.process.signalCode, null);
+    host.process.kill('SIGINT');
+    assert.deepEqual(await ended, [null, 'SIGINT']);
+  });
 });
 
-// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Wrong arguments ───────────────────────────────────────────────────────────────────────────────────────────
 
-/** The reply to a request that the server refuses. */
-function refusal(statusCode: number, error: string): WebApiReply {
-  return { ok: false, error, answered: true, sent: true, statusCode };
-}
-
-/** The reply to a request that nobody answers. */
-function silence(error: string, sent: boolean): WebApiReply {
-  return { ok: false, error, answered: false, sent, statusCode: undefined };
-}
-
-/** Launches a system whose hooks log the status that a client sees, and then call the given hooks. */
-async function launchLogged(t: TestContext, hooks: Partial<System> = {}): Promise<LaunchedSystem & { log: string[] }> {
-  const log: string[] = [];
-  type Hook = 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown';
-  const logged = (hook: Hook) => async (status: SystemStatus = PAUSED): Promise<void> => {
-    log.push(`${hook} while ${(await launched.client.getStatus()).statusName}`);
-    await hooks[hook]?.(status);
+describe('A wrong argument', LIMIT, () => {
+  const systemStatus = (): SystemStatus => ACTIVE;
+  const server = new WebApiServer({ systemStatus });
+  const client = new WebApiClient('127.0.0.1', 1);
+  const serve = (options: object): unknown => new WebApiServer({ systemStatus, ...options });
+  const connect = (...values: unknown[]): unknown => new WebApiClient(...values as [string, number, object]);
+  const run = (system: object, config: object = {}): unknown => {
+    const step = (): void => assert.fail('a step ran');
+    return launch({ step, ...system } as System, { webApiAddress: null, ...config } as LaunchConfig);
   };
-  const launched = await launchSystem(t, {
-    ...hooks,
-    onPaused: logged('onPaused'),
-    onResumed: logged('onResumed'),
-    saveState: logged('saveState'),
-    onShutdown: logged('onShutdown'),
-  });
-  return { ...launched, log };
-}
+  const assertThrows = (call: () => unknown, errorClass: ErrorConstructor, ...parts: string[]): Promise<void> => {
+    return assert.rejects(async () => call(), (error: Error) => {
+      return error instanceof errorClass && parts.every((part) => error.message.includes(part));
+    });
+  };
 
-/** Pauses and resumes in turn, and checks that each status read afterwards is a newer one. */
-async function checkFreshness(client: WebApiClient): Promise<void> {
-  await client.waitFor(ACTIVE);
-  let checks = 0;
-  for (let round = 0; round < 100; round += 1) {
-    const isPause = round % 2 === 0;
-    assert.equal(await (isPause ? client.pause() : client.resume()), 'ok');
-    const expected = isPause ? PAUSED : ACTIVE;
-    const status = await getFreshStatus(client);
-    if (status === null) await client.waitFor(expected);
-    else assert.equal(status, expected, `round ${round}`);
-    checks += status === null ? 0 : 1;
-  }
-  assert.ok(checks >= 10, `${checks} of 100 responses came within 10 ms`);
-}
+  const HOSTS = ['', 'http://localhost', 'localhost:80', 'a b'];
+  const COUNTS = [NaN, 0, 1.5, 65_537];
+  const TIMEOUTS = [NaN, 0, -1, Infinity, 2 ** 31];
+  const NAMES = ['', '.', '*.lan', 'box.lan:80', 'http://box.lan', 'box lan', 'box.lan.', '[::1]'];
+  const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
+    ['options', (value) => new WebApiServer(value), [null, 5]],
+    ['systemStatus', (value) => serve({ systemStatus: value }), [null, ACTIVE]],
+    ['host', (value) => serve({ host: value }), [127, null], HOSTS],
+    ['port', (value) => serve({ port: value }), ['80', null], [NaN, -1, 1.5, 65_536]],
+    ['maxQueueSize', (value) => serve({ maxQueueSize: value }), ['16', null], COUNTS],
+    ['maxConnections', (value) => serve({ maxConnections: value }), ['16', null], COUNTS],
+    ['socketPath', (value) => serve({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
+    ['allowedHosts', (value) => serve({ allowedHosts: [value] }), [5, null], NAMES],
+    ['allowedOrigins', (value) => serve({ allowedOrigins: [value] }), [5], ['*', 'box.lan', `${PAGE}/`, 'HTTP://x']],
+    ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
+    ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],
+    ['host', (value) => connect(value), [127, null], HOSTS],
+    ['port', (value) => connect('localhost', value), ['80', null], [NaN, 0, 65_536]],
+    ['timeout', (value) => connect('localhost', 80, { timeout: value }), ['1', null], TIMEOUTS],
+    ['wait', (value) => client.request('pause', { wait: value }), ['1', null], [0, 1.5, 301]],
+    ['status', (value) => client.waitFor(value), ['paused', null]],
+    ['onStatus', (value) => client.waitFor(PAUSED, { onStatus: value }), [5, null]],
+    ['step', (value) => run({ step: value }), [null, 'x']],
+    ['webApiAddress', (value) => run({}, { webApiAddress: value }), ['localhost:80', ['localhost']]],
+    ['webApiCommandQueueSize', (value) => run({}, { webApiCommandQueueSize: value }), ['16', null], COUNTS],
+    ['startPaused', (value) => run({}, { startPaused: value, webApiAddress: ['localhost', 0] }), ['yes', null]],
+  ];
+  it('throws a TypeError or a RangeError that names it and shows the value', async () => {
+    for (const [name, call, typeErrors, rangeErrors = []] of rows) {
+      for (const value of typeErrors) await assertThrows(() => call(value), TypeError, name, inspect(value));
+      for (const value of rangeErrors) await assertThrows(() => call(value), RangeError, name, inspect(value));
+    }
+  });
+
+  it('may be an unknown option, or one of two that exclude each other', async () => {
+    for (const [call, message] of [
+      [() => serve({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, name, '],
+      [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
+      [() => client.request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
+      [() => run({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
+      [() => run({}, { startPaused: true }), 'startPaused requires a web API'],
+      [() => serve({ socketPath: 's', port: 0 }), 'socketPath replaces host and port: give one or the other'],
+    ] as const) await assertThrows(call, TypeError, message);
+  });
+
+  it('may be a token, which the message does not show', async () => {
+    for (const [token, errorClass, got] of [
+      [123_456_789, TypeError, 'a value of type number'], ['secret-of-15-ch', RangeError, '15'],
+      ['secret'.padEnd(1025, 'x'), RangeError, '1025'], ['secret with spaces', RangeError, 'other characters'],
+    ] as const) {
+      const message = `token must be a string of 16 to 1024 visible ASCII characters, got ${got}`;
+      await assert.rejects(async () => serve({ token }), { name: errorClass.name, message });
+      await assert.rejects(async () => connect('a', 1, { token }), { name: errorClass.name, message });
+    }
+  });
+});

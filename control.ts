@@ -987,11 +987,13 @@ function serve(
     wait(response: ServerResponse, head: RequestHead, isReady: () => boolean, onEnd: (hasWaited: boolean) => void) {
       const seconds = policy.secondsToWait(head);
       const connection = connections.get(response.req.socket);
-      if (seconds === 0 || connection === undefined || isClosing || isReady()) return onEnd(false);
-      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return onEnd(false);
+      if (seconds === 0 || connection === undefined || isClosing) return onEnd(false);
+      const isDone = isReady();
+      const waits = [...connections.values()].filter(({ wait }) => wait !== undefined).length;
+      if (!isDone && waits >= maxWaits) return onEnd(false);
       response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
       const isLatest = response === connection.latest && connection.pending === connection.routed;
-      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
+      if (isDone || !isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
       connection.wait = {
         isReady,
         onEnd() {

@@ -12,8 +12,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import type { Worker } from 'node:worker_threads';
 
 export interface Ended {
   code: number | null;
@@ -26,10 +27,13 @@ export interface Running {
   child: ChildProcess;
   /** Everything written to stdout and stderr so far. */
   output(): string;
-  /** Resolves when the output matches; rejects after twenty seconds. */
+  /** Resolves when the output matches; rejects after a minute. */
   shows(pattern: RegExp): Promise<void>;
   ended: Promise<Ended>;
 }
+
+/** For each suite: what hangs is a failure, not an endless run. A slow machine needs a fraction of it. */
+export const LIMIT: { timeout: number } = { timeout: 300_000 };
 
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
@@ -292,12 +296,12 @@ export function defer<Value = void>(): {
   return { promise, resolve, reject };
 }
 
-/** Polls until the condition is true; rejects after twenty seconds. */
+/** Polls until the condition is true; rejects after a minute. */
 export async function until(
   isTrue: () => boolean | Promise<boolean>,
   what: () => string = () => `timed out waiting for: ${isTrue}`,
 ): Promise<void> {
-  const limit = performance.now() + 20_000;
+  const limit = performance.now() + 60_000;
   while (!(await isTrue())) {
     if (performance.now() > limit) throw new Error(what());
     await sleep(20);
@@ -351,4 +355,46 @@ export function lacks(...programs: (keyof typeof PACKAGES)[]): string | false {
 export function lacksScript(): string | false {
   const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
   return !stdout?.includes('util-linux') && 'needs script of util-linux: apt-get install bsdutils';
+}
+
+/** Takes all commands from the queue. */
+export function takeAll(server: WebApiServer): ControlCommand[] {
+  const taken: ControlCommand[] = [];
+  while (server.hasCommands()) taken.push(server.receiveCommand());
+  return taken;
+}
+
+/** Collects the test's warnings from here on; Node does not print them. No other test may run at the same time. */
+export function collectWarnings(t: TestContext): string[] {
+  const warnings: string[] = [];
+  t.mock.method(process, 'emitWarning', (warning: string | Error) => warnings.push(String(warning)));
+  return warnings;
+}
+
+/** Collects the threads that start during the test. */
+export function collectThreads(t: TestContext): Worker[] {
+  const threads: Worker[] = [];
+  const onWorker = (thread: Worker): void => void threads.push(thread);
+  process.on('worker', onWorker);
+  t.after(() => process.off('worker', onWorker));
+  return threads;
+}
+
+/** A server of another kind, which calls `respond` for each request. Collects the requests. */
+export async function startForeign(
+  t: TestContext,
+  respond: (socket: Socket) => void,
+): Promise<{ port: number; requests: string[] }> {
+  const requests: string[] = [];
+  const foreign = createServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.on('error', () => {}).once('data', (bytes) => {
+      requests.push(String(bytes));
+      respond(socket);
+    });
+  });
+  t.after(() => foreign.close());
+  foreign.listen(0, '127.0.0.1');
+  await once(foreign, 'listening');
+  return { port: (foreign.address() as AddressInfo).port, requests };
 }
