@@ -907,7 +907,6 @@ describe('socketPath', UNIX, () => {
     const { server, address } = await start(t, options);
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath: join(folder, name) });
     assert.deepEqual([lstatSync(folder).mode, lstatSync(join(folder, name)).mode], [0o40700, 0o140600]);
-    assert.equal((await ask(join(folder, name), PAUSE)).statusCode, 200);
     await server.close();
     assert.deepEqual(readdirSync(folder), []);
   });
@@ -947,6 +946,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
   });
 
   it('is reported at once with its last status and the age of that, while it does not even poll', async (t) => {
+    const began = performance.now();
     const port = await freePort();
     const host = runHost(t, `
       const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
@@ -960,13 +960,14 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
       assert.equal(summary, '200 paused');
       return Number(headers['age'] ?? 0);
     };
-    await until(async () => (await getAge()) >= 1);
+    await until(async () => (await getAge()) >= 2);
+    assert.ok(performance.now() - began >= 2000);
     const { heardAt } = (await ask(port, INFO)).body;
     const [times, others]: [number[], number[]] = [[], []];
     for (let round = 0; round < 60; round += 1) {
-      const began = performance.now();
+      const sentAt = performance.now();
       await (round % 2 === 0 ? getAge() : ask(port, 'GET /'));
-      (round % 2 === 0 ? times : others).push(performance.now() - began);
+      (round % 2 === 0 ? times : others).push(performance.now() - sentAt);
     }
     assert.ok(Math.min(...times) < 5 * Math.min(...others), `nobody waits again for the same sample: ${times}`);
     host.release();
@@ -1007,8 +1008,7 @@ describe('A server thread that dies', LIMIT, () => {
     assert.equal(await server.nextCommand(), 'save-state');
     server.report({ value: 1 });
     assert.equal((await saved).body.value, 1);
-    assert.equal(warnings.length, 1, inspect(warnings));
-    assert.match(warnings[0] ?? '', new RegExp(`^The web API at localhost:${port} stopped and will be restarted: .`));
+    assert.match(warnings.join('\n'), new RegExp(`^The web API at localhost:${port} stopped and will be restarted: .+$`));
   });
 });
 

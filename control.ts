@@ -54,7 +54,7 @@ const MAX_QUEUE_SIZE = 65_536;
 const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
-const RESPONSE_MS = 20; // how long the host waits for the response to a shutdown
+const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const BLOCK_MS = 500; // nextCommandSync() looks after the server thread this often
 const DEAD_MS = 3000; // and replaces it if its clock has stood still this long
 const GRACE_MS = 1000; // for pending requests when the server closes
@@ -144,7 +144,7 @@ export interface CommandOutcome {
 // The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
 //
 // RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a
-// program that exits at once would cut off the response. After 20 ms it takes the command all the same, because a
+// program that exits at once would cut off the response. After 200 ms it takes the command all the same, because a
 // thread that has died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
@@ -1323,7 +1323,7 @@ export class WebApiServer {
 
   /**
    * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written, because
-   * the program may exit now: usually less than a millisecond, at most 20 ms. The command counts as done when the host
+   * the program may exit now: usually less than a millisecond, at most 200 ms. The command counts as done when the host
    * looks for the next one, unless it calls `report()` before.
    *
    * @throws {EmptyError} If the queue is empty.
