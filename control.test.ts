@@ -232,16 +232,16 @@ describe('POST', LIMIT, () => {
 describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   it('responds once the command is done, with id, value and seconds', async (t) => {
     const { server, port } = await start(t);
+    const began = Date.now();
     const waiting = ask(port, SAVE, WAIT);
     await server.nextCommand();
     await assertWaits(port, waiting);
     server.report({ value: 'states/1.json' });
-    const { statusCode, headers, body } = await waiting;
-    const { id, seconds, ...others } = body;
+    const { statusCode, headers, body: { id, seconds, ...others } } = await waiting;
     assert.deepEqual([statusCode, headers['preference-applied']], [200, 'wait=60']);
     assert.deepEqual(others, { result: 'ok', state: 'done', value: 'states/1.json' });
     assert.match(id, /^[a-z\d]{3}-1$/);
-    assert.ok(seconds >= 0 && seconds < 300, seconds);
+    assert.ok(seconds >= 0 && seconds <= (Date.now() - began) / 1000, seconds);
   });
 
   it('responds 500 with the reason if the command fails', async (t) => {
@@ -946,7 +946,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
   });
 
   it('is reported at once with its last status and the age of that, while it does not even poll', async (t) => {
-    const began = performance.now();
+    const began = Date.now();
     const port = await freePort();
     const host = runHost(t, `
       const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
@@ -961,8 +961,8 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
       return Number(headers['age'] ?? 0);
     };
     await until(async () => (await getAge()) >= 2);
-    assert.ok(performance.now() - began >= 2000);
     const { heardAt } = (await ask(port, INFO)).body;
+    assert.ok(Date.now() - began >= 2000 && Date.now() - Date.parse(heardAt) > 1500, heardAt);
     const [times, others]: [number[], number[]] = [[], []];
     for (let round = 0; round < 60; round += 1) {
       const sentAt = performance.now();
