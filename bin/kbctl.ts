@@ -125,7 +125,7 @@ async function main(): Promise<number> {
 // ───── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 const LISTENERS: Readonly<Record<Backend, Listen>> = {
-  x11: listenX11,
+  x11: (bindings, events, quitting) => listenX11(bindings, events, quitting),
   evdev: (bindings, events) => listenEvdev(bindings, events),
   terminal: listenTerminal,
   macos: listenMacos,

@@ -16,7 +16,7 @@ import type { Action, Binding, Modifier } from './keys.ts';
 import type { Listener, ListenerEvents } from './listener.ts';
 import type { NetConnectOpts, Socket } from 'node:net';
 
-const START_MS = 5000; // time limit for the X server to respond
+const START_MS = 5000;
 const LAYOUT_MS = 100; // layout changes are reported in bursts
 
 // ───── The listener ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -28,15 +28,17 @@ const XI = {
   SELECT_EVENTS: 46, QUERY_VERSION: 47, ALL_MASTER_DEVICES: 1, RAW_KEY_PRESS: 13, RAW_KEY_RELEASE: 14,
 } as const;
 
+/** @param startMs Time limit for the X server to respond. */
 export async function listenX11(
   bindings: readonly Binding[],
   events: ListenerEvents,
   quitting: AbortSignal,
+  startMs: number = START_MS,
 ): Promise<Listener> {
   const name = process.env['DISPLAY'] ?? '';
   if (name === '') throw new BackendError('DISPLAY is not set');
   const listener = new X11Listener(parseDisplay(name), bindings, events);
-  await listener.start(quitting);
+  await listener.start(quitting, startMs);
   return listener;
 }
 
@@ -62,14 +64,14 @@ class X11Listener implements Listener {
     this.#events = events;
   }
 
-  async start(quitting: AbortSignal): Promise<void> {
+  async start(quitting: AbortSignal, startMs: number): Promise<void> {
     let hasStarted = false;
     const onClose = (reason: string): void => {
       clearTimeout(this.#layoutTimer);
       if (hasStarted && !quitting.aborted) this.#events.onEnd(reason);
     };
     const onEvent = (event: Buffer): void => this.#onEvent(event);
-    this.#connection = await Connection.open(this.#display, quitting, onEvent, onClose);
+    this.#connection = await Connection.open(this.#display, quitting, startMs, onEvent, onClose);
     try {
       this.#roots = readRoots(this.#connection.setup);
       this.#xinput = await this.#findXInput();
@@ -321,6 +323,7 @@ class Connection {
   static open(
     display: Display,
     quitting: AbortSignal,
+    startMs: number,
     onEvent: (event: Buffer) => void,
     onClose: (reason: string) => void,
   ): Promise<Connection> {
@@ -351,7 +354,7 @@ class Connection {
         }
         connection.#readMessages();
       };
-      socket.setTimeout(START_MS, () => end(`the X server at ${display.name} does not respond`));
+      socket.setTimeout(startMs, () => end(`the X server at ${display.name} does not respond`));
       socket.on('connect', () => connection.#greet(readCookie(display)));
       socket.on('data', onData).on('error', onError);
       socket.on('close', () => end(`the X server at ${display.name} closed the connection`));
