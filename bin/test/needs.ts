@@ -13,9 +13,9 @@ export const PYTHON = '/usr/bin/python3';
 const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
   fish: 'fish', less: 'less', make: 'make', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
-  python3: 'python3', setpriv: 'util-linux', setxkbmap: 'x11-xkb-utils', 'stress-ng': 'stress-ng',
-  'systemd-analyze': 'systemd', top: 'procps', vi: 'vim-tiny', xdotool: 'xdotool', xterm: 'xterm', xz: 'xz-utils',
-  zsh: 'zsh',
+  python3: 'python3', setpriv: 'util-linux', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils',
+  'stress-ng': 'stress-ng', 'systemd-analyze': 'systemd', top: 'procps', vi: 'vim-tiny', xdotool: 'xdotool',
+  xterm: 'xterm', xz: 'xz-utils', zsh: 'zsh',
 } as const;
 
 type Command = keyof typeof PACKAGES;

@@ -1,0 +1,175 @@
+// What control-kbctl sends when keys are pressed, and what it prints of the system.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { SystemStatus } from '../../../../control.ts';
+import { assertHarmless, HARMLESS, HOSTILE, NO_TOKEN, startServer, TOKEN, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import {
+  isRunning, LIMIT, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startSlowServer,
+} from './helpers.ts';
+
+const NOT_CONFIRMED = 'accepted, not confirmed';
+
+describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
+  it('each press with its author, although the command before is not done, and prints the outcomes', async (t) => {
+    let status = SystemStatus.ACTIVE;
+    const { port, server, client } = await startServer(t, { maxQueueSize: 1, systemStatus: () => status });
+    const { say, shows, output } = await listening(t, ['--port', `${port}`], { env: { CONTROL_BY: 'ana@laptop' } });
+    say('hit 0');
+    assert.equal(await server.nextCommand(), 'pause');
+    say('hit 1');
+    const listed = async (): Promise<string[]> => {
+      const { commands = [] } = await client.info() ?? {};
+      return commands.map(({ command, state, by }) => `${command} by ${by}: ${state}`);
+    };
+    await until(async () => (await listed()).length === 2);
+    assert.deepEqual(await listed(), ['pause by ana@laptop: running', 'resume by ana@laptop: waiting']);
+    say('hit 0');
+    await shows(/^pause … refused.*\n/m);
+    assert.equal(await server.nextCommand(), 'resume');
+    server.report({});
+    say('hit 1');
+    assert.equal(await server.nextCommand(), 'resume');
+    server.report({});
+    await shows(/^resume … active/m);
+    status = SystemStatus.SHUTTING_DOWN;
+    say('hit 0');
+    await shows(/: the system is shutting down\n/);
+    assert.deepEqual(readOutcomes(output()), [
+      `pause … ${NOT_CONFIRMED}`,
+      `resume … ${NOT_CONFIRMED}`,
+      'pause … refused: command queue is full, try again later',
+      'resume … active after N s',
+      'pause … not paused after N s: the system is shutting down',
+    ]);
+  });
+
+  it('one command at a time, and each press once, in order, even those before two signals', async (t) => {
+    const { port, posted, hold, release, holds } = await startSlowServer(t);
+    const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
+    hold('POST');
+    say('hit 0');
+    await holds('POST', 1);
+    say('hit 1', 'hit 0', 'hit 1', 'note three more');
+    await shows(/control-kbctl: three more\n/);
+    assert.deepEqual(posted, ['pause']);
+    release();
+    await shows(/^resume … active after/m);
+    assert.deepEqual(posted, ['pause', 'resume', 'pause', 'resume']);
+    hold('GET', 'POST');
+    await holds('GET', 1);
+    say('hit 0', 'hit 1', 'note two more');
+    await shows(/control-kbctl: two more\n/);
+    child.kill('SIGINT');
+    await holds('GET', 0);
+    child.kill('SIGINT'); // that of npm follows that of the terminal
+    release();
+    const { code, stdout } = await ended;
+    assert.equal(code, 0);
+    assert.deepEqual(posted.slice(4), ['pause', 'resume']);
+    assert.deepEqual(readOutcomes(stdout), [
+      'pause … ', // before the first notice
+      `pause … ${NOT_CONFIRMED}`, `resume … ${NOT_CONFIRMED}`, `pause … ${NOT_CONFIRMED}`, 'resume … active after N s',
+      `pause … ${NOT_CONFIRMED}`, `resume … ${NOT_CONFIRMED}`,
+    ]);
+  });
+
+  it('presses before --quit-key, and none after it; ends the helper', async (t) => {
+    const { port, posted } = await startSlowServer(t);
+    const { say, ended } = await listening(t, ['--port', `${port}`, '--quit-key', 'ctrl+alt+q'], {
+      script: 'echo "note $$"; exec cat "$KEYS"',
+    });
+    say('hit 0', 'hit 1', 'hit 2', 'hit 0');
+    const { code, stdout, stderr } = await ended;
+    assert.deepEqual([code, posted], [0, ['pause', 'resume']]);
+    assert.match(stdout, new RegExp(`^pause … ${NOT_CONFIRMED}\nresume … .*\nquit; the system is unaffected\n$`, 'm'));
+    const [, helper] = /^control-kbctl: (\d+)\n$/.exec(stderr) ?? [];
+    await until(() => !isRunning(Number(helper)));
+  });
+
+  it('nothing later than two seconds after SIGTERM to a system that does not respond', async (t) => {
+    const { port, posted, hold } = await startSlowServer(t);
+    const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
+    hold('GET', 'POST');
+    say('hit 0');
+    const lost = (time: string): string => `pause … sent, but not answered within ${time} s: it may still take effect`;
+    await shows(new RegExp(`^pause … \nhttp:.*: no answer\n${lost('6')}\n$`, 'm'));
+    say('hit 0', 'hit 1', 'hit 0', 'note seen');
+    await shows(/control-kbctl: seen\n/);
+    child.kill();
+    const { code, stdout } = await ended;
+    assert.deepEqual([code, posted], [0, ['pause', 'pause']]);
+    const rest = [lost('\\d+\\.?\\d*'), 'resume … not sent', 'pause … not sent', 'quit; the system is unaffected\n$'];
+    assert.match(stdout, new RegExp(rest.join('\n')));
+  });
+
+  it('a press before the first status, and prints complete lines', async (t) => {
+    const { port, hold, release, holds, close } = await startSlowServer(t);
+    hold('GET');
+    const { say, shows, ended, child } = startHelped(t, ['--port', `${port}`]);
+    let stdout = '';
+    child.stdout?.on('data', (text: string) => (stdout += text));
+    say(READY, 'hit 0');
+    const prints = (pattern: RegExp): Promise<void> => until(() => pattern.test(stdout), () => stdout);
+    await prints(/^http:.*: no answer\npress Ctrl-C to quit\npause … $/m);
+    release();
+    await prints(/^pause … \nhttp:.*: paused\npause … paused after \d\.\d\d s\n$/m);
+    hold('POST');
+    say('hit 1');
+    await holds('POST', 1);
+    say('note \x1b[2Jsomething else');
+    await shows(/control-kbctl: {2}\[2Jsomething else\n/);
+    await prints(/^resume … \nresume … $/m);
+    release();
+    await prints(/^resume … \nresume … active after \d\.\d\d s\n$/m);
+    hold('GET');
+    await holds('GET', 1);
+    close(); // it is offline, and does not hang
+    await prints(/^resume … active after.*\nhttp:.*: offline\n$/m);
+    child.kill();
+    assert.equal((await ended).code, 0);
+  });
+
+  it('nothing that takes effect with a wrong token', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    const wrong = { env: { CONTROL_TOKEN: `not-${TOKEN}` } };
+    const { say, shows, output } = await listening(t, ['--port', `${port}`], wrong);
+    say('hit 0');
+    await shows(/^pause … .+\n$/m);
+    assert.equal(server.hasCommands(), false);
+    assert.deepEqual(output().split('\n'), [
+      'listening to macOS key events (backend macos: set by --backend)',
+      `  ${PAUSE}  pause`,
+      `  ${RESUME}  resume`,
+      `http://localhost:${port}: ${NO_TOKEN}`,
+      'press Ctrl-C to quit',
+      `pause … refused: m${NO_TOKEN.slice(1)}`,
+      '',
+    ]);
+  });
+
+  it('commands, and prints no control characters of a server', async (t) => {
+    const { port, respondWith } = await startSlowServer(t);
+    respondWith(500, { error: HOSTILE });
+    const { say, shows, output } = await listening(t, ['--port', `${port}`]);
+    assert.ok(output().includes(`\nhttp://localhost:${port}: ${HARMLESS}\n`), output());
+    say('hit 0');
+    await shows(/^pause … .*\n/m);
+    assert.ok(output().includes(`\npause … refused: p${HARMLESS.slice(1)}\n`), output());
+    respondWith(200, { status: HOSTILE, result: HOSTILE });
+    say('hit 0', 'hit 1');
+    await shows(new RegExp(`^pause … ${NOT_CONFIRMED}$`, 'm'));
+    assertHarmless(output());
+  });
+
+  it('nothing when it is told to quit while the helper starts, and does not wait for children of the helper', async (t) => {
+    const { child, shows, output, ended } = startHelped(t, [], { script: 'cat "$KEYS" & echo "note $$"; wait' });
+    await shows(/^control-kbctl: \d+\n/m);
+    const [, helper] = /^control-kbctl: (\d+)/m.exec(output()) ?? [];
+    const stderr = output();
+    child.kill();
+    assert.deepEqual(await ended, { code: 0, stdout: 'quit; the system is unaffected\n', stderr });
+    await until(() => !isRunning(Number(helper)));
+  });
+});
