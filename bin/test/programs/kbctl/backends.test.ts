@@ -12,7 +12,7 @@ import { listenWindows, SOURCE, windowsCommand } from '../../../kbctl/windows.ts
 import { UsageError } from '../../../shared/options.ts';
 import { makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { isRunning, LIMIT, makeStandIn, PAUSE, READY, RESUME } from './helpers.ts';
+import { isRunning, LIMIT, makeStandIn, PAUSE, READY, RESUME, withEnvironment } from './helpers.ts';
 import type { Action } from '../../../kbctl/keys.ts';
 import type { Listener, ListenerEvents } from '../../../kbctl/listener.ts';
 import type { TestContext } from 'node:test';
@@ -77,21 +77,6 @@ function startBackend(t: TestContext, listen: typeof listenMacos, script?: strin
   starting.catch(() => {});
   t.after(() => starting.then((listener) => listener.close(), () => {}));
   return { starting, actions, notices, failures, quit: () => quitting.abort(), say: standIn.say };
-}
-
-/** Changes variables of this process while a function runs; undefined removes one. */
-function withEnvironment<Value>(variables: NodeJS.ProcessEnv, act: () => Value): Value {
-  const before = Object.keys(variables).map((name) => [name, process.env[name]] as const);
-  const set = (name: string, value: string | undefined): void => {
-    if (value === undefined) delete process.env[name];
-    else process.env[name] = value;
-  };
-  for (const [name, value] of Object.entries(variables)) set(name, value);
-  try {
-    return act();
-  } finally {
-    for (const [name, value] of before) set(name, value);
-  }
 }
 
 describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {

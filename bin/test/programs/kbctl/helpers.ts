@@ -30,6 +30,25 @@ export function isRunning(processId: number): boolean {
   }
 }
 
+/** Changes variables of this process until a function is done; undefined removes one. */
+export async function withEnvironment<Value>(
+  variables: NodeJS.ProcessEnv,
+  act: () => Promise<Value>,
+): Promise<Value> {
+  const names = Object.keys(variables);
+  const before = Object.fromEntries(names.map((name) => [name, process.env[name]]));
+  const set = (values: NodeJS.ProcessEnv): void => {
+    Object.assign(process.env, values);
+    for (const name of names) if (values[name] === undefined) delete process.env[name];
+  };
+  set(variables);
+  try {
+    return await act();
+  } finally {
+    set(before);
+  }
+}
+
 // ───── Helpers: macOS and Windows ────────────────────────────────────────────────────────────────────────────────
 
 /** Stands in for `osascript` and `powershell.exe`, the interpreters of the helpers. */

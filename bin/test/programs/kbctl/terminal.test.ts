@@ -4,13 +4,13 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { makeFolder, startServer, startSystem, until } from '../../helpers.ts';
+import { makeFolder, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { END, isRunning, LIMIT, PAUSE, READY, RESUME, startInTerminal } from './helpers.ts';
+import { END, isRunning, LIMIT, PAUSE, READY, RESUME, startInTerminal, startSlowServer } from './helpers.ts';
 
 describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
   it('does not show what is typed, not even while the backend starts, and quits on Ctrl-C', async (t) => {
-    const port = await startSystem(t);
+    const { port } = await startSlowServer(t);
     const colour = { env: { NO_COLOR: undefined } };
     const { write, say, shows, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, colour);
     await shows(/^control-kbctl: \d+/m);
@@ -33,12 +33,11 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
 
   const ends: [what: string, code: number, act: (typed: ReturnType<typeof startInTerminal>) => void][] = [
     ['SIGHUP', 0, ({ processId }) => void process.kill(processId(), 'SIGHUP')],
-    ['SIGINT', 0, ({ processId }) => void process.kill(processId(), 'SIGINT')],
     ['a failure of the backend', 1, ({ say }) => say('fail')],
   ];
   for (const [what, code, act] of ends) {
     it(`restores it at the end: ${what}`, async (t) => {
-      const { port } = await startServer(t);
+      const { port } = await startSlowServer(t);
       const typed = startInTerminal(t, port, `$KBCTL; ${END}`, {
         script: `echo "note $PPID"; echo ${READY}; read -r _ < "$KEYS"; exit 1`,
       });
@@ -50,7 +49,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   }
 
   it('restores it when the output is closed', async (t) => {
-    const { port } = await startServer(t);
+    const { port } = await startSlowServer(t);
     const typed = startInTerminal(t, port, `$KBCTL | head -n 5; ${END}`);
     typed.say(READY);
     await typed.shows(/^press Ctrl-C/m);
@@ -60,7 +59,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('quits when it is closed', async (t) => {
-    const { port } = await startServer(t);
+    const { port } = await startSlowServer(t);
     const ERRORS = join(makeFolder(t), 'errors');
     const typed = startInTerminal(t, port, '$KBCTL 2> "$ERRORS"', { env: { ERRORS } });
     typed.say(READY);
@@ -75,7 +74,8 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
 
   it('returns it to the shell on Ctrl-Z, leaves it alone after bg, and silences it on fg', async (t) => {
     const script = 'set -m; $KBCTL; echo stopped; read -r line; echo "read $line"; bg; read -r line; echo "read $line"';
-    const typed = startInTerminal(t, await startSystem(t), `${script}; fg; ${END}`);
+    const { port } = await startSlowServer(t);
+    const typed = startInTerminal(t, port, `${script}; fg; ${END}`);
     const { write, say, shows } = typed;
     say(READY);
     await shows(/^press Ctrl-C/m);
@@ -94,7 +94,8 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
 
   it('leaves it to the shell after SIGSTOP and bg, and silences it on fg', async (t) => {
     const script = 'set -m; $KBCTL; stty sane; bg; echo ready; read -r line; echo "read $line"; fg';
-    const typed = startInTerminal(t, await startSystem(t), `${script}; ${END}`);
+    const { port } = await startSlowServer(t);
+    const typed = startInTerminal(t, port, `${script}; ${END}`);
     const { write, say, shows, processId } = typed;
     say(READY);
     await shows(/^press Ctrl-C/m);
@@ -113,7 +114,8 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
 
   it('reads keys with the terminal backend once it is in the foreground', async (t) => {
     const script = `set -m; $KBCTL & read -r line; echo "read $line"; fg; ${END}`;
-    const typed = startInTerminal(t, await startSystem(t), script, { args: '--backend terminal' });
+    const { port } = await startSlowServer(t);
+    const typed = startInTerminal(t, port, script, { args: '--backend terminal' });
     await typed.shows(/^press Ctrl-C/m);
     typed.write('p\n');
     await typed.shows(/^read p/m);
@@ -125,7 +127,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('leaves it alone when it ends in the background', async (t) => {
-    const { port } = await startServer(t);
+    const { port } = await startSlowServer(t);
     const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
     const typed = startInTerminal(t, port, script);
     typed.say(READY);
@@ -136,7 +138,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('silences it again after another program has changed its mode', async (t) => {
-    const { port } = await startServer(t);
+    const { port } = await startSlowServer(t);
     const typed = startInTerminal(t, port, `$KBCTL; ${END}`);
     typed.say(READY);
     await typed.shows(/^press Ctrl-C/m);
@@ -144,12 +146,12 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     assert.ok(typed.isEchoing());
     typed.write('visible\n');
     await until(() => !typed.isEchoing());
-    typed.write('\x03');
+    process.kill(typed.processId(), 'SIGINT');
     await typed.checkEnd(0);
   });
 
   it('leaves it alone without job control, unless the terminal is the backend', { skip: lacks('setsid') }, async (t) => {
-    const port = await startSystem(t);
+    const { port } = await startSlowServer(t);
     const TERMINAL = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
     const { shows, isEchoing, say, type } = startInTerminal(t, port, 'setsid --wait $KBCTL; setsid --wait $TERMINAL', {
       script: `echo ${READY}; read -r _ < "$KEYS"; exit 1`,
@@ -163,7 +165,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('quits on Ctrl-C although it is not its input; the helper does not receive it', async (t) => {
-    const { port } = await startServer(t);
+    const { port } = await startSlowServer(t);
     const marker = join(makeFolder(t), 'interrupted');
     const typed = startInTerminal(t, port, `trap : INT; $KBCTL < /dev/null; ${END}`, {
       script: `trap "touch '${marker}'" INT; echo ${READY}; read -r _ < "$KEYS"`,
