@@ -8,6 +8,8 @@ import { HeldKeys, parseBindings, parseCombination } from '../../../kbctl/keys.t
 import { BackendError } from '../../../kbctl/listener.ts';
 import { sequencesOf } from '../../../kbctl/terminal.ts';
 import { makeFolder, makePipe, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { LIMIT } from './helpers.ts';
 import type { Layout, Modifier } from '../../../kbctl/keys.ts';
 import type { ListenerEvents } from '../../../kbctl/listener.ts';
 import type { TestContext } from 'node:test';
@@ -16,7 +18,7 @@ const PLATFORMS = ['linux', 'darwin', 'win32'] as const;
 
 // ───── Combinations ──────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('key combinations', () => {
+describe('key combinations', LIMIT, () => {
   /** The name on Linux, the spellings, and an irregular name on a Mac; null if a Mac has no such key. */
   const good: [name: string, spellings: string[], mac?: string | null][] = [
     ['Alt+Shift+P', ['alt+shift+p', 'SHIFT+Alt+P', ' shift + p +\talt ', 'option+shift+p', 'Opt+Shift+p']],
@@ -42,8 +44,8 @@ describe('key combinations', () => {
     ['F1', ['f1', '<f1>', ' F1 ']], ['F12', ['f12']], ['F13', ['F13']], ['F20', ['f20']], ['F24', ['F24'], null],
     ['Shift+F5', ['shift+f5']],
   ];
-  for (const [name, spellings, mac] of good) {
-    it(`parses ${spellings.map((text) => JSON.stringify(text)).join(', ')}`, () => {
+  it('may be spelled as in pynput and Electron, and as a Mac types them', () => {
+    for (const [name, spellings, mac] of good) {
       const usual = name.replace('Alt', 'Option').replace('Super', 'Command');
       const names = { linux: name, darwin: mac === undefined ? usual : mac, win32: name.replace('Super', 'Win') };
       for (const text of spellings) {
@@ -53,8 +55,8 @@ describe('key combinations', () => {
           else assert.throws(parse, wrongKeys('--x', text, `a Mac has no ${name.split('+').at(-1)} key`));
         }
       }
-    });
-  }
+    }
+  });
 
   const twice = (word: string): string => `duplicate modifier ${word}`;
   const more = (keys: string): string => `more than one key: ${keys}`;
@@ -75,13 +77,13 @@ describe('key combinations', () => {
     ['alt+alt+p', twice('alt')], ['alt_l+alt_r+p', twice('alt_r')], ['cmd+win+p', twice('win')],
     [`alt+${'x'.repeat(10_000)}`, noKey('x'.repeat(10_000))],
   ];
-  for (const [text, why] of bad) {
-    it(`rejects ${JSON.stringify(text.slice(0, 30))}: ${why.slice(0, 60)}`, () => {
+  it('are rejected with the reason if they are wrong', () => {
+    for (const [text, why] of bad) {
       for (const platform of PLATFORMS) {
         assert.throws(() => parseCombination('--pause-key', text, platform), wrongKeys('--pause-key', text, why));
       }
-    });
-  }
+    }
+  });
 
   it('have defaults for each platform, with a quit key only on Windows', () => {
     const defaults = PLATFORMS.map((platform) => {
@@ -115,7 +117,7 @@ describe('key combinations', () => {
   });
 });
 
-describe('the key table', () => {
+describe('the key table', LIMIT, () => {
   /** Linux: rows of a keyboard, from input-event-codes.h. */
   const EVDEV_ROWS: [first: number, keys: string][] = [
     [1, 'Esc 1 2 3 4 5 6 7 8 9 0 Minus Equal Backspace Tab Q W E R T Y U I O P BracketLeft BracketRight Enter'],
@@ -210,19 +212,7 @@ function makeHeldKeys(): HeldKeys {
   return new HeldKeys({ modifiers: MODIFIERS, bindings });
 }
 
-describe('HeldKeys', () => {
-  for (const [what, keys, actions] of HELD) {
-    it(what, () => {
-      const held = makeHeldKeys();
-      const done = readKeys(keys).map(({ sign, code, keyboard }) => {
-        if (sign !== '-') return held.press(code, String(keyboard));
-        held.release(code, String(keyboard));
-        return null;
-      });
-      assert.equal(done.filter((action) => action !== null).join(' '), actions);
-    });
-  }
-
+describe('HeldKeys', LIMIT, () => {
   it('ignores other keys, and reports which keys were held', () => {
     const held = makeHeldKeys();
     assert.equal(held.press(45), null);
@@ -328,7 +318,7 @@ function asNobody<T>(act: () => T): T {
   }
 }
 
-describe('the evdev backend', { skip: process.platform !== 'linux' && 'only Linux has evdev' }, () => {
+describe('the evdev backend', { ...LIMIT, skip: lacks('Linux', 'mkfifo') }, () => {
   it('reports presses, on one keyboard or two', async (t) => {
     const { paths, notices, source, send, pressed } = await listenToKeyboards(t);
     assert.equal(source, `the keyboards ${paths.join(', ')}`);
@@ -452,7 +442,7 @@ describe('the evdev backend', { skip: process.platform !== 'linux' && 'only Linu
 
 // ───── Terminals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('sequencesOf', () => {
+describe('sequencesOf', LIMIT, () => {
   const sent: [keys: string, sequences: string[], platform?: NodeJS.Platform][] = [
     ['alt+p', ['\x1bp', 'ð']], ['alt+shift+p', ['\x1bP', 'Ð']], ['ctrl+p', ['\x10']], ['ctrl+alt+p', ['\x1b\x10']],
     ['alt+shift+p', ['\x1bP', 'Ð', '∏'], 'darwin'], ['alt+shift+r', ['\x1bR', 'Ò', '‰'], 'darwin'],
