@@ -150,6 +150,21 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     await typed.checkEnd(0);
   });
 
+  it('reports combinations that terminals cannot distinguish; their letters still work', async (t) => {
+    const args = `--backend terminal --pause-key ctrl+shift+p --resume-key f5 --quit-key alt+shift+x`;
+    const { port } = await startSlowServer(t);
+    const { shows, type, write, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, { args });
+    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
+    const notice = `control-kbctl: ${problem}; set --pause-key to another combination`;
+    const keys = 'F5 .* resume\\s+Alt.* quit';
+    await shows(new RegExp(`^${notice}\\s+listening to this terminal.*\\s+${keys}\\s+http:`, 'm'));
+    await shows(/^press Ctrl-C to quit/m);
+    await type('p', /^pause … paused/);
+    await type('\x1b[15~', /^resume … active/);
+    write('\x1bX');
+    await checkEnd(0);
+  });
+
   it('leaves it alone without job control, unless the terminal is the backend', { skip: lacks('setsid') }, async (t) => {
     const { port } = await startSlowServer(t);
     const TERMINAL = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
