@@ -93,11 +93,15 @@ export function startHelped(t: TestContext, args: readonly string[], options: He
   return { ...startProgram(t, 'kbctl', [...args, ...backend], { ...env, ...options.env }), say };
 }
 
+/** A busy machine may first print `no answer`. */
+export const FIRST_STATUS: RegExp = /^(http|unix):(?!.*: no answer$).+$/m;
+
 /** The same, ready for key presses. */
 export async function listening(...given: Parameters<typeof startHelped>): Promise<Helped> {
   const helped = startHelped(...given);
   helped.say(READY);
   await helped.shows(/^press Ctrl-C to quit/m);
+  await helped.shows(FIRST_STATUS);
   return helped;
 }
 

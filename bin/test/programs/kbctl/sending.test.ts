@@ -138,22 +138,24 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     say('hit 0');
     await shows(/^pause … .+\n$/m);
     assert.equal(server.hasCommands(), false);
-    assert.deepEqual(output().split('\n'), [
+    await shows(/: Missing or wrong token.*\n/);
+    const first = /^http.*: no answer$/; // of a busy machine
+    const lines = output().split('\n').filter((line) => !first.test(line) && !line.startsWith('press '));
+    assert.deepEqual(lines.sort(), [
       'listening to macOS key events (backend macos: set by --backend)',
       `  ${PAUSE}  pause`,
       `  ${RESUME}  resume`,
       `http://localhost:${port}: ${NO_TOKEN}`,
-      'press Ctrl-C to quit',
       `pause … refused: m${NO_TOKEN.slice(1)}`,
       '',
-    ]);
+    ].sort());
   });
 
   it('commands, and prints no control characters of a server', async (t) => {
     const { port, respondWith } = await startSlowServer(t);
     respondWith(500, { error: HOSTILE });
     const { say, shows, output } = await listening(t, ['--port', `${port}`]);
-    assert.ok(output().includes(`\nhttp://localhost:${port}: ${HARMLESS}\n`), output());
+    await until(() => output().includes(`\nhttp://localhost:${port}: ${HARMLESS}\n`), output);
     say('hit 0');
     await shows(/^pause … .*\n/m);
     assert.ok(output().includes(`\npause … refused: p${HARMLESS.slice(1)}\n`), output());
