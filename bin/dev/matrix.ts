@@ -555,7 +555,7 @@ async function runCell(cell: Cell, root: string, name: string): Promise<Outcome>
 
   const path = [join(tools, 'node_modules', '.bin'), process.env['PATH']];
   if (cell.node !== undefined) path.unshift(join(root, 'node', 'node_modules', `node-${cell.node}`, 'bin'));
-  const port = await freePort('localhost');
+  const port = await freePort();
   const env = {
     ...process.env, PATH: path.join(delimiter), PORT: String(port), CI: '1', NO_COLOR: '1',
     TMPDIR: join(root, 'tmp'), XDG_CACHE_HOME: join(root, 'tmp'), // the caches of jest and Deno

@@ -51,11 +51,11 @@ async function makeScreenshots(): Promise<void> {
   const ends: (() => void | Promise<void>)[] = [];
   const t = { after: (end: () => void | Promise<void>) => void ends.push(end) } as TestContext;
   try {
-    const demoPort = await freePort('localhost');
+    const demoPort = await freePort();
     startProgram(t, 'demo', ['--port', String(demoPort), '--seed', '1', '--states-dir', makeFolder(t)]);
     const clients = new Map<Fate, WebApiClient>();
     for (const fate of Object.keys(NAMES) as Fate[]) {
-      const port = await freePort('localhost');
+      const port = await freePort();
       start(t, process.execPath, [fileURLToPath(import.meta.url), fate, String(port)]);
       clients.set(fate, new WebApiClient('localhost', port));
     }

@@ -192,13 +192,17 @@ export function clientAt(t: TestContext, address: WebApiAddress, token?: string)
   return client;
 }
 
-/** A port on which nothing listens, for a server that starts later. */
-export async function freePort(host: string = '127.0.0.1'): Promise<number> {
-  const server = createServer().listen(0, host);
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
+/** A port of localhost on which nothing listens, for a server that starts later. No client gets a port below 32,768. */
+export async function freePort(): Promise<number> {
+  const port = 10_000 + Math.floor(Math.random() * 22_768);
+  for (const host of ['127.0.0.1', '::1']) {
+    const server = createServer();
+    const error = await new Promise<NodeJS.ErrnoException | null>((resolve) => {
+      server.on('error', resolve).listen(port, host, () => resolve(null));
+    });
+    if (error?.code === 'EADDRINUSE') return freePort();
+    await new Promise((resolve) => server.close(resolve));
+  }
   return port;
 }
 

@@ -52,7 +52,7 @@ class Cluster {
   async start(): Promise<void> {
     const { folder } = this.#place;
     for (const name of ['state', 'spool', 'munge']) await mkdir(join(folder, name));
-    const [controllerPort, nodePort] = [await freePort(LOOPBACK), await freePort(LOOPBACK)];
+    const [controllerPort, nodePort] = [await freePort(), await freePort()];
     await writeFile(join(folder, 'slurm.conf'), configure(folder, controllerPort, nodePort));
     await writeFile(join(folder, 'cgroup.conf'), 'CgroupMountpoint=/sys/fs/cgroup\n');
     await this.#startMunge();

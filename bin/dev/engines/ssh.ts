@@ -41,7 +41,7 @@ class Machine {
 
   async start(): Promise<void> {
     const { folder, programs } = this.#place;
-    const port = await freePort(LOOPBACK);
+    const port = await freePort();
     for (const name of ['host', 'user']) {
       await succeed('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', join(folder, name)]);
     }
@@ -121,7 +121,7 @@ function run(machine: Machine, { folder, trainer, programs }: Place): RunningEng
           client: (...args) => machine.run('control-client', ...args, '--socket', socket),
           states,
         };
-        const port = await freePort(LOOPBACK);
+        const port = await freePort();
         const nearSocket = join(folder, 'near.sock');
         const forwardings = [`${nearSocket}:${socket}`, `${LOOPBACK}:${port}:${socket}`];
         machine.connect('-N', ...forwardings.flatMap((forwarding) => ['-L', forwarding]), HOST);

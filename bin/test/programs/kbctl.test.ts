@@ -72,7 +72,7 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
   });
 
   it('prints when the system goes offline and comes back; each press tries again', async (t) => {
-    const port = await freePort('localhost');
+    const port = await freePort();
     const { say, shows, output } = await listening(t, ['--port', `${port}`]);
     say('hit 0');
     await shows(/^pause … offline.*\n/m);
