@@ -1,82 +1,22 @@
 #!/usr/bin/env node
 // control-board: a web page that shows systems and controls them.
 
-import { randomBytes } from 'node:crypto';
-import { statSync, writeFileSync } from 'node:fs';
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { Board } from './board/board.ts';
 import { followFolder } from './board/folder.ts';
+import { parseCommandLine } from './board/options.ts';
 import { serve } from './board/server.ts';
-import {
-  baseUrlOf, createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
-} from './shared/access.ts';
-import { DIR_OPTION, socketFolder } from './shared/folder.ts';
-import { describeOptions, EXIT, parseOptions, parseText, run, UsageError, warn } from './shared/options.ts';
-import { parseTargets, TARGETS_OPTION } from './shared/targets.ts';
+import { baseUrlOf } from './shared/access.ts';
+import { EXIT, run, warn } from './shared/options.ts';
 import type { AddressInfo } from 'node:net';
-import type { Target } from './shared/targets.ts';
 
-const OPTIONS = {
-  listen: {
-    type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
-    help: 'address of the page; port 0 picks a free one, and 0.0.0.0 is every address of this machine (default ' +
-      'localhost:8390)',
-  },
-  'allow-host': {
-    ...SERVER_OPTIONS['allow-host'],
-    help: 'host name in the address of the page, such as box.lan, .lan for all names in lan, or * for all names; may ' +
-      'be repeated (default: only localhost, the HOST of --listen and IP addresses)',
-  },
-  'key-file': {
-    type: 'string', value: 'PATH',
-    help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
-  },
-  targets: TARGETS_OPTION,
-  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },
-} as const;
-
-const HELP = `
-Usage: control-board [options] [TARGET ...]
-
-Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
-contains the key: who has that address can pause, resume, save and shut down these systems.
-
-A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the
-environment, or else at localhost:8391.
-
-${describeOptions(OPTIONS)}
-
-${ENVIRONMENT_HELP}
-
-Exit codes: 1 it cannot listen, 2 usage error.
-`;
-
-const DEFAULT_PORT = '8390';
 const TIMEOUT_MS = 5000; // of a request to a system
-const KEY_BYTES = 16;
-const MIN_KEY_LENGTH = 22; // of that many bytes in base64url
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP, Infinity);
-  if (parsed === null) return EXIT.DONE;
-  const { values, positionals } = parsed;
-  const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
-  if (/^\d+$/.test(listen)) { // as a host, 9000 is the address 0.0.35.40
-    throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
-  }
-  const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
-  const { host, port, allowedHosts } = parseServerOptions(
-    { host: hostName, port: portText, 'allow-host': allowHost },
-    { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
-  );
-  const { targets: file, dir } = values;
-  const folder = dir === undefined ? undefined : socketFolder(dir);
-  const hasTargets = positionals.length > 0 || file !== undefined || folder !== undefined;
-  const targets: Target[] = hasTargets
-    ? await parseTargets(positionals, file, TIMEOUT_MS)
-    : [{ name: undefined, label: '', client: createClient({}, TIMEOUT_MS) }];
-  const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
+  const commandLine = await parseCommandLine(TIMEOUT_MS);
+  if (commandLine === null) return EXIT.DONE;
+  const { listen, host, port, allowedHosts, key, targets, folder } = commandLine;
   const board = new Board(targets);
   if (folder !== undefined) await followFolder(board, folder, TIMEOUT_MS);
   const addresses = await serve({ board, key, host, allowedHosts }, port).catch((error: Error) => {
@@ -103,26 +43,6 @@ function hostsOf(host: string, address: string): string[] {
     return entry === undefined || entry.internal || entry.address.startsWith('fe80:') ? [] : [entry.address];
   });
   return ['localhost', ...addresses.filter((other) => address === '::' || isIPv4(other))];
-}
-
-function createKey(): string {
-  return randomBytes(KEY_BYTES).toString('base64url');
-}
-
-/** Returns the key in a file, and creates the file if it does not exist. */
-function readKey(path: string): string {
-  try {
-    writeFileSync(path, `${createKey()}\n`, { flag: 'wx', mode: 0o600 });
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code !== 'EEXIST') throw new UsageError(`cannot create the key file '${path}': ${message}`);
-  }
-  const key = readTrusted('key', path, false).trim();
-  if (process.geteuid !== undefined && (statSync(path).mode & 0o044) !== 0) {
-    throw new UsageError(`cannot use the key file '${path}': others can read it; chmod go-r '${path}'`);
-  }
-  if (/^[\w-]+$/.test(key) && key.length >= MIN_KEY_LENGTH) return key;
-  throw new UsageError(`the key in '${path}' must be ${MIN_KEY_LENGTH} or more letters, digits, - and _`);
 }
 
 await run('control-board', main);

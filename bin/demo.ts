@@ -1,81 +1,28 @@
 #!/usr/bin/env node
 // control-demo: a program to control. It learns to balance a pole on a cart, as fast as one core can.
 
-import { randomInt } from 'node:crypto';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
-import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/cartpole.ts';
-import { Checkpoints, ignoredIn, latestIn, pathsIn, readCheckpoint } from './demo/checkpoints.ts';
-import { baseUrlOf, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
-import {
-  describeOptions, EXIT, parseDuration, parseInteger, parseOptions, parseText, run, UsageError,
-} from './shared/options.ts';
+import { Learner, MEAN_EPISODES } from './demo/cartpole.ts';
+import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
+import { parseCommandLine } from './demo/options.ts';
+import { loadState } from './demo/state.ts';
+import { baseUrlOf } from './shared/access.ts';
+import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Control, System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
-
-const OPTIONS = {
-  ...SERVER_OPTIONS,
-  'no-web-api': { type: 'boolean', default: false, help: 'run without a web API' },
-  until: {
-    type: 'string', value: 'RETURN',
-    help: `shut down once the mean return of ${MEAN_EPISODES} episodes reaches RETURN (1 to ${EPISODE_STEPS})`,
-  },
-  seed: { type: 'string', value: 'N', help: 'seed of the random numbers, from 0 to 4294967295 (default: random)' },
-  load: {
-    type: 'string', value: 'FILE',
-    help: 'continue from this checkpoint; latest is the newest one in the folder of --states-dir, or a new beginning ' +
-      'if it has none',
-  },
-  'save-every': {
-    type: 'string', value: 'MINUTES',
-    help: 'also save whenever the last save was MINUTES ago, while active (default: only on request and at the end)',
-  },
-  'states-dir': {
-    type: 'string', value: 'DIR', default: './states',
-    help: 'folder for checkpoints, created if it does not exist (default ./states)',
-  },
-  keep: {
-    type: 'string', value: 'N', default: '10',
-    help: 'number of checkpoints to keep there (default 10); the oldest are deleted first, but saves within a minute ' +
-      'leave half of the places to older ones',
-  },
-} as const;
-
-const HELP = `
-Usage: control-demo [options]
-
-Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is shut down. Its web API pauses, resumes,
-saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also shut it down, SIGUSR2 saves. It saves a checkpoint before it
-exits.
-
-${describeOptions(OPTIONS)}
-
-${TOKEN_HELP}
-
-Exit codes: 0 shut down or RETURN reached, 1 failed to run or to save the last checkpoint, 2 usage error.
-`;
-
-const MAX_SEED = 2 ** 32 - 1;
-const MAX_KEPT = 1_000_000;
 const REDRAW_MS = 100; // interval between progress lines on a terminal
 const PRINT_MS = 5000; // the same elsewhere
 const SMOOTHING_MS = 1000; // time constant of the average of steps/s
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP);
-  if (parsed === null) return EXIT.DONE;
-  const { values } = parsed;
-  const { seed, load, keep, until, 'save-every': saveEvery, 'states-dir': folder, 'no-web-api': noWebApi } = values;
-  const { host, port, socketPath, token, allowedHosts } = parseServerOptions(values);
-  if (seed !== undefined && load !== undefined) {
-    throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
-  }
-  const goal = until === undefined ? Infinity : parseReturn('--until', until);
-  const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
-  const checkpoints = new Checkpoints(parseText('--states-dir', folder), parseInteger('--keep', keep, 1, MAX_KEPT));
-  const loaded = load === undefined ? null : loadState(parseText('--load', load), folder);
-  const learner = loaded?.learner ?? createLearner(seed);
+  const commandLine = parseCommandLine();
+  if (commandLine === null) return EXIT.DONE;
+  const { access, noWebApi, seed, load, folder, keep, goal, saveMs } = commandLine;
+  const checkpoints = new Checkpoints(folder, keep);
+  const loaded = load === undefined ? null : loadState(load, folder);
+  const learner = loaded?.learner ?? new Learner(seed);
   const startPaused = loaded?.isPaused === true && !noWebApi; // nobody could resume it
   prepare(checkpoints, folder);
   if (load !== undefined && loaded === null) {
@@ -86,74 +33,13 @@ async function main(): Promise<number> {
 
   const demo = new Demo(learner, checkpoints, { goal, saveMs, startPaused });
   process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
-  const end = launch(demo, {
-    webApiAddress: noWebApi ? null : [host, port],
-    startPaused,
-    webApiOptions: { socketPath, token, allowedHosts },
-  });
+  const { host, port, ...webApiOptions } = access;
+  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], startPaused, webApiOptions });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
   await end.catch((error: unknown) => {
     if (error !== demo.saveError) throw error;
   });
   return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
-}
-
-function parseReturn(option: string, text: string): number {
-  const value = Number(text);
-  if (/^\d+(\.\d*)?$/.test(text) && value >= 1 && value <= EPISODE_STEPS) return value;
-  throw new UsageError(`${option} must be a number from 1 to ${EPISODE_STEPS}, got '${text}'`);
-}
-
-function createLearner(seed: string | undefined): Learner {
-  return new Learner(seed === undefined ? randomInt(MAX_SEED + 1) : parseInteger('--seed', seed, 0, MAX_SEED));
-}
-
-/** What a checkpoint holds. */
-interface State {
-  learner: Learner;
-  /** Whether it was saved while paused. */
-  isPaused: boolean;
-}
-
-/** Returns null if the latest checkpoint is requested and there is none. */
-function loadState(load: string, folder: string): State | null {
-  const isLatest = load === 'latest';
-  let path = isLatest ? null : load;
-  try {
-    path ??= latestIn(folder);
-    return path === null ? null : restore(path);
-  } catch (error) {
-    const what = path === null ? `the latest checkpoint in '${folder}'` : `'${path}'`;
-    const expected = isLatest && path !== null
-      ? describeAlternative(folder)
-      : '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
-    throw new UsageError(`cannot load ${what}: ${(error as Error).message}; ${expected}`);
-  }
-}
-
-/** What to do if the latest checkpoint in a folder cannot be loaded. */
-function describeAlternative(folder: string): string {
-  const path = pathsIn(folder).find(isGood);
-  if (path === undefined) return `'${folder}' contains no good checkpoint: begin anew without --load`;
-  return `continue with --load '${path}', the newest good checkpoint`;
-}
-
-/** @throws {Error} If the checkpoint is invalid. */
-function restore(path: string): State {
-  const snapshot = readCheckpoint(path);
-  const learner = Learner.restore(snapshot);
-  const { paused = false } = snapshot as { paused?: unknown }; // older versions did not save it
-  if (typeof paused !== 'boolean') throw new Error('its "paused" must be true or false');
-  return { learner, isPaused: paused };
-}
-
-function isGood(path: string): boolean {
-  try {
-    restore(path);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function prepare(checkpoints: Checkpoints, folder: string): void {

@@ -1,0 +1,111 @@
+// The command line of control-board.
+
+import { randomBytes } from 'node:crypto';
+import { statSync, writeFileSync } from 'node:fs';
+import {
+  createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
+} from '../shared/access.ts';
+import { DIR_OPTION, socketFolder } from '../shared/folder.ts';
+import { describeOptions, parseOptions, parseText, UsageError } from '../shared/options.ts';
+import { parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
+import type { Target } from '../shared/targets.ts';
+
+const OPTIONS = {
+  listen: {
+    type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
+    help: 'address of the page; port 0 picks a free one, and 0.0.0.0 is every address of this machine (default ' +
+      'localhost:8390)',
+  },
+  'allow-host': {
+    ...SERVER_OPTIONS['allow-host'],
+    help: 'host name in the address of the page, such as box.lan, .lan for all names in lan, or * for all names; may ' +
+      'be repeated (default: only localhost, the HOST of --listen and IP addresses)',
+  },
+  'key-file': {
+    type: 'string', value: 'PATH',
+    help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
+  },
+  targets: TARGETS_OPTION,
+  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },
+} as const;
+
+const HELP = `
+Usage: control-board [options] [TARGET ...]
+
+Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
+contains the key: who has that address can pause, resume, save and shut down these systems.
+
+A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the
+environment, or else at localhost:8391.
+
+${describeOptions(OPTIONS)}
+
+${ENVIRONMENT_HELP}
+
+Exit codes: 1 it cannot listen, 2 usage error.
+`;
+
+const DEFAULT_PORT = '8390';
+const KEY_BYTES = 16;
+const MIN_KEY_LENGTH = 22; // of that many bytes in base64url
+
+export interface CommandLine {
+  /** As given. */
+  listen: string;
+  host: string;
+  port: number;
+  allowedHosts: string[];
+  key: string;
+  targets: Target[];
+  /** Whose systems are followed, too. */
+  folder: string | undefined;
+}
+
+/**
+ * Returns null if it has printed the help or the version. Creates the file of the key.
+ *
+ * @param timeoutMs Of a request to a target.
+ * @throws {UsageError} If an option, a target or a file is invalid.
+ */
+export async function parseCommandLine(timeoutMs: number, args?: readonly string[]): Promise<CommandLine | null> {
+  const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
+  if (parsed === null) return null;
+  const { values, positionals } = parsed;
+  const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
+  if (/^\d+$/.test(listen)) { // as a host, 9000 is the address 0.0.35.40
+    throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
+  }
+  const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
+  const { host, port, allowedHosts } = parseServerOptions(
+    { host: hostName, port: portText, 'allow-host': allowHost },
+    { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
+  );
+  const { targets: file, dir } = values;
+  const folder = dir === undefined ? undefined : socketFolder(dir);
+  const hasTargets = positionals.length > 0 || file !== undefined || folder !== undefined;
+  const targets: Target[] = hasTargets
+    ? await parseTargets(positionals, file, timeoutMs)
+    : [{ name: undefined, label: '', client: createClient({}, timeoutMs) }];
+  const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
+  return { listen, host, port, allowedHosts, key, targets, folder };
+}
+
+function createKey(): string {
+  return randomBytes(KEY_BYTES).toString('base64url');
+}
+
+/** Returns the key in a file, and creates the file if it does not exist. */
+function readKey(path: string): string {
+  try {
+    writeFileSync(path, `${createKey()}\n`, { flag: 'wx', mode: 0o600 });
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code !== 'EEXIST') throw new UsageError(`cannot create the key file '${path}': ${message}`);
+  }
+  const key = readTrusted('key', path, false).trim();
+  if (process.geteuid !== undefined && (statSync(path).mode & 0o044) !== 0) {
+    throw new UsageError(`cannot use the key file '${path}': others can read it; chmod go-r '${path}'`);
+  }
+  if (/^[\w-]+$/.test(key) && key.length >= MIN_KEY_LENGTH) return key;
+  throw new UsageError(`the key in '${path}' must be ${MIN_KEY_LENGTH} or more letters, digits, - and _`);
+}
