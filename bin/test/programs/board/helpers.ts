@@ -1,11 +1,36 @@
-// Shared by the tests of control-board: the program on a free port, and its web API.
+// Shared by the tests of control-board: the program on a free port, its web API, and systems for it.
 
 import assert from 'node:assert/strict';
-import { startProgram, until } from '../../helpers.ts';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { start, startProgram, until } from '../../helpers.ts';
 import type { News } from '../../../board/board.ts';
 import type { Update } from '../../../board/system.ts';
 import type { Running } from '../../helpers.ts';
+import type { IncomingMessage, Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+
+/** For each suite: what hangs is a failure, not an endless run. */
+export const LIMIT = { timeout: 300_000 };
+
+/** A target that does not respond. */
+export const NOWHERE = '127.0.0.1:9';
+
+/** Stands for a test where something serves all tests of a suite: what is started with it ends after the suite. */
+export function forSuite(): TestContext {
+  const ends: (() => unknown)[] = [];
+  after(async () => {
+    for (const end of ends) await end();
+  });
+  return { after: (end: () => unknown) => void ends.push(end) } as TestContext;
+}
+
+// ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
 
 export interface StartedBoard {
   running: Running;
@@ -19,7 +44,7 @@ export interface StartedBoard {
 }
 
 /** The address that the program prints. */
-export const BANNER: RegExp = /^(\d+) systems? · (http:\/\/\S+:(\d+)\/)#([\w-]+)/m;
+const BANNER = /^(\d+) systems? · (http:\/\/\S+:(\d+)\/)#([\w-]+)/m;
 
 /** Starts control-board on a free port of localhost, unless an option gives another address. */
 export async function startBoard(
@@ -38,6 +63,15 @@ export async function startBoard(
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
 }
 
+/** The addresses of this machine on its networks. */
+export function ownAddresses(): string[] {
+  return Object.values(networkInterfaces()).flat().flatMap((entry) => {
+    return entry === undefined || entry.internal || entry.address.startsWith('fe80:') ? [] : [entry.address];
+  });
+}
+
+// ───── Its web API ───────────────────────────────────────────────────────────────────────────────────────────────
+
 /** What a page is sent. */
 export async function newsOf(board: StartedBoard, since: number = 0, waitS?: number): Promise<News> {
   const headers: Record<string, string> = waitS === undefined ? {} : { Prefer: `wait=${waitS}` };
@@ -46,17 +80,108 @@ export async function newsOf(board: StartedBoard, since: number = 0, waitS?: num
   return await response.json() as News;
 }
 
+/** Waits until a page shows this of all systems. */
+export async function untilSystems(
+  board: StartedBoard,
+  areShown: (systems: Update[]) => boolean,
+): Promise<Update[]> {
+  const known = new Map<number, Update>();
+  let version = 0;
+  let systems: Update[] = [];
+  await until(async () => {
+    const news = await newsOf(board, version, 5);
+    ({ version } = news);
+    for (const system of news.systems) known.set(system.id, system);
+    systems = news.ids.map((id) => known.get(id) as Update);
+    return areShown(systems);
+  }, () => `${areShown}: ${JSON.stringify(systems)} ${board.running.output()}`);
+  return systems;
+}
+
 /** Waits until a page shows this of a system. */
 export async function untilSystem(
   board: StartedBoard,
   isShown: (system: Update) => boolean,
   id: number = 0,
 ): Promise<Update> {
-  let system: Update | undefined;
-  const last = (): string => `${isShown}: ${JSON.stringify(system)} ${board.running.output()}`;
-  await until(async () => {
-    system = (await newsOf(board)).systems[id];
+  const find = (systems: Update[]): Update | undefined => systems.find((system) => system.id === id);
+  const systems = await untilSystems(board, (all) => {
+    const system = find(all);
     return system !== undefined && isShown(system);
-  }, last);
-  return system as Update;
+  });
+  return find(systems) as Update;
+}
+
+export interface RawResponse {
+  status: number;
+  headers: Record<string, string>;
+  body: string;
+  text: string;
+}
+
+/** Sends a request as it is: a request line without a version, and header fields. */
+export async function exchange(port: number, line: string, ...fields: string[]): Promise<RawResponse> {
+  const socket = connect(port, '127.0.0.1');
+  const version = / HTTP\/\d\.\d$/.test(line) ? '' : ' HTTP/1.1';
+  socket.write([line + version, ...fields, 'Connection: close', '', ''].join('\r\n'));
+  let text = '';
+  for await (const chunk of socket.setEncoding('utf8')) text += chunk;
+  const [, status, rest = '', body = ''] = /^HTTP\/1\.1 (\d+) .*\r\n([^]*?)\r\n\r\n([^]*)$/.exec(text) ?? [];
+  const headers = Object.fromEntries(rest.split('\r\n').map((field) => {
+    const colon = field.indexOf(': ');
+    return [field.slice(0, colon).toLowerCase(), field.slice(colon + 2)];
+  }));
+  return { status: Number(status), headers, body, text };
+}
+
+// ───── Systems ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What a server responds to `GET /api/info`. */
+export const INFO: Readonly<Record<string, unknown>> = {
+  name: 'x', pid: 1, host: 'box', status: 'active', since: '2026-01-01T00:00:00Z', heardAt: '2026-01-01T00:00:00Z',
+  detail: null, commands: [],
+};
+
+/** Starts a server that responds to every request with what a function returns. Returns its port. */
+export async function startFake(
+  t: TestContext,
+  respond: (request: IncomingMessage) => string | Promise<string>,
+  statusCodeOf: (request: IncomingMessage) => number = () => 200,
+): Promise<number> {
+  const server = createServer(async (request, response) => {
+    response.statusCode = statusCodeOf(request);
+    response.end(await respond(request));
+  });
+  await listen(t, server.listen(0, '127.0.0.1'));
+  return (server.address() as AddressInfo).port;
+}
+
+/** Starts a server on a socket in a folder that is always active, and returns what ends it. */
+export function startFakeIn(t: TestContext, folder: string, name: string): Promise<() => void> {
+  const body = JSON.stringify({ ...INFO, name });
+  return listen(t, createServer((_, response) => response.end(body)).listen(join(folder, `${name}.sock`)));
+}
+
+async function listen(t: TestContext, server: Server): Promise<() => void> {
+  const end = (): void => server.close().closeAllConnections();
+  t.after(end);
+  await once(server, 'listening');
+  return end;
+}
+
+/** Starts a program of its own, which may block its thread or be stopped: what it launches, with `sleep` and `config`. */
+export async function startHost(
+  t: TestContext,
+  system: string,
+  port: number = 0,
+): Promise<{ running: Running; port: number }> {
+  const running = start(t, process.execPath, ['--input-type=module', '-e', `
+    import { setTimeout as sleep } from 'node:timers/promises';
+    import { launch } from './dist/control.js';
+    const block = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+    const onListening = ({ port }) => console.log('port', port);
+    await launch({ onListening, ${system} }, { webApiAddress: ['127.0.0.1', ${port}] });
+  `]);
+  await running.shows(/port \d+\n/);
+  return { running, port: Number(/port (\d+)/.exec(running.output())?.[1]) };
 }

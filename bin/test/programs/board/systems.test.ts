@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,17 +10,13 @@ import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { Series } from '../../../board/series.ts';
-import { newsOf, startBoard, untilSystem } from './helpers.ts';
-import { LIMIT, runHost } from '../../module/helpers.ts';
-import {
-  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
-} from '../../helpers.ts';
+import { assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem } from './helpers.ts';
 import type { Target } from '../../../shared/targets.ts';
-import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { TestContext } from 'node:test';
 
-describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, () => {
+describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('asks for the detail about once a second while a page is open, and not at all otherwise', async (t) => {
     const calls: number[] = [];
     const describe = (): object => {
@@ -36,40 +31,37 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
     let { version } = await newsOf(board);
     const start = performance.now();
     const steps: unknown[] = [];
-    while (performance.now() - start < 3000) {
+    while (steps.length < 4) {
       const news = await newsOf(board, version, 10);
       ({ version } = news);
       steps.push(...news.systems.flatMap(({ detail }) => detail.map(({ value }) => value)));
     }
-    assert.ok(calls.length >= 2 && calls.length <= 13, `${calls.length} calls in 3 s`);
-    assert.ok(steps.length >= 2, `the page has got ${steps}`);
+    const seconds = (performance.now() - start) / 1000;
+    assert.ok(seconds > 1.5 && calls.length <= 4 * (seconds + 1), `${calls.length} calls in ${seconds} s`);
     const leaving = new AbortController();
     const headers = { Authorization: `Bearer ${board.key}`, Prefer: 'wait=30' };
     const last = fetch(`${board.url}api/systems?since=${version}`, { headers, signal: leaving.signal });
     leaving.abort();
     await assert.rejects(last);
-    await until(() => performance.now() - Number(calls.at(-1)) > 2200);
+    while (performance.now() - Number(calls.at(-1)) < 5000) await sleep(200); // it stops
     const count = calls.length;
-    assert.ok(performance.now() - start < 30_000, 'it stops soon after the page is gone');
-    await sleep(1500);
-    assert.equal(calls.length, count);
     await newsOf(board);
     await until(() => calls.length > count);
   });
 
   it('keeps the samples of numbers, and sends those that a page does not have, also of a slow system', async (t) => {
     let step = 0;
-    const slow = await startWeb(t, async () => {
+    const slow = await startFake(t, async () => {
       step += 1;
       const own = step;
       await sleep(300);
       return JSON.stringify({ ...INFO, detail: { step: own, name: 'x' } });
     });
-    const fast = await startWeb(t, () => JSON.stringify({ ...INFO, detail: { time: Math.random() } }));
+    const fast = await startFake(t, () => JSON.stringify({ ...INFO, detail: { time: Math.random() } }));
     const board = await startBoard(t, [slow, fast].map((port) => `127.0.0.1:${port}`));
     const received: [time: number, value: number][] = [];
     let version = 0;
-    for (const start = performance.now(); performance.now() - start < 7000;) {
+    while (received.length < 4) {
       const news = await newsOf(board, version, 10);
       for (const { id, detail } of news.systems) {
         if (id !== 0) continue;
@@ -82,46 +74,32 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
     }
     const [{ detail } = assert.fail()] = (await newsOf(board)).systems;
     const all = detail.find(({ name }) => name === 'step')?.samples ?? [];
-    assert.ok(received.length >= 3, `${received.length} samples`);
     assert.deepEqual(received, all.slice(0, received.length), 'each sample arrives once');
     assert.ok(all.length - received.length <= 1, `${all.length - received.length} samples are missing`);
   });
 
-  it('tells since when a system that hangs has not answered', { skip: process.platform === 'win32' }, async (t) => {
-    const host = runHost(t, `
-      const onListening = ({ port }) => say(port);
-      await launch({ step: () => {}, onListening }, { webApiAddress: ['127.0.0.1', 0] });
-    `);
-    const port = await host.hear<number>();
+  it('tells since when a system that hangs has not answered', { skip: lacks('Unix') }, async (t) => {
+    const { running: { child }, port } = await startHost(t, 'step: () => sleep(1)');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    const startedAt = Date.now();
     const before = await untilSystem(board, ({ status }) => status === 'active');
     assert.equal(before.unansweredSince, null);
-    host.process.kill('SIGSTOP');
-    const stoppedAt = Date.now();
-    const hung = await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null);
-    const { unansweredSince } = hung;
-    assert.ok(Math.abs(Number(unansweredSince) - stoppedAt) < 3000, `${Number(unansweredSince) - stoppedAt} ms`);
-    await sleep(6500); // the read has timed out, and others have followed
-    const later = await untilSystem(board, () => true);
-    assert.equal(later.unansweredSince, unansweredSince);
-    host.process.kill('SIGCONT');
+    child.kill('SIGSTOP');
+    const { unansweredSince } = await untilSystem(board, (system) => system.unansweredSince !== null);
+    assert.ok(Number(unansweredSince) >= startedAt && Number(unansweredSince) <= Date.now());
+    child.kill('SIGCONT');
     await untilSystem(board, (system) => system.unansweredSince === null && system.status === 'active');
   });
 
   it('tells since when the program is in a long step', async (t) => {
-    const host = runHost(t, `
-      const onListening = ({ port }) => say(port);
-      const step = () => block(process.uptime() < 3 ? 10 : 6000);
-      await launch({ step, onListening }, { webApiAddress: ['127.0.0.1', 0] });
-    `);
-    const port = await host.hear<number>();
+    const startedAt = Date.now();
+    const { port } = await startHost(t, 'step: () => (process.uptime() < 3 ? sleep(1) : block(60_000))');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const before = await untilSystem(board, ({ status }) => status === 'active');
     assert.equal(before.unheardSince, null);
     const during = await untilSystem(board, (system) => system.unheardSince !== null);
     const { unheardSince, unansweredSince, status } = during;
-    const ms = Date.now() - Number(unheardSince);
-    assert.ok(ms > 1500 && ms < 8000, `${ms} ms`);
+    assert.ok(Number(unheardSince) > startedAt && Number(unheardSince) < Date.now() - 1000);
     assert.deepEqual([unansweredSince, status], [null, 'active']);
   });
 
@@ -170,22 +148,21 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
       ['deep commands', with_(`"commands":${deep}`)],
       ['a deep status', `{"status":${deep}}`],
       ...[
-        [null], [1], ['x'], [[]], [{ command: {} }], Array<object>(1000).fill({ command: 'pause', seconds: -1 }), {},
-        'x', { length: 5 },
+        [null, 1, 'x', [], { command: {} }], Array<object>(500).fill({ command: 'pause', seconds: -1 }), 'x', { length: 5 },
       ].map((commands): [string, string] => {
         return [`commands ${JSON.stringify(commands).slice(0, 20)}`, JSON.stringify({ ...INFO, commands })];
       }),
-      ...[null, [], {}, true, 0, -1, 5, 'active\0', '', 1e300].map((status): [string, string] => {
+      ...[null, [], true, -1, 'active\0', 1e300].map((status): [string, string] => {
         return [`the status ${JSON.stringify(status)}`, JSON.stringify({ ...INFO, status })];
       }),
-      ...['null', '7', '"x"', '[]', '{}', '', 'x', '<html>', '{"status":', '\ufeff{}', '\0'].map((body) => {
+      ...['null', '7', '[]', '{}', '', '<html>', '{"status":'].map((body) => {
         return [`the body ${body}`, body] as [string, string];
       }),
-      ['a huge body', 'x'.repeat(20_000_000)],
+      ['a huge body', 'x'.repeat(500_000)],
       ['a long detail', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(60_000), ['y'.repeat(2000)]: 1 } })],
     ];
     const ports: number[] = [];
-    for (const [, body] of bodies) ports.push(await startWeb(t, () => body));
+    for (const [, body] of bodies) ports.push(await startFake(t, () => body));
     const cutting = createServer((socket) => socket.on('error', () => {}).once('data', () => socket.destroy()));
     const mute = createServer((socket) => socket.on('error', () => {}));
     const babbling = createServer((socket) => socket.on('error', () => {}).end('220 mail ESMTP\r\n'));
@@ -194,11 +171,12 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
       await once(server.listen(0, '127.0.0.1'), 'listening');
       ports.push((server.address() as AddressInfo).port);
     }
-    const { port } = await startServer(t, { describe: () => ({ x: 1 }) });
+    let reads = 0;
+    const { port } = await startServer(t, { describe: () => ({ x: reads += 1 }) });
     const board = await startBoard(t, [...ports, port].map((target) => `127.0.0.1:${target}`));
     const { child } = board.running;
     await untilSystem(board, ({ detail }) => detail.length > 0, ports.length);
-    await sleep(3000); // reads
+    await until(() => reads > 3); // and so those of the others
     for (const id of ports.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length + 2);
     assert.equal(child.exitCode, null, board.running.output());
@@ -229,7 +207,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
   it('forgets what came of a command once the system is another process than the one it knew', async (t) => {
     const known = defer();
     let pid = 1;
-    const port = await startWeb(t, async ({ method, url }) => {
+    const port = await startFake(t, async ({ method, url }) => {
       if (method === 'POST') return JSON.stringify({ error: 'the queue is full' });
       if (url === '/api/status') return JSON.stringify({ status: 'active' });
       await known.promise;
@@ -248,15 +226,29 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 6 }, ()
 });
 
 describe('BoardSystem', LIMIT, () => {
-  it('does not forget since when a system is silent while no page is open', async () => {
-    const system = createSystem(() => ({ ok: false, answered: false, sent: true, error: 'timeout after 5 s' }));
+  it('does not forget since when a system is silent, when a read fails, or while no page is open', async () => {
+    const failed = { ok: false, answered: false, sent: true, error: 'timeout after 5 s' };
+    const { promise: reply, resolve } = defer<object>();
+    const replies: (object | Promise<object>)[] = [reply, failed];
+    const system = createSystem(() => replies.shift() ?? { ok: true, value: 'active', body: INFO, tag: undefined });
     system.setWatched(true);
+    const silentSince = (): number | null => system.updateSince(0).unansweredSince;
+    const reading = system.read();
+    await until(async () => {
+      await system.read(); // while the other one waits
+      return silentSince() !== null;
+    });
+    const since = silentSince();
+    resolve(failed);
+    await reading;
+    assert.equal(silentSince(), since);
     await system.read();
-    const { unansweredSince } = system.updateSince(0);
-    assert.notEqual(unansweredSince, null);
+    assert.equal(silentSince(), since);
     system.setWatched(false);
     system.setWatched(true);
-    assert.equal(system.updateSince(0).unansweredSince, unansweredSince);
+    assert.equal(silentSince(), since);
+    await system.read();
+    assert.equal(silentSince(), null);
   });
 
   // Blocks the event loop, and so would disturb tests that run beside it.
@@ -275,9 +267,9 @@ describe('BoardSystem', LIMIT, () => {
       collectGarbage();
       return process.memoryUsage().heapUsed;
     };
-    const before = await read(100);
-    const grown = (await read(1500)) - before;
-    assert.ok(count >= 60 * 1600);
+    const before = await read(50);
+    const grown = (await read(400)) - before; // to keep all names would take 9 MB
+    assert.equal(count, 60 * 450);
     assert.ok(grown < 3e6, `${Math.round(grown / 1e3)} KB more`);
     assert.ok(system.updateSince(0).detail.filter(({ samples }) => samples !== undefined).length <= 32);
   });
@@ -319,29 +311,9 @@ describe('Series', () => {
   });
 });
 
-const INFO = {
-  name: 'x', pid: 1, host: 'box', status: 'active', since: '2026-01-01T00:00:00Z', heardAt: '2026-01-01T00:00:00Z',
-  detail: null, commands: [],
-};
-
-/** A server that responds to every request with what a function returns. Returns its port. */
-async function startWeb(
-  t: TestContext,
-  respond: (request: IncomingMessage) => string | Promise<string>,
-  statusCodeOf: (request: IncomingMessage) => number = () => 200,
-): Promise<number> {
-  const server = createHttpServer(async (request, response) => {
-    response.statusCode = statusCodeOf(request);
-    response.end(await respond(request));
-  });
-  t.after(() => server.close().closeAllConnections());
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  return (server.address() as AddressInfo).port;
-}
-
 /** A system whose reads have these replies. Its waiting request has none. */
-function createSystem(read: () => object): BoardSystem {
-  const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object => {
+function createSystem(read: () => object | Promise<object>): BoardSystem {
+  const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object | Promise<object> => {
     return signal === undefined ? read() : new Promise(() => {});
   };
   const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];

@@ -41,7 +41,7 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
   it('truncates the line to the width of the terminal', async (t) => {
     const demo = await startOnTerminal(t, 30, ['--load', writePaused(t)]);
     await demo.client.saveState();
-    await demo.shows(/saved .*\n\r[^\r\n]+\x1b\[K/);
+    await demo.shows(/saved .*\r\n\r[^\r\n]+\x1b\[K/);
     const drawn = [...demo.output().matchAll(/\r([^\r\n]+)\x1b\[K/g)].map((one) => one[1] as string);
     assert.ok(drawn.length > 1);
     assert.ok(drawn.every((line) => line.startsWith('episode ') && line.length === 29), drawn.join('|'));

@@ -1,0 +1,200 @@
+// The web API of control-board.
+
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { getInfo, startServer, TOKEN } from '../../helpers.ts';
+import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
+import type { ControlCommand } from '../../../../control.ts';
+import type { StartedServer } from '../../helpers.ts';
+import type { RawResponse, StartedBoard } from './helpers.ts';
+
+/** The systems of the board, by id. */
+const [FIRST, SECOND, LOCKED, ABSENT] = [0, 1, 2, 3] as const;
+
+describe('The web API of control-board', LIMIT, () => {
+  const suite = forSuite();
+  let board: StartedBoard;
+  let systems: [first: StartedServer, second: StartedServer, locked: StartedServer];
+  const take = async (id: typeof FIRST | typeof SECOND): Promise<ControlCommand> => {
+    const { server } = systems[id];
+    const command = await server.nextCommand();
+    server.report({});
+    return command;
+  };
+
+  before(async () => {
+    systems = [await startServer(suite), await startServer(suite), await startServer(suite, { token: TOKEN })];
+    board = await startBoard(suite, [...systems.map(({ port }) => `127.0.0.1:${port}`), NOWHERE]);
+    await untilSystem(board, ({ status }) => status === 'active', FIRST);
+    await untilSystem(board, ({ status }) => status === 'active', SECOND);
+    await untilSystem(board, ({ status }) => status === 'missing or wrong token', LOCKED);
+    await untilSystem(board, ({ status }) => status === 'offline', ABSENT);
+  });
+
+  it('has these responses', async () => {
+    const [none, wrong] = ['X: x', `Authorization: Bearer ${board.key}x`];
+    const rows: [status: number, line: string, field?: string][] = [
+      [200, 'GET /', none], [200, 'HEAD /', none], [200, 'GET /?a=b', none], [405, 'POST /', none], [405, 'PUT /'],
+      [405, 'OPTIONS /', none],
+      [200, 'GET /api/systems'], [200, 'GET /api/systems?since=0'], [200, 'GET /api/systems?since=9&x=y'],
+      [200, 'GET /api/systems?since=999999999999999'],
+      ...['', '-1', '1.5', 'x', '1e3', '9999999999999999', '%00'].map((since): typeof rows[number] => {
+        return [400, `GET /api/systems?since=${since}`];
+      }),
+      [405, 'POST /api/systems'], [405, 'OPTIONS /api/systems'],
+      [401, 'GET /api/systems', none], [401, 'GET /api/systems?since=x', wrong], [401, 'POST /api/systems', none],
+      [401, 'OPTIONS /api/systems', none], [401, 'GET /nothing', none],
+      [401, 'POST /api/systems/0/pause', wrong], [401, 'POST /api/systems/pause', none],
+      [202, 'POST /api/systems/0/save-state'], [202, 'POST /api/systems/00/save-state'],
+      [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
+      ...[
+        '/nothing', '/api/', '/api/systems/', '/api/systems/0', '/api/systems/4/pause', '/api/systems/-1/pause',
+        '/api/systems/0/pause/', '/api/systems/0/stop', '/api/systems/0x0/pause', '/api/systems//pause', '//', '/%2e',
+        '/api/systems/99999999999999999999/pause', '/api/systems/0/PAUSE', '/api/systems/0/__proto__', '/page.html',
+        '/../package.json', '*', '/api/systems%00',
+      ].flatMap((path): typeof rows => [[404, `GET ${path}`], [404, `POST ${path}`]]),
+    ];
+    for (const [status, line, field = `Authorization: Bearer ${board.key}`] of rows) {
+      const response = await exchange(board.port, line, 'Host: localhost', field);
+      assert.equal(response.status, status, `${line} ${field} ${response.body}`);
+      checkResponse(response, line);
+      assert.ok(!response.text.includes(board.key), 'the key is nowhere');
+    }
+    assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
+  });
+
+  it('serves a page that holds no secret, and may do nothing but what its hashes permit', async () => {
+    const response = await fetch(board.url);
+    const page = await response.text();
+    assert.ok(!page.includes(board.key) && !page.includes(NOWHERE));
+    const policy = new Map(response.headers.get('content-security-policy')?.split('; ').map((directive) => {
+      const [name = '', ...values] = directive.split(' ');
+      return [name, values.join(' ')];
+    }));
+    const hashOf = (element: string): string => {
+      const all = page.match(new RegExp(`(?<=<${element}\\b[^>]*>)[^]*?(?=</${element}>)`, 'g')) ?? [];
+      assert.equal(all.length, 1, `one ${element}`);
+      return `'sha256-${createHash('sha256').update(all[0] as string).digest('base64')}'`;
+    };
+    assert.equal(policy.get('default-src'), "'none'");
+    assert.equal(policy.get('script-src'), hashOf('script'));
+    assert.equal(policy.get('style-src'), hashOf('style'));
+    assert.equal(policy.get('connect-src'), "'self'");
+    for (const name of ['frame-ancestors', 'base-uri', 'form-action']) assert.equal(policy.get(name), "'none'", name);
+    assert.doesNotMatch([...policy.values()].join(' '), /unsafe|\*|http|blob/);
+    assert.doesNotMatch(page, /<\w[^>]* (?:src|action|on\w+)=|@import|url\(|https?:(?!\/\/www\.w3\.org\/2000\/svg)/);
+  });
+
+  it('ignores the bodies of requests, also large ones', async () => {
+    const init = { method: 'POST', headers: { Authorization: `Bearer ${board.key}` }, body: 'x'.repeat(5_000_000) };
+    assert.equal((await fetch(`${board.url}api/systems/0/pause`, init)).status, 202);
+    assert.equal(await take(FIRST), 'pause');
+  });
+
+  it('responds with news at once, or when there are some, or after the wait', async () => {
+    const all = await newsOf(board, 0, 30);
+    assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3], [0, 1, 2, 3]]);
+    assert.ok(Number.isSafeInteger(all.version) && all.now <= Date.now());
+    let { version, systems: changed } = all;
+    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // after the wait: none
+    assert.deepEqual((await newsOf(board, version)).systems, [], 'without a wait');
+
+    const waiting = newsOf(board, version, 30);
+    await board.post('/api/systems/1/save-state');
+    const { systems: [first, ...others], version: later } = await waiting;
+    assert.deepEqual([first?.id, others], [SECOND, []], 'only what has changed');
+    assert.equal(first?.sent[0]?.command, 'save-state');
+    assert.ok(later > version);
+    assert.equal(await take(SECOND), 'save-state');
+  });
+
+  it('responds with everything to a page whose version is from the future', async () => {
+    const { systems } = await newsOf(board, 999_999_999_999_999, 30);
+    assert.equal(systems.length, 4);
+  });
+
+  it('shows a command as sent until it is done, and what comes of one that is refused', async () => {
+    await board.post(`/api/systems/${LOCKED}/pause`);
+    const refused = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed', LOCKED);
+    assert.match(refused.sent[0]?.text ?? '', /Missing or wrong token/);
+    await board.post(`/api/systems/${FIRST}/save-state`);
+    const { server } = systems[FIRST];
+    await server.nextCommand();
+    const pending = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'sent');
+    const shown = pending.sent.map(({ command, state, text }) => [command, state, text]);
+    assert.deepEqual(shown, [['save-state', 'sent', '']]);
+    server.report({ value: 'states/1.json' });
+    const done = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'done');
+    assert.match(done.sent[0]?.text ?? '', /^saved states\/1\.json \(\d+\.\d s\)$/);
+  });
+
+  it('shows what comes of a command to a system that is offline', async () => {
+    await board.post(`/api/systems/${ABSENT}/shutdown`);
+    await untilSystem(board, ({ sent: [latest] }) => {
+      return latest?.state === 'done' && /already offline$/.test(latest.text);
+    }, ABSENT);
+    await board.post(`/api/systems/${ABSENT}/resume`);
+    await untilSystem(board, ({ sent: [latest] }) => {
+      return latest?.state === 'failed' && /ECONNREFUSED/.test(latest.text);
+    }, ABSENT);
+  });
+
+  it('takes any reason', async () => {
+    for (const [query, reason] of [
+      ['reason=a%26b%3Dc+d', 'a&b=c d'], ['reason=a?b=?', 'a?b=?'], ['reason=%', '%'], ['', undefined],
+      ['reason=', undefined], [`reason=${'x'.repeat(5000)}`, 'x'.repeat(200)], ['reason=first&reason=second', 'first'],
+      ['by=eve&reason=x', 'x'], ['reason=%ED%A0%80%FF%00', /^\ufffd+ ?$/],
+      [`reason=${encodeURIComponent('<img src=x onerror=alert(1)>')}`, '<img src=x onerror=alert(1)>'],
+    ] as [string, string | RegExp | undefined][]) {
+      const line = `POST /api/systems/${FIRST}/pause?${query}`;
+      const response = await exchange(board.port, line, 'Host: localhost', `Authorization: Bearer ${board.key}`);
+      assert.equal(response.status, 202, query);
+      assert.equal(await take(FIRST), 'pause');
+      const command = (await getInfo(systems[FIRST].port)).commands.at(-1);
+      if (reason instanceof RegExp) assert.match(command?.reason ?? '', reason);
+      else assert.equal(command?.reason, reason, query);
+      assert.notEqual(command?.by, 'eve');
+    }
+  });
+
+  it('sends a command to all systems but those that are offline', async () => {
+    const { sent: before } = await untilSystem(board, () => true, ABSENT);
+    assert.equal((await board.post('/api/systems/pause?reason=lunch')).status, 202);
+    for (const id of [FIRST, SECOND] as const) {
+      assert.equal(await take(id), 'pause');
+      assert.equal((await getInfo(systems[id].port)).commands.at(-1)?.reason, 'lunch');
+    }
+    const { sent } = await untilSystem(board, () => true, ABSENT);
+    assert.deepEqual(sent, before);
+  });
+
+  it('delivers each of many commands once, to the system that is named', async () => {
+    const reasons = Array.from({ length: 40 }, (_, index) => String(index)); // a system accepts 64 connections
+    const responses = Promise.all(reasons.map((reason) => board.post(`/api/systems/1/save-state?reason=${reason}`)));
+    for (const _ of reasons) assert.equal(await take(SECOND), 'save-state');
+    assert.deepEqual(new Set((await responses).map(({ status }) => status)), new Set([202]));
+    const { sent } = await untilSystem(board, (system) => system.sent.every(({ state }) => state !== 'sent'), SECOND);
+    assert.deepEqual(sent.filter(({ state }) => state !== 'done'), []);
+    for (const { server } of systems) assert.equal(server.hasCommands(), false);
+  });
+});
+
+/** What every response must have. */
+function checkResponse({ status, headers, body }: RawResponse, line: string): void {
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.equal(headers['cross-origin-resource-policy'], 'same-origin');
+  assert.equal(headers['referrer-policy'], 'no-referrer');
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.ok(Object.keys(headers).every((name) => !/^access-control|^set-cookie|^server|^x-powered/.test(name)));
+  assert.equal(headers['www-authenticate'], status === 401 ? 'Bearer' : undefined);
+  const allow = line.includes('/api/systems/') ? 'POST' : line.includes('/api') ? 'GET' : 'GET, HEAD';
+  assert.equal(headers['allow'], status === 405 ? allow : undefined, line);
+  const length = Number(headers['content-length']);
+  if (line.startsWith('HEAD')) return assert.ok(body === '' && length > 0);
+  assert.equal(length, Buffer.byteLength(body));
+  if (headers['content-type']?.startsWith('text/html') === true) return assert.ok(headers['content-security-policy']);
+  assert.equal(headers['content-type'], 'application/json');
+  const value = JSON.parse(body) as Record<string, unknown>;
+  if (status >= 400) assert.deepEqual(Object.keys(value), ['error']);
+}

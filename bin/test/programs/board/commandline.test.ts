@@ -1,0 +1,245 @@
+// The command line of control-board: what it refuses, where it listens, its targets and its key.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { chmodSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, createServer, isIPv4 } from 'node:net';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parseCommandLine } from '../../../board/options.ts';
+import { UsageError } from '../../../shared/options.ts';
+import {
+  assertHarmless, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
+} from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import type { AddressInfo } from 'node:net';
+
+const KEY = 'a-key-of-22-characters';
+
+describe('The command line of control-board', LIMIT, () => {
+  const WRONG: [message: string | RegExp, args: string[]][] = [
+    [/^unknown option '--liste'; see --help$/, ['--liste']],
+    ['--listen requires a value; see --help', ['--listen']],
+    ["--listen must be given only once, got 'a:1' and 'b:2'", ['--listen', 'a:1', '--listen', 'b:2']],
+    ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000']],
+    ["the host of --listen ':80' must be a host name or an IP address, got ''", ['--listen', ':80']],
+    ["the host of --listen '' must be a host name or an IP address, got ''", ['--listen=']],
+    ["the host of --listen '[::1' must be a host name or an IP address, got '[::1'", ['--listen', '[::1']],
+    [/^the (host|port) of --listen 'http:.* must be .*, got '/, ['--listen', 'http://localhost:8390']],
+    ["the host of --listen 'a b:80' must be a host name or an IP address, got 'a b'", ['--listen', 'a b:80']],
+    ...['', 'x', '-1', '65536', '0x50', '80.5', '1e3', '99999999999999999999'].map((port): typeof WRONG[number] => {
+      const message = `the port of --listen 'localhost:${port}' must be an integer from 0 to 65535, got '${port}'`;
+      return [message, ['--listen', `localhost:${port}`]];
+    }),
+    [/^--allow-host must be .*, got 'http:\/\/box'$/, ['--allow-host', 'http://box']],
+    [/^--allow-host must be .*, got ''$/, ['--allow-host=']],
+    ['--key-file must not be empty', ['--key-file=']],
+    ["the host of the target ':80' must be a host name or an IP address, got ''", [':80']],
+    ["the port of the target 'box:0' must be an integer from 1 to 65535, got '0'", ['box:0']],
+    ["the path of the target 'unix:' must be a non-empty string, got ''", ['unix:']],
+    ["the path of the target 'unix:/nowhere/' must be the path of a socket, not of a folder, got '/nowhere/'",
+      ['unix:/nowhere/']],
+    [/^cannot use the targets file '\/nowhere\/targets': ENOENT: no such file or directory, stat /,
+      ['--targets', '/nowhere/targets']],
+    ['--dir must not be empty', ['--dir=']],
+    [/^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /, ['--dir', '/nowhere', NOWHERE]],
+    [/^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /, [NOWHERE, '--dir', 'package.json']],
+  ];
+
+  it('is refused with the option, what is expected and what was given', async () => {
+    for (const [message, args] of WRONG) await refuses(args, message);
+  });
+
+  it('is refused if a variable in its place is wrong', async (t) => {
+    for (const [name, value, line] of [
+      ['CONTROL_SOCKET', '/nowhere/', "CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'"],
+      ['CONTROL_TOKEN', 'short', 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got 5'],
+    ] as const) {
+      const ended = await runProgram(t, 'board', [], '', { [name]: value });
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-board: ${line}\n` });
+    }
+  });
+
+  it('is quoted without the control characters of a terminal', async (t) => {
+    const { code, stderr } = await runProgram(t, 'board', ['--listen', '\x1b[2J:80']);
+    assert.equal(code, 2);
+    assert.match(stderr, /^control-board: the host of --listen ' \[2J:80' must be .*, got '\\x1B\[2J:80'\n$/);
+    assertHarmless(stderr);
+  });
+
+  it('names targets in a file, each once and with its own token, of which nobody else may be the author', async (t) => {
+    const folder = makeFolder(t);
+    const file = join(folder, 'targets');
+    writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });
+    const parse = async (text: string): Promise<string[]> => {
+      writeFileSync(file, text, { mode: 0o600 });
+      const { targets } = await parseCommandLine(1000, ['a:1', '--targets', file]) ?? assert.fail();
+      return targets.map(({ name }) => String(name));
+    };
+    const lines = ['# all', 'a:1', '', 'b:2 token-file=token', 'c:3 # x', 'c:3', 'b:2'];
+    assert.deepEqual(await parse(lines.join('\n')), ['a:1', 'b:2', 'c:3']);
+    for (const [text, message] of [
+      ['# none\n\n', /targets names no target$/],
+      [`${NOWHERE}\nbox:x\n`, /^line 2 of .*targets: the port of the target 'box:x' must be .*, got 'x'$/],
+      [`${NOWHERE} token-file=none\n`, /^line 1 of .*: cannot use the token file '.*none': ENOENT.*$/],
+    ] as const) {
+      writeFileSync(file, text);
+      await refuses(['--targets', file], message);
+    }
+    if (lacks('Unix') !== false) return;
+    chmodSync(file, 0o666);
+    await refuses(['--targets', file], /^cannot use the targets file '.*': others can write it; chmod go-w '.*'$/);
+  });
+});
+
+describe('The systems of control-board', LIMIT, () => {
+  it('come from standard input', async (t) => {
+    const running = startProgram(t, 'board', ['--listen', 'localhost:0', '--targets', '-']);
+    running.child.stdin?.end(`${NOWHERE}\n127.0.0.1:10\n`);
+    await running.shows(/^2 systems · /);
+  });
+
+  it('are reached with the tokens of their lines, or else the one in the environment', async (t) => {
+    const folder = makeFolder(t);
+    const [own, common] = [await startServer(t, { token: `${TOKEN}-own` }), await startServer(t, { token: TOKEN })];
+    writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });
+    const lines = [`127.0.0.1:${own.port} token-file=token`, `127.0.0.1:${common.port}`, `localhost:${own.port}`];
+    writeFileSync(join(folder, 'targets'), lines.join('\n'), { mode: 0o644 });
+    const board = await startBoard(t, [], ['--targets', join(folder, 'targets')], { CONTROL_TOKEN: TOKEN });
+    await untilSystems(board, (systems) => {
+      return systems.map(({ status }) => status).join() === 'active,active,missing or wrong token';
+    });
+  });
+
+  it('are the one at the address in the environment, if none is given', { skip: lacks('Unix') }, async (t) => {
+    const socketPath = makeSocketPath(t);
+    await startServer(t, { socketPath, token: TOKEN });
+    const board = await startBoard(t, [], [], { CONTROL_SOCKET: socketPath, CONTROL_TOKEN: TOKEN });
+    const { target } = await untilSystem(board, ({ status }) => status === 'active');
+    assert.equal(target, `unix:${socketPath}`);
+  });
+});
+
+describe('--listen of control-board', LIMIT, () => {
+  it('is on all addresses of localhost, with the same port, and on no other', async (t) => {
+    const { port, key } = await startBoard(t, [NOWHERE], ['--listen', 'LOCALHOST:0']);
+    for (const host of ['127.0.0.1', ...(lacks('IPv6') === false ? ['[::1]'] : [])]) {
+      const headers = { Authorization: `Bearer ${key}` };
+      assert.equal((await fetch(`http://${host}:${port}/api/systems`, { headers })).status, 200, host);
+    }
+    for (const address of ownAddresses()) {
+      const [error] = await once(connect(port, address), 'error').catch((reason) => [reason]);
+      assert.equal((error as NodeJS.ErrnoException).code, 'ECONNREFUSED', address);
+    }
+  });
+
+  it('fails if another program listens on ::1 only', { skip: lacks('IPv6') }, async (t) => {
+    const server = createServer().listen(0, '::1');
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const systemPort = await startSystem(t); // that the board follows by then
+    const args = ['--listen', `localhost:${port}`, `127.0.0.1:${systemPort}`];
+    const { code, stdout, stderr } = await runProgram(t, 'board', args);
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^control-board: cannot listen on localhost:\d+: listen EADDRINUSE: .*\n$/);
+  });
+
+  it('fails if the host is no address of this machine', async (t) => {
+    const { code, stdout, stderr } = await runProgram(t, 'board', ['--listen', '192.0.2.1:0', NOWHERE]);
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^control-board: cannot listen on 192\.0\.2\.1:0: listen EADDRNOTAVAIL.*\n$/);
+  });
+
+  it('warns that nothing is encrypted on 0.0.0.0, and prints the addresses of this machine', async (t) => {
+    const { running, port, key } = await startBoard(t, [NOWHERE], ['--listen', '0.0.0.0:0']);
+    const { child, ended } = running;
+    const [first = '', ...urls] = running.output().match(/http:\/\/\S+/g) ?? [];
+    assert.equal(first, `http://localhost:${port}/#${key}`);
+    const own = ownAddresses().filter(isIPv4);
+    assert.deepEqual(urls, own.map((address) => `http://${address}:${port}/#${key}`));
+    for (const url of [first, ...urls]) assert.equal((await fetch(url)).status, 200, url);
+    assert.equal((await exchange(port, 'GET /', 'Host: 0.0.0.0')).status, 403, 'a page could use this name');
+    child.kill();
+    const { stdout, stderr } = await ended;
+    assert.match(stderr, /^control-board: nothing is encrypted: others on the network can read the key .*\n$/);
+    const columns = stdout.trimEnd().split('\n').map((line) => line.indexOf('http://'));
+    assert.deepEqual(new Set(columns), new Set([columns[0]]), 'the addresses stand below each other');
+  });
+
+  it('may be an IPv6 address', { skip: lacks('IPv6') }, async (t) => {
+    const { running, url, port, get } = await startBoard(t, [NOWHERE], ['--listen', '[::1]:0']);
+    assert.equal(url, `http://[::1]:${port}/`);
+    assert.equal((await get('/api/systems')).status, 200);
+    assert.doesNotMatch(running.output(), /encrypted/);
+    const { running: other } = await startBoard(t, [NOWHERE], ['--listen', '[::]:0']);
+    assert.match(other.output(), /nothing is encrypted/);
+    assert.match(other.output(), /http:\/\/localhost:/);
+    assert.doesNotMatch(other.output(), /fe80|\[::\]/);
+  });
+});
+
+describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () => {
+  it('is created with a key for its user alone', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    const key = await keyIn(path);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.equal(readFileSync(path, 'utf8'), `${key}\n`);
+    assert.equal(Buffer.from(key, 'base64url').length, 16);
+    assert.equal(await keyIn(path), key);
+  });
+
+  it('may be written by a person', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    writeFileSync(path, `  ${KEY}\r\n\n`, { mode: 0o600 });
+    assert.equal(await keyIn(path), KEY);
+  });
+
+  it('is refused if others can use it', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    writeFileSync(path, KEY);
+    for (const [mode, problem] of [
+      [0o640, 'others can read it; chmod go-r'], [0o604, 'others can read it; chmod go-r'],
+      [0o620, 'others can write it; chmod go-w'], [0o602, 'others can write it; chmod go-w'],
+    ] as const) {
+      chmodSync(path, mode);
+      await refuses(['--key-file', path], `cannot use the key file '${path}': ${problem} '${path}'`);
+    }
+  });
+
+  it('is refused, and left alone, if its content is no key', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    for (const text of ['', '\n', KEY.slice(1), `${KEY}\n${KEY}`, `${KEY} x`, `${KEY}+`, 'ö'.repeat(30), `${KEY}\0`]) {
+      writeFileSync(path, text, { mode: 0o600 });
+      await refuses(['--key-file', path], `the key in '${path}' must be 22 or more letters, digits, - and _`);
+      assert.equal(readFileSync(path, 'utf8'), text);
+    }
+  });
+
+  it('is refused if it is no file', async (t) => {
+    const folder = makeFolder(t);
+    const [lost, loop] = [join(folder, 'lost'), join(folder, 'loop')];
+    symlinkSync(join(folder, 'none'), lost);
+    symlinkSync(loop, loop);
+    mkdirSync(join(folder, 'folder'), { mode: 0o700 });
+    await refuses(['--key-file', join(folder, 'folder')], /^cannot use the key file .*: it is not a file$/);
+    await refuses(['--key-file', join(folder, 'none', 'key')], /^cannot create the key file .*: ENOENT/);
+    await refuses(['--key-file', lost], /^cannot use the key file .*: ENOENT/);
+    await refuses(['--key-file', loop], /^cannot use the key file .*: ELOOP/);
+  });
+});
+
+async function keyIn(path: string): Promise<string> {
+  const { key } = await parseCommandLine(1000, ['--key-file', path, NOWHERE]) ?? assert.fail();
+  return key;
+}
+
+async function refuses(args: string[], message: string | RegExp): Promise<void> {
+  await assert.rejects(parseCommandLine(1000, args), (error) => {
+    assert.ok(error instanceof UsageError, String(error));
+    if (typeof message === 'string') assert.equal(error.message, message);
+    else assert.match(error.message, message);
+    return true;
+  });
+}
