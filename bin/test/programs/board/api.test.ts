@@ -97,7 +97,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3], [0, 1, 2, 3]]);
     assert.ok(Number.isSafeInteger(all.version) && all.now <= Date.now());
     let { version, systems: changed } = all;
-    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // after the wait: none
+    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // none in the wait
     assert.deepEqual((await newsOf(board, version)).systems, [], 'without a wait');
 
     const waiting = newsOf(board, version, 30);

@@ -29,8 +29,8 @@ const ARGS: readonly string[] = [
   ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), // as root, Chromium does not start with its sandbox
 ];
 
-const TIMEOUT_MS = 20_000;
-const END_TIMEOUT_MS = 5000;
+const TIMEOUT_MS = 60_000;
+const END_TIMEOUT_MS = 20_000;
 
 /**
  * Starts Chromium without a window, with a profile of its own. It ends with the test.
@@ -109,6 +109,8 @@ const KEYS: Readonly<Record<string, string>> = {
 
 /** A browser. All methods but the logs are about its current window. */
 export class Browser {
+  /** Of the requests that `requests()` has returned. */
+  readonly origins: Set<string> = new Set();
   readonly #session: string;
 
   /** @param session The URL of a session of WebDriver. */
@@ -216,10 +218,12 @@ export class Browser {
   /** The URLs of the network requests and WebSockets of all windows since the last call. */
   async requests(): Promise<string[]> {
     const events = (await this.#readLog('performance')).map(({ message }) => JSON.parse(message) as DevToolsEvent);
-    return events.flatMap(({ message: { method, params } }) => {
+    const urls = events.flatMap(({ message: { method, params } }) => {
       if (method === 'Network.requestWillBeSent') return params.request.url;
       return method === 'Network.webSocketCreated' ? params.url : [];
     }).filter((url) => !/^(?:about|blob|chrome|data):/.test(url));
+    for (const url of urls) this.origins.add(new URL(url).origin);
+    return urls;
   }
 
   /** The handle of the current window. */

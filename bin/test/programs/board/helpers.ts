@@ -169,7 +169,7 @@ async function listen(t: TestContext, server: Server): Promise<() => void> {
   return end;
 }
 
-/** Starts a program of its own, which may block its thread or be stopped: what it launches, with `sleep` and `config`. */
+/** Starts a program that may block its thread, or be stopped; `system` is what it launches, without the braces. */
 export async function startHost(
   t: TestContext,
   system: string,

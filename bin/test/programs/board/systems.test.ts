@@ -10,7 +10,9 @@ import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { Series } from '../../../board/series.ts';
-import { assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until } from '../../helpers.ts';
+import {
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
+} from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem } from './helpers.ts';
 import type { Target } from '../../../shared/targets.ts';
@@ -148,7 +150,8 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       ['deep commands', with_(`"commands":${deep}`)],
       ['a deep status', `{"status":${deep}}`],
       ...[
-        [null, 1, 'x', [], { command: {} }], Array<object>(500).fill({ command: 'pause', seconds: -1 }), 'x', { length: 5 },
+        [null, 1, 'x', [], { command: {} }], Array<object>(500).fill({ command: 'pause', seconds: -1 }), 'x',
+        { length: 5 },
       ].map((commands): [string, string] => {
         return [`commands ${JSON.stringify(commands).slice(0, 20)}`, JSON.stringify({ ...INFO, commands })];
       }),

@@ -1,0 +1,160 @@
+// What a person sees and does on the page of control-board.
+
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from '../../helpers.ts';
+import type { Browser, Element } from './browser.ts';
+
+const POLL_MS = 100; // a look at the page costs more than the page
+
+/** What a person sees of a system. */
+export interface Card {
+  name: string;
+  status: string;
+  cause: string;
+  step: string;
+  error: string;
+  rows: { name: string; text: string; plot: string | null }[];
+  buttons: string[];
+  /** Whether all buttons are. */
+  isGrey: boolean;
+  sent: string[];
+  commands: string[];
+  place: string;
+  level: string;
+}
+
+export function cards(browser: Browser): Promise<Card[]> {
+  return browser.run(`
+    const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
+    return [...document.querySelectorAll('#systems article')].map((card) => {
+      const find = (selector) => text(card.querySelector(selector));
+      const findAll = (selector) => [...card.querySelectorAll(selector)];
+      return {
+        name: find('h2'), status: find('.status strong'), cause: find('.cause'), step: find('.step'),
+        error: find('.error'), place: find('.place'), level: card.dataset.level,
+        rows: findAll('tbody tr').map(({ cells }) => ({
+          name: text(cells[0]), text: text(cells[1]),
+          plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,
+        })),
+        buttons: findAll('button').map(text),
+        isGrey: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
+        sent: findAll('.sent p').map(text), commands: findAll('ol li').map(text),
+      };
+    });
+  `);
+}
+
+/** Waits until the condition is true, and looks seldom. */
+export function eventually(isTrue: () => Promise<boolean>, what?: () => string): Promise<void> {
+  return until(async () => await isTrue() || await sleep(POLL_MS, false), what);
+}
+
+/** Waits until all that is shown is right. */
+export async function seesAll(browser: Browser, check: (all: Card[]) => void): Promise<void> {
+  let problem: unknown;
+  const isRight = async (): Promise<boolean> => {
+    try {
+      check(await cards(browser));
+      return true;
+    } catch (error) {
+      problem = error;
+      return false;
+    }
+  };
+  await eventually(isRight).catch(() => {
+    throw problem;
+  });
+}
+
+/** The same for the first system. */
+export function sees(browser: Browser, check: (card: Card) => void): Promise<void> {
+  return seesAll(browser, ([card]) => check(card ?? assert.fail('there is no system')));
+}
+
+/** Clicks a button of the first system. */
+export async function press(browser: Browser, label: string): Promise<void> {
+  const [card] = await cards(browser);
+  const index = card?.buttons.indexOf(label) ?? -1;
+  assert.notEqual(index, -1, `no button '${label}'`);
+  await browser.click('#systems button', index);
+}
+
+/** The URLs of the commands that the page has sent since the last call. */
+export async function posted(browser: Browser): Promise<string[]> {
+  return (await browser.requests()).filter((url) => /\/(?:pause|resume|save-state|shutdown)(?:\?|$)/.test(url));
+}
+
+export function greyButtons(browser: Browser, selector: string): Promise<boolean[]> {
+  return browser.run(`
+    return [...document.querySelectorAll(arguments[0] + ' button')].map(({ ariaDisabled }) => ariaDisabled === 'true');
+  `, selector);
+}
+
+/** The name of the element that has the focus. */
+export async function focused(browser: Browser): Promise<string> {
+  const element = await browser.run<Element>('return document.activeElement');
+  return await browser.name(element) || await browser.text(element);
+}
+
+export async function valueOf(browser: Browser, target: Element | string): Promise<string> {
+  return browser.run('return arguments[0].value', typeof target === 'string' ? await browser.find(target) : target);
+}
+
+export function problemOf(browser: Browser): Promise<string> {
+  return browser.run('return document.querySelector(".lost")?.innerText.trim() ?? ""');
+}
+
+/** From 0 to 255. */
+export function lightness(colour: string): number {
+  const [red = 0, green = 0, blue = 0] = (colour.match(/\d+/g) ?? []).map(Number);
+  return (red + green + blue) / 3;
+}
+
+/** What is cut off, covers something else or needs horizontal scrolling. */
+export const FIND_FLAWS: string = `
+  const flaws = [];
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth > clientWidth) flaws.push('the page is ' + scrollWidth + ' px wide');
+  const shown = [...document.querySelectorAll('h1, h2, p, th, td, button, input, summary, li, svg')]
+    .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height > 0);
+  const nameOf = (element) => element.localName + ' ' + element.textContent.slice(0, 30);
+  const controls = [];
+  for (const element of shown) {
+    const { left, right, width, height } = element.getBoundingClientRect();
+    if (left < 0 || right > clientWidth) flaws.push(nameOf(element) + ' ends at ' + right);
+    const card = element.closest('.card')?.getBoundingClientRect();
+    if (card && (left < card.left || right > card.right)) flaws.push(nameOf(element) + ' leaves its card');
+    if (element.localName !== 'input' && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
+      flaws.push(nameOf(element) + ' is cut off: ' + element.scrollWidth + ' of ' + element.clientWidth);
+    }
+    const isControl = /^(button|input)$/.test(element.localName);
+    if (isControl && (height < 24 || width < 24)) flaws.push(nameOf(element) + ' is small');
+    if (!element.querySelector('p, td, svg')) controls.push(element);
+  }
+  controls.forEach((one, index) => {
+    const a = one.getBoundingClientRect();
+    for (const other of controls.slice(index + 1)) {
+      if (one.contains(other) || other.contains(one)) continue;
+      const b = other.getBoundingClientRect();
+      const isBeside = a.right <= b.left + 0.5 || b.right <= a.left + 0.5;
+      const isApart = isBeside || a.bottom <= b.top + 0.5 || b.bottom <= a.top + 0.5;
+      if (!isApart) flaws.push(nameOf(one) + ' overlaps ' + nameOf(other));
+    }
+  });
+  return flaws;
+`;
+
+export const FIND_FLAWS_OF_DIALOG: string = `
+  const dialog = document.querySelector('dialog');
+  const { left, right, top, bottom } = dialog.getBoundingClientRect();
+  const flaws = [];
+  if (left < 0 || top < 0 || right > innerWidth || bottom > innerHeight) flaws.push('the dialog leaves the window');
+  if (dialog.scrollWidth > dialog.clientWidth) flaws.push('the dialog scrolls');
+  for (const element of dialog.querySelectorAll('p, button')) {
+    const inner = element.getBoundingClientRect();
+    const isInside = inner.left >= left && inner.right <= right && inner.bottom <= bottom;
+    if (!isInside) flaws.push(element.textContent + ' is cut off');
+  }
+  return flaws;
+`;
