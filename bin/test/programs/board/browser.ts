@@ -103,6 +103,13 @@ export interface Element {
 /** Which elements may have a role without saying so. What Chromium tells assistive technology decides. */
 const CANDIDATES = { button: 'button, input, summary', dialog: 'dialog' } as const;
 
+/** Puts those that probably have a name first: to compute the name of each takes long. */
+const SORT = `
+  const [elements, name] = arguments;
+  const isLikely = ({ ariaLabel, innerText }) => (ariaLabel ?? innerText).includes(name);
+  return elements.sort((one, other) => isLikely(other) - isLikely(one));
+`;
+
 const KEYS: Readonly<Record<string, string>> = {
   Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c',
 };
@@ -151,7 +158,8 @@ export class Browser {
   findByRole(role: keyof typeof CANDIDATES, name: string, inside?: Element): Promise<Element> {
     const candidates = `${CANDIDATES[role]}, [role=${role}]`;
     return awaitElement(`${role} '${name}'`, async () => {
-      for (const element of await this.findAll(candidates, inside)) {
+      const elements = await this.run<Element[]>(SORT, await this.findAll(candidates, inside), name);
+      for (const element of elements) {
         if (await this.name(element) === name && await this.role(element) === role) return element;
       }
       return undefined;
@@ -176,6 +184,11 @@ export class Browser {
   /** Scrolls to the element and clicks it with the mouse. Fails if something covers it. */
   async click(target: Element | string, index: number = 0): Promise<void> {
     await this.#send('POST', `${pathOf(await this.#resolve(target, index))}/click`, {});
+  }
+
+  /** Clicks an element without the mouse, as assistive technology does: at a fifth of the cost, whatever covers it. */
+  async activate(target: Element | string, index: number = 0): Promise<void> {
+    await this.run('arguments[0].click()', await this.#resolve(target, index));
   }
 
   /** Clicks an element twice, as fast as a double click. */

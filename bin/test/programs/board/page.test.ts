@@ -115,18 +115,18 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   const flaws: string[] = [];
+  const earlier: string[] = []; // origins of boards that have ended while their pages were open
 
   /** Opens the page of a new board, and notes what is wrong at the end: errors in the console, requests elsewhere. */
   const open = async (t: TestContext, ...args: StartArguments): Promise<StartedBoard> => {
-    await browser.consoleErrors();
-    await browser.requests();
-    browser.origins.clear();
     let origin = '';
     t.after(async () => { // before the board ends
       await browser.requests();
-      const elsewhere = [...browser.origins].filter((other) => other !== origin);
-      flaws.push(...[...await browser.consoleErrors(), ...elsewhere].map((flaw) => `${t.name}: ${flaw}`));
-      await browser.open('about:blank');
+      const found = [...await browser.consoleErrors(), ...browser.origins]; // an error begins with a URL
+      const own = found.filter((text) => text !== origin && !earlier.some((other) => text.startsWith(other)));
+      flaws.push(...own.map((flaw) => `${t.name}: ${flaw}`));
+      browser.origins.clear();
+      earlier.push(origin);
     });
     const board = await startBoard(t, ...args);
     ({ origin } = new URL(board.url));
@@ -207,16 +207,17 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       ['Cancel', () => browser.click('#cancel')], ['Escape', () => browser.press('Escape')],
     ];
     for (const [how, end] of ways) {
-      await press(browser, 'Shut down');
+      await browser.click('#systems button', 2);
       const dialog = await browser.findByRole('dialog', 'Shut down trainer?');
       await end();
-      await eventually(() => browser.run<boolean>('return !arguments[0].open', dialog), () => `${how} does not close it`);
+      const isClosed = (): Promise<boolean> => browser.run('return !arguments[0].open', dialog);
+      await eventually(isClosed, () => `${how} does not close it`);
       assert.equal(await focused(browser), 'Shut down trainer', how);
       assert.deepEqual(await posted(browser), [], how);
     }
     await browser.click('#systems input');
     await browser.press('done for today');
-    await press(browser, 'Shut down');
+    await browser.click('#systems button', 2);
     await browser.click('#confirm');
     await finished;
     await sees(browser, ({ status, cause, commands, sent, isGrey, level }) => {
@@ -263,13 +264,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual(all.slice(0, 3).map(({ name }) => name), ['demo', 'demo', 'other']);
     });
     await browser.findByRole('button', 'Pause other');
-    await browser.click(await browser.findByRole('button', `Shut down demo at ${targetOf(ports[1] ?? 0)}`));
+    await browser.activate(await browser.findByRole('button', `Shut down demo at ${targetOf(ports[1] ?? 0)}`));
     await browser.findByRole('dialog', `Shut down demo at ${targetOf(ports[1] ?? 0)}?`);
-    await browser.click('#cancel');
-    await browser.click('summary');
+    await browser.activate('#cancel');
+    await browser.activate('summary');
     await browser.click('#all input');
     await browser.press('a storm');
-    await browser.click(await browser.findByRole('button', 'Pause all'));
+    await browser.activate(await browser.findByRole('button', 'Pause all'));
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ status }) => status), ['paused', 'paused', 'active', 'offline']);
       assert.match(all[0]?.cause ?? '', /: a storm$/);
@@ -279,25 +280,25 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(await browser.text('#all .sent'), '✗ pause: 2 done · 1 failed');
     assert.equal(await valueOf(browser, '#all input'), '');
     assert.deepEqual((await posted(browser)).map((url) => new URL(url).pathname), ['/api/systems/pause']);
-    await browser.click(await browser.findByRole('button', 'Resume all'));
+    await browser.activate(await browser.findByRole('button', 'Resume all'));
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ status }) => status), ['active', 'active', 'active', 'offline']);
     });
-    await browser.click(await browser.findByRole('button', 'Save all'));
+    await browser.activate(await browser.findByRole('button', 'Save all'));
     await seesAll(browser, (all) => assert.match(all[0]?.sent.join() ?? '', /^✓ saved/));
     await posted(browser);
-    await browser.click(await browser.findByRole('button', 'Shut all down'));
+    await browser.activate(await browser.findByRole('button', 'Shut all down'));
     await browser.findByRole('dialog', 'Shut down all 3 systems?');
-    await browser.click('#cancel');
+    await browser.activate('#cancel');
     assert.deepEqual(await posted(browser), []);
-    await browser.click(await browser.findByRole('button', 'Shut all down'));
-    await browser.click('#confirm');
+    await browser.activate(await browser.findByRole('button', 'Shut all down'));
+    await browser.activate('#confirm');
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ status }) => status), ['offline', 'offline', 'offline', 'offline']);
     });
     assert.deepEqual(await greyButtons(browser, '#all'), [true, true, true, true]);
     await posted(browser);
-    await browser.click(await browser.findByRole('button', 'Pause all'));
+    await browser.activate(await browser.findByRole('button', 'Pause all'));
     assert.deepEqual(await posted(browser), []);
     assert.equal(await valueOf(browser, '#all input'), '');
   });
@@ -347,7 +348,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     assert.match(await browser.title(), /^no answer: .* – control-board$/);
     await posted(browser);
-    for (const index of [0, 2]) await browser.click('#systems button', index);
+    for (const index of [0, 2]) await browser.activate('#systems button', index);
     assert.deepEqual(await posted(browser), [], 'grey buttons send nothing');
     child.kill('SIGCONT');
     await sees(browser, (card) => assert.deepEqual([card.status, card.isGrey, card.step], ['active', false, '']));
@@ -357,7 +358,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([status, isGrey, level], ['offline', true, 'bad']);
       assert.match(cause, /^for \d+ s$/);
     });
-    for (const index of [0, 1, 2]) await browser.click('#systems button', index);
+    for (const index of [0, 1, 2]) await browser.activate('#systems button', index);
     assert.deepEqual(await posted(browser), []);
     const again = await startHost(t, `step: () => sleep(1), ${describe}`, mortal.port);
     const pid = again.running.child.pid?.toLocaleString('en-US');
@@ -382,7 +383,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([third?.status, third?.isGrey, third?.rows.length], ['active', false, 0]);
     });
     assert.equal(await browser.title(), '1 missing or wrong token · 1 unknown – control-board');
-    await browser.click('#systems article:nth-child(3) button', 0);
+    await browser.activate('#systems article:nth-child(3) button', 0);
     await seesAll(browser, ([, , third]) => {
       assert.equal(third?.status, 'paused');
       assert.match(third?.cause ?? '', /^for \d s$/);
@@ -476,7 +477,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       return /^control-board does not respond for \d+ s$/.test(problem);
     }, () => problem);
     await browser.requests();
-    await browser.click('#systems button', 0);
+    await browser.activate('#systems button', 0);
     assert.deepEqual(await posted(browser), []);
     const again = ['--key-file', keyFile, '--listen', `localhost:${board.port}`];
     const { running } = await startBoard(t, [targetOf(port)], again);
@@ -491,7 +492,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => await problemOf(browser) === WRONG_KEY);
     await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
     await posted(browser);
-    await browser.click('#systems button', 0);
+    await browser.activate('#systems button', 0);
     assert.deepEqual(await posted(browser), []);
     await browser.consoleErrors(); // those of the requests that failed
   });
@@ -565,13 +566,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       const commands = all.flatMap((card) => card.commands).join('\n');
       assert.doesNotMatch(commands, /native code|function|\[object|undefined|NaN/);
     });
-    await browser.click('#systems article:nth-child(1) button', 1);
-    await browser.click('#systems article:nth-child(2) button', 1);
-    await browser.click('#systems article:nth-child(4) button', 1);
+    await browser.activate('#systems article:nth-child(1) button', 1);
+    await browser.activate('#systems article:nth-child(2) button', 1);
+    await browser.activate('#systems article:nth-child(4) button', 1);
     await seesAll(browser, (all) => {
       for (const index of [0, 1, 3]) assert.notEqual(all[index]?.sent.join('').replace(/^….*/, ''), '');
     });
-    await browser.click('summary');
+    await browser.activate('summary');
     for (const dark of [false, true]) {
       await browser.emulate({ dark });
       for (const width of [360, 1280]) {
@@ -584,7 +585,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       `);
       assert.deepEqual([page, text, scheme].map((colour) => lightness(colour ?? '') > 128), [!dark, dark, dark]);
     }
-    await browser.click('#systems article:nth-child(2) button', 2);
+    await browser.activate('#systems article:nth-child(2) button', 2);
     await browser.resize(360, 640);
     assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
     await browser.press('Escape');

@@ -72,12 +72,12 @@ export function sees(browser: Browser, check: (card: Card) => void): Promise<voi
   return seesAll(browser, ([card]) => check(card ?? assert.fail('there is no system')));
 }
 
-/** Clicks a button of the first system. */
+/** Activates a button of the first system. */
 export async function press(browser: Browser, label: string): Promise<void> {
   const [card] = await cards(browser);
   const index = card?.buttons.indexOf(label) ?? -1;
   assert.notEqual(index, -1, `no button '${label}'`);
-  await browser.click('#systems button', index);
+  await browser.activate('#systems button', index);
 }
 
 /** The URLs of the commands that the page has sent since the last call. */
