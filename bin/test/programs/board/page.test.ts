@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import {
   defer, freePort, getInfo, launchSystem, makeFolder, startImpostor, startOldServer, startServer, startSystem, TOKEN,
@@ -24,6 +25,9 @@ import type { TestContext } from 'node:test';
 
 const WRONG_KEY = 'The key is wrong: open the address that control-board prints';
 const NO_KEY = 'The key is missing: open the address that control-board prints';
+
+/** A system that does nothing: it is for the page. */
+const IDLE = { step: () => sleep(50) };
 
 /** Leads names that end in .test to this machine. */
 const RULES = `--host-resolver-rules=MAP *.test 127.0.0.1, ${LOOPBACK_ONLY}`;
@@ -140,6 +144,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     let saves = 0;
     t.after(() => saving.resolve(''));
     const system = await launchSystem(t, {
+      ...IDLE,
       saveState: () => [() => saving.promise, () => assert.fail('ENOSPC: no space left')][saves++]?.(),
     });
     const { port } = system.address;
@@ -200,7 +205,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('shuts down only after a question', async (t) => {
-    const { address: { port }, finished } = await launchSystem(t, {}, { name: 'trainer' });
+    const { address: { port }, finished } = await launchSystem(t, IDLE, { name: 'trainer' });
     await open(t, [targetOf(port)]);
     await sees(browser, ({ name, status }) => assert.deepEqual([name, status], ['trainer', 'active']));
     const ways: [how: string, end: () => Promise<void>][] = [
@@ -231,7 +236,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('does not pause and resume at a double click, or while Enter is held down', async (t) => {
-    const port = await startSystem(t);
+    const port = await startSystem(t, IDLE);
     await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     await browser.run(`
@@ -256,7 +261,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const ports: number[] = [];
     for (const name of ['demo', 'demo', 'other']) {
       const onPaused = (): void => void (name === 'other' && assert.fail('GPU busy'));
-      ports.push((await launchSystem(t, { onPaused }, { name })).address.port);
+      ports.push((await launchSystem(t, { ...IDLE, onPaused }, { name })).address.port);
     }
     await open(t, [...ports, await freePort()].map(targetOf));
     await seesAll(browser, (all) => {
@@ -330,8 +335,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
 
   it('tells a system that is silent from one in a long step, and shows one that dies and comes back', async (t) => {
     const describe = 'describe: () => ({ pid: process.pid })';
-    const mortal = await startHost(t, `step: () => sleep(1), ${describe}`);
-    const busy = await startHost(t, 'step: () => (process.uptime() < 2 ? sleep(1) : block())');
+    const mortal = await startHost(t, `step: () => sleep(50), ${describe}`);
+    const busy = await startHost(t, 'step: () => (process.uptime() < 2 ? sleep(50) : block())');
     const { child } = mortal.running;
     await open(t, [mortal, busy].map(({ port }) => targetOf(port)));
     await seesAll(browser, ([first, second]) => {
@@ -360,7 +365,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     for (const index of [0, 1, 2]) await browser.activate('#systems button', index);
     assert.deepEqual(await posted(browser), []);
-    const again = await startHost(t, `step: () => sleep(1), ${describe}`, mortal.port);
+    const again = await startHost(t, `step: () => sleep(50), ${describe}`, mortal.port);
     const pid = again.running.child.pid?.toLocaleString('en-US');
     await sees(browser, ({ status, isGrey, rows }) => {
       assert.deepEqual([status, isGrey, rows[0]?.text], ['active', false, pid]);
@@ -409,7 +414,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('takes the key out of the address bar and keeps it for this tab', async (t) => {
-    const port = await startSystem(t);
+    const port = await startSystem(t, IDLE);
     const { url, key } = await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     assert.equal(await browser.url(), url);
@@ -463,7 +468,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('finds a board that was started again with its key, and says that the key is wrong without it', async (t) => {
-    const port = await startSystem(t);
+    const port = await startSystem(t, IDLE);
     const keyFile = join(makeFolder(t), 'key');
     const board = await open(t, [targetOf(port)], ['--key-file', keyFile]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -507,7 +512,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       };
       return Object.defineProperty(detail, '__proto__', { value: count, enumerable: true });
     };
-    const port = await startSystem(t, { describe });
+    const port = await startSystem(t, { ...IDLE, describe });
     await open(t, [targetOf(port)]);
     await sees(browser, ({ rows }) => {
       const shown = new Map(rows.map(({ name, text, plot }) => [name, [text, plot !== null]]));
@@ -596,7 +601,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('can be used by keyboard alone, and does not lose the focus', async (t) => {
-    const [first, second] = [await launchSystem(t, {}, { name: 'one' }), await launchSystem(t, {}, { name: 'two' })];
+    const [first, second] = [await launchSystem(t, IDLE, { name: 'one' }), await launchSystem(t, IDLE, { name: 'two' })];
     await open(t, [first, second].map(({ address }) => targetOf(address.port)));
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
     await browser.press('Tab');

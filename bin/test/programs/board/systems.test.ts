@@ -25,7 +25,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       calls.push(performance.now());
       return { step: calls.length };
     };
-    const { address } = await launchSystem(t, { describe });
+    const { address } = await launchSystem(t, { describe, step: () => sleep(20) });
     const board = await startBoard(t, [`127.0.0.1:${address.port}`]);
     await sleep(1200); // nothing is to happen
     assert.deepEqual(calls, []);
@@ -81,7 +81,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
   });
 
   it('tells since when a system that hangs has not answered', { skip: lacks('Unix') }, async (t) => {
-    const { running: { child }, port } = await startHost(t, 'step: () => sleep(1)');
+    const { running: { child }, port } = await startHost(t, 'step: () => sleep(20)');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const startedAt = Date.now();
     const before = await untilSystem(board, ({ status }) => status === 'active');
@@ -95,7 +95,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
 
   it('tells since when the program is in a long step', async (t) => {
     const startedAt = Date.now();
-    const { port } = await startHost(t, 'step: () => (process.uptime() < 3 ? sleep(1) : block(60_000))');
+    const { port } = await startHost(t, 'step: () => (process.uptime() < 3 ? sleep(20) : block(60_000))');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const before = await untilSystem(board, ({ status }) => status === 'active');
     assert.equal(before.unheardSince, null);
