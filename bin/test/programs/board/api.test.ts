@@ -9,6 +9,8 @@ import type { ControlCommand } from '../../../../control.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
+const COUNT = 40; // of commands at once: a system accepts 64 connections
+
 /** The systems of the board, by id. */
 const [FIRST, SECOND, LOCKED, ABSENT] = [0, 1, 2, 3] as const;
 
@@ -24,7 +26,10 @@ describe('The web API of control-board', LIMIT, () => {
   };
 
   before(async () => {
-    systems = [await startServer(suite), await startServer(suite), await startServer(suite, { token: TOKEN })];
+    const maxQueueSize = COUNT;
+    systems = [
+      await startServer(suite), await startServer(suite, { maxQueueSize }), await startServer(suite, { token: TOKEN }),
+    ];
     board = await startBoard(suite, [...systems.map(({ port }) => `127.0.0.1:${port}`), NOWHERE]);
     await untilSystem(board, ({ status }) => status === 'active', FIRST);
     await untilSystem(board, ({ status }) => status === 'active', SECOND);
@@ -170,7 +175,7 @@ describe('The web API of control-board', LIMIT, () => {
   });
 
   it('delivers each of many commands once, to the system that is named', async () => {
-    const reasons = Array.from({ length: 40 }, (_, index) => String(index)); // a system accepts 64 connections
+    const reasons = Array.from({ length: COUNT }, (_, index) => String(index));
     const responses = Promise.all(reasons.map((reason) => board.post(`/api/systems/1/save-state?reason=${reason}`)));
     for (const _ of reasons) assert.equal(await take(SECOND), 'save-state');
     assert.deepEqual(new Set((await responses).map(({ status }) => status)), new Set([202]));
