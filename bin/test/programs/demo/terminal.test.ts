@@ -43,7 +43,8 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
     await demo.client.saveState();
     await demo.shows(/saved .*\r\n\r[^\r\n]+\x1b\[K/);
     const drawn = [...demo.output().matchAll(/\r([^\r\n]+)\x1b\[K/g)].map((one) => one[1] as string);
-    assert.ok(drawn.length > 0 && drawn.every((line) => line.startsWith('episode ') && line.length === 29), drawn.join('|'));
+    const isRight = drawn.length > 0 && drawn.every((line) => line.startsWith('episode ') && line.length === 29);
+    assert.ok(isRight, drawn.join('|'));
     await shutDown(demo);
   });
 
