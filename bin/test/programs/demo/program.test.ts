@@ -97,7 +97,7 @@ describe('control-demo in the rest of its uses', LIMIT, () => {
     assert.equal((readCheckpoint(latestIn(folder) ?? '') as Saved).steps, learner.steps + 1);
   });
 
-  it('keeps as many checkpoints as --keep tells', async (t) => {
+  it('keeps as many checkpoints as --keep says', async (t) => {
     const demo = await startPaused(t, '--keep', '2');
     for (let saves = 0; saves < 3; saves += 1) await save(demo);
     const last = await shutDown(demo);
@@ -107,7 +107,7 @@ describe('control-demo in the rest of its uses', LIMIT, () => {
   });
 
   it('saves whenever the last save was --save-every ago, but not while paused', async (t) => {
-    const everyMs = 400;
+    const everyMs = 250;
     const begunAt = performance.now();
     const demo = await startDemo(t, '--save-every', `${everyMs / 60_000}`);
     const saved = (): string[] => readdirSync(demo.folder).filter((name) => NAME.test(name)).sort();
