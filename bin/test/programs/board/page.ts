@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../helpers.ts';
 import type { Browser, Element } from './browser.ts';
 
-const POLL_MS = 100; // a look at the page costs more than the page
+const POLL_MS = 250; // a look at the page costs more than the page
 
 /** What a person sees of a system. */
 export interface Card {
