@@ -1,0 +1,319 @@
+// What control-client does: finds the targets, sends requests, and prints their outcomes.
+
+import { setMaxListeners } from 'node:events';
+import { DEFAULT_PORT, SystemStatus } from '../../control.ts';
+import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
+import { paintStatus } from '../shared/colour.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from '../shared/commands.ts';
+import { describeInfo, describeStatus } from '../shared/describe.ts';
+import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
+import { describeCurrent, follow } from '../shared/follow.ts';
+import {
+  describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
+} from '../shared/options.ts';
+import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
+import { printableJson } from '../shared/text.ts';
+import { completionFor } from './completion.ts';
+import { list } from './list.ts';
+import { ChangeHook, watch } from './watch.ts';
+import type { ControlCommand } from '../../control.ts';
+import type { Command, Shell } from '../shared/commands.ts';
+import type { Followed, FollowOptions } from '../shared/follow.ts';
+import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+import type { Target } from '../shared/targets.ts';
+import type { WatchOptions } from './watch.ts';
+
+const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
+
+const OPTIONS = {
+  ...ADDRESS_OPTIONS,
+  targets: TARGETS_OPTION,
+  all: { type: 'boolean', help: 'all live systems of the folder --dir, instead of targets' },
+  dir: DIR_OPTION,
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
+  timeout: {
+    type: 'string', value: 'SECONDS',
+    help: 'time limit of --wait and wait (default 30), and of status, info and list if below 5',
+  },
+  reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
+  by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
+  exec: {
+    type: 'string', value: 'CMD',
+    help: 'watch: run CMD with sh at each new status, with CONTROL_STATUS, CONTROL_BEFORE, CONTROL_REASON and ' +
+      'CONTROL_TARGET in its environment',
+  },
+  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses alone' },
+  json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
+} as const;
+
+const HELP = `
+Usage: control-client [options] COMMAND [TARGET ...]
+
+Tells what running systems are doing, sends them one command, or waits for a status.
+
+${commandsFor('client').map(helpOf).join('\n')}
+
+A target is HOST, HOST:PORT or unix:PATH. Each line of the output then begins with its target; the exit code is the
+highest of all.
+
+${describeOptions(OPTIONS)}
+
+${ENVIRONMENT_HELP}
+
+Exit codes:
+  0  success; shutdown --wait: also if it was offline already
+  1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
+  2  usage error
+  3  offline: no control server responds at that address
+  4  --wait, wait: not done or not reached in time, or no longer possible
+  5  no answer: the request was sent, and a command may still take effect
+`;
+
+const REQUEST_TIMEOUT_MS = 5000;
+const WAIT_TIMEOUT_S = '30';
+
+type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['values'];
+
+/**
+ * Returns the exit code.
+ *
+ * @throws {UsageError} If the arguments are wrong.
+ */
+export async function main(args?: readonly string[]): Promise<number> {
+  const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
+  if (parsed === null) return EXIT.DONE;
+  const { values, positionals: [word, ...names] } = parsed;
+  const command = parseCommand(word);
+  const argument = command.argument === undefined ? '' : parseArgument(command.argument, names.shift());
+  checkOptions(command, values);
+  if (command.isLocal) {
+    const topic = command.name === 'help' ? names.shift() : undefined;
+    if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
+    if (command.name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
+    else console.log(topic === undefined ? HELP.trim() : helpOf(parseCommand(topic)));
+    return EXIT.DONE;
+  }
+  const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
+  const hook = createHook(values);
+  const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
+  if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);
+  const targets = await selectTargets(names, values, requestMs);
+  if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
+  const end = endOfOutput();
+  let exitCode: number = EXIT.DONE;
+  await inParallel(targets, async (target) => {
+    const outcome = await execute(command.name, argument, target, { values, timeoutMs, hook, end });
+    exitCode = Math.max(exitCode, outcome.exitCode);
+    print(outcome, target, values.json === true);
+  });
+  await hook?.end();
+  return exitCode;
+}
+
+interface Settings {
+  values: Values;
+  timeoutMs: number;
+  hook: ChangeHook | null;
+  /** Ends `watch`. */
+  end: AbortSignal;
+}
+
+function execute(
+  command: Command['name'],
+  argument: string,
+  { name, label, client }: Target,
+  { values, timeoutMs, hook, end }: Settings,
+): Promise<Outcome> {
+  const { json = false, wait = false, by = BY, reason } = values;
+  switch (command) {
+    case 'status': return getStatus(client, process.stdout.isTTY && !json);
+    case 'info': return getInfo(client);
+    case 'wait': return waitFor(client, parseStatus(argument), timeoutMs);
+    case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
+  }
+  const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
+  return (wait ? finish : send)(client, command as ControlCommand, { timeoutMs, by, reason, output });
+}
+
+// ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
+
+function parseCommand(word: string | undefined): Command {
+  const command = word === undefined ? undefined : findCommand('client', word);
+  if (command !== undefined) return command;
+  const names = commandsFor('client').map(({ name }) => name);
+  throw new UsageError(`the command must be one of ${names.join(', ')}, got ${quote(word)}`);
+}
+
+function parseArgument({ name, values }: NonNullable<Command['argument']>, text: string | undefined): string {
+  if (text !== undefined && values.includes(text)) return text;
+  throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}`);
+}
+
+function quote(text: string | undefined): string {
+  return text === undefined ? 'nothing' : `'${text}'`;
+}
+
+/** Refuses options that the command would ignore. */
+function checkOptions({ name, options = [] }: Command, values: Values): void {
+  for (const option of Object.keys(values)) {
+    const owners = ownersOf(option);
+    if (owners.length === 0 || options.includes(option)) continue;
+    const names = owners.map((owner) => owner.name);
+    throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
+  }
+  if (values.timeout !== undefined && options.includes('wait') && values.wait !== true) {
+    throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);
+  }
+  if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
+  const usesFolder = values.all === true || name === 'list';
+  if (values.dir !== undefined && !usesFolder) throw new UsageError('--dir requires --all or list');
+}
+
+/** Returns all live systems of a folder, for `--all` and `list`. */
+async function selectAll(owner: string, names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  for (const option of ['host', 'port', 'socket', 'targets'] as const) {
+    if (values[option] === undefined) continue;
+    throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
+  }
+  if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}': ${owner} takes no targets`);
+  const folder = socketFolder(values.dir);
+  const targets = await findTargets(folder, timeoutMs);
+  if (targets.length === 0) warn(`no live system in '${folder}'`);
+  return targets;
+}
+
+/** Returns the targets, or else the system at the address in the options or the environment. */
+async function selectTargets(names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  if (values.all === true) return selectAll('--all', names, values, timeoutMs);
+  if (names.length === 0 && values.targets === undefined) {
+    return [{ name: undefined, label: '', client: createClient(values, timeoutMs) }];
+  }
+  const word = names.find((name) => findCommand('client', name) !== undefined || STATUS_WORDS.includes(name));
+  if (word !== undefined) {
+    throw new UsageError(`unexpected argument '${word}'; a host of that name is ${word}:${DEFAULT_PORT}`);
+  }
+  for (const option of ['host', 'port', 'socket'] as const) {
+    if (values[option] === undefined) continue;
+    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
+  }
+  return parseTargets(names, values.targets, timeoutMs);
+}
+
+function createHook({ exec, on }: Values): ChangeHook | null {
+  if (exec === undefined) return null;
+  const words = on?.split(',').map((word) => parseArgument({ name: 'status of --on', values: ON_WORDS }, word));
+  return new ChangeHook(parseText('--exec', exec), words ?? null);
+}
+
+function parseStatus(word: string): SystemStatus {
+  return Object.values(SystemStatus)[STATUS_WORDS.indexOf(word)] as SystemStatus;
+}
+
+/** Aborted when nobody reads the output any more. */
+function endOfOutput(): AbortSignal {
+  const end = new AbortController();
+  setMaxListeners(0, end.signal); // one for each target
+  process.stdout.once('error', () => end.abort());
+  return end.signal;
+}
+
+// ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Outcome {
+  exitCode: number;
+  text?: string;
+  /** What `--json` prints. */
+  json?: object;
+  /** Safe to print. */
+  error?: string;
+}
+
+/** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
+function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
+  const reason = name === undefined ? error : client.shorten(error);
+  if (isJson && json !== undefined) {
+    const target = name === undefined ? {} : { target: name };
+    console.log(printableJson({ ...target, ...json, ...target })); // in front, and not the server's
+  } else if (text !== '') {
+    const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
+    console.log(`${text}${suffix}`.replaceAll(/^/gm, () => label));
+    if (name !== undefined) return;
+  }
+  if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
+}
+
+function failure(reply: FailedReply, status?: string): Outcome {
+  const { error, answered, original } = reply;
+  const exitCode = answered ? EXIT.REFUSED : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
+  return { exitCode, json: { status, error: original }, error };
+}
+
+// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function send(client: PrintableClient, command: ControlCommand, { by, reason }: FollowOptions): Promise<Outcome> {
+  const reply = await client.request(command, { by, reason });
+  return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
+}
+
+const EXIT_CODES: Record<Followed['state'], number> = {
+  done: EXIT.DONE, absent: EXIT.DONE, failed: EXIT.REFUSED, ended: EXIT.REFUSED, refused: EXIT.REFUSED,
+  pending: EXIT.NOT_REACHED, unconfirmed: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
+};
+
+/** Sends a command, and waits until it is done. */
+async function finish(client: PrintableClient, command: ControlCommand, options: FollowOptions): Promise<Outcome> {
+  const { state, value, status, summary, received, seconds } = await follow(client, command, options);
+  const exitCode = EXIT_CODES[state];
+  const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
+  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  if (state === 'absent') return { exitCode, text: summary, json };
+  const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
+  const text = command === 'save-state' ? value || 'ok' : String(status);
+  return { exitCode, text: isShown ? '' : text, json };
+}
+
+// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Scripts compare the word on stdout, so people get more of it only where no script can read it. */
+async function getStatus(client: PrintableClient, isForPeople: boolean): Promise<Outcome> {
+  const reply = await client.request('status');
+  const name = statusNameOf(reply);
+  if (!reply.ok) return reply.answered ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
+  if (name === UNKNOWN) {
+    const error = describeUnknown(reply.original);
+    return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
+  }
+  const known = isForPeople ? await client.request('info') : null;
+  const text = known?.ok === true ? describeStatus(known.body) : name;
+  return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
+}
+
+async function getInfo(client: PrintableClient): Promise<Outcome> {
+  const reply = await client.request('info');
+  if (!reply.ok) return failure(reply);
+  return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
+}
+
+async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
+  const start = performance.now();
+  const reply = await client.request('status');
+  if (isDenied(reply)) return failure(reply);
+  let status = null as SystemStatus | null;
+  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
+  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
+  const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
+    if (error.name !== 'TimeoutError') throw error;
+    return false;
+  });
+  const seconds = Number(((performance.now() - start) / 1000).toFixed(3));
+  const json = { seconds, status: status?.statusName };
+  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
+  const error = `not ${target} after ${seconds.toFixed(1)} s: ${describeCurrent(status)}`;
+  return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
+}
+
+async function watchUntil(client: PrintableClient, options: WatchOptions): Promise<Outcome> {
+  const denied = await watch(client, options);
+  return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
+}
