@@ -1,21 +1,14 @@
 #!/usr/bin/env node
 // control-console: an interactive console for a running system.
 
-import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../control.ts';
 import { History } from './console/history.ts';
-import { isComment, PipedLines, TerminalLines } from './console/lines.ts';
-import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
-import { paintError, paintStatus } from './shared/colour.ts';
-import { commandsFor, findCommand, helpOf, wordsOf } from './shared/commands.ts';
-import { describeInfo, describeStatus } from './shared/describe.ts';
-import { follow } from './shared/follow.ts';
-import { observe } from './shared/observe.ts';
+import { PipedLines, TerminalLines } from './console/lines.ts';
+import { Session } from './console/session.ts';
+import { ADDRESS_OPTIONS, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
+import { commandsFor, helpOf, wordsOf } from './shared/commands.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
-import { describeUnknown, isAbsent, isOld, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from './shared/replies.ts';
-import { excerptOf, printable } from './shared/text.ts';
-import type { ControlCommand } from '../control.ts';
+import { printable } from './shared/text.ts';
 import type { Lines } from './console/lines.ts';
-import type { PrintableClient, PrintableReply } from './shared/replies.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
@@ -37,18 +30,12 @@ ${ENVIRONMENT_HELP}
 Exit codes: 0 success, 1 a command from a pipe failed, 2 usage error.
 `;
 
-const FOLLOW_MS = 30_000;
-const HINT_MS = 500; // what a command waits for is shown after this time
-const PROMPT_MS = 250; // the prompt waits for the status no longer than this
-const SILENT_MS = 2500; // a system that has not responded for this time gives no answer; it is asked every second
-const TICK_MS = 1000; // between two prompts with another duration
-
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const client = createClient(parsed.values);
   const lines = openLines(parsed.values['no-history'] !== true);
-  if (lines.isTerminal) print(`${printable(client.baseUrl)}: type help for a list of commands`);
+  if (lines.isTerminal) console.log(`${printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
@@ -58,192 +45,6 @@ function openLines(keepsHistory: boolean): Lines {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return new PipedLines();
   const words = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
   return new TerminalLines(words, new History(keepsHistory));
-}
-
-// ───── The session ───────────────────────────────────────────────────────────────────────────────────────────────
-
-class Session {
-  readonly #client: PrintableClient;
-  readonly #lines: Lines;
-  #isOver = false;
-
-  constructor(client: PrintableClient, lines: Lines) {
-    this.#client = client;
-    this.#lines = lines;
-  }
-
-  /** Runs commands until the input ends or a command ends the session. Returns whether all of them succeeded. */
-  async run(): Promise<boolean> {
-    let allSucceeded = true;
-    const prompt = this.#lines.isTerminal ? new Prompt(this.#client, this.#lines) : null;
-    while (!this.#isOver) {
-      const line = await this.#lines.next(await prompt?.refresh() ?? '');
-      if (line === null) break;
-      if (!(await this.#execute(line.trim()))) allSucceeded = false;
-    }
-    prompt?.close();
-    return allSucceeded;
-  }
-
-  async #execute(line: string): Promise<boolean> {
-    if (line === '' || isComment(line)) return true;
-    const [first = '', topic, ...others] = line.split(/\s+/);
-    const isHelp = topic !== undefined && others.length === 0 && findCommand('console', first)?.name === 'help';
-    const word = isHelp ? topic : line;
-    const command = findCommand('console', word);
-    if (command === undefined) return fail(`unknown command '${word}'; type help for a list of commands`);
-    if (isHelp) return print(helpOf(command));
-    switch (command.name) {
-      case 'help': return print(commandsFor('console').map(helpOf).join('\n'));
-      case 'status': return this.#status();
-      case 'info': return this.#info();
-      case 'shutdown': return this.#shutdown();
-      case 'quit': return this.#isOver = true;
-      default: return this.#send(command.name as ControlCommand);
-    }
-  }
-
-  async #status(): Promise<boolean> {
-    const info = await this.#request('info');
-    if (info.ok) return print(describeStatus(info.body));
-    const reply = isOld(info) ? await this.#request('status') : info;
-    if (!reply.ok) return fail(reply.error);
-    return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
-  }
-
-  async #info(): Promise<boolean> {
-    const info = await this.#request('info');
-    return info.ok ? print(describeInfo(info.body).join('\n')) : fail(info.error);
-  }
-
-  async #shutdown(): Promise<boolean> {
-    const { isTerminal } = this.#lines;
-    const question = `Shut ${isDefault(this.#client) ? 'the system' : this.#client.target} down? (y/[N]) `;
-    const piped = isTerminal ? null : await this.#lines.ask(question); // whatever comes of the next request
-    const reply = await this.#request('status');
-    if (isAbsent(reply)) return print(`already ${SystemStatus.OFFLINE}`);
-    const obstacle = obstacleIn(reply);
-    if (obstacle !== null) return fail(`shutdown not sent: ${obstacle}`);
-    const answer = isTerminal ? await this.#lines.ask(question) : piped;
-    if (answer === null) return fail('shutdown not sent: the input ended before the confirmation');
-    if (!/^(y|yes)$/i.test(answer.trim())) return print('shutdown cancelled');
-    this.#isOver = await this.#send('shutdown');
-    return this.#isOver;
-  }
-
-  /** Sends a command, and prints each status until it is done, and what came of it. */
-  async #send(command: ControlCommand): Promise<boolean> {
-    const obstacle = obstacleIn(await this.#request('status'));
-    if (obstacle !== null) return fail(`${command} not sent: ${obstacle}`);
-    const { state, error, summary, received } = await this.#patiently((signal, output) => {
-      return follow(this.#client, command, { timeoutMs: FOLLOW_MS, by: BY, signal, output });
-    });
-    if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
-    if (state === 'absent') return print(summary);
-    return state === 'done' || fail(summary === error ? `${command} failed: ${error}` : summary);
-  }
-
-  #request(endpoint: 'status' | 'info'): Promise<PrintableReply> {
-    return this.#patiently((signal) => this.#client.request(endpoint, { signal }));
-  }
-
-  /** Runs what Ctrl-C can end, and tells what it waits for if it takes long. */
-  async #patiently<T>(work: (signal: AbortSignal, output: { write(text: string): void }) => Promise<T>): Promise<T> {
-    let isLineOpen = false;
-    const write = (text: string): void => {
-      process.stdout.write(text);
-      isLineOpen = !text.endsWith('\n');
-    };
-    const hint = (): void => write(`${isLineOpen ? '' : `waiting for ${this.#client.target} `}(Ctrl-C gives up) … `);
-    const timer = this.#lines.isTerminal ? setTimeout(hint, HINT_MS) : undefined;
-    const result = await work(this.#lines.interruption, { write });
-    clearTimeout(timer);
-    if (isLineOpen) write('\n');
-    return result;
-  }
-}
-
-function isDefault({ target }: PrintableClient): boolean {
-  return target === `${DEFAULT_HOST}:${DEFAULT_PORT}`;
-}
-
-function print(text: string): true {
-  process.stdout.write(`${text}\n`);
-  return true;
-}
-
-function fail(message: string): false {
-  console.error(paintError(printable(message))); // it may quote the input
-  return false;
-}
-
-// ───── The prompt ────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Tells the address, unless it is the default, and the current status. */
-class Prompt {
-  readonly #client: PrintableClient;
-  readonly #lines: Lines;
-  readonly #end = new AbortController();
-  #status = 'connecting';
-  #heardAt = performance.now();
-  #tickedAt = performance.now();
-
-  constructor(client: PrintableClient, lines: Lines) {
-    this.#client = client;
-    this.#lines = lines;
-    const timer = setInterval(() => this.#tick(), TICK_MS); // for how long there has been no answer
-    this.#end.signal.addEventListener('abort', () => clearInterval(timer));
-    void this.#follow();
-  }
-
-  /** Returns the prompt, with the current status if the system tells it soon. */
-  async refresh(): Promise<string> {
-    const limit = AbortSignal.timeout(PROMPT_MS);
-    const reply = await this.#client.request('status', { signal: limit });
-    if (!limit.aborted) this.#update(statusNameOf(reply));
-    return this.#text();
-  }
-
-  close(): void {
-    this.#end.abort();
-  }
-
-  async #follow(): Promise<void> {
-    for await (const { status } of observe(this.#client, 'status', this.#end.signal)) {
-      this.#update(status);
-      this.#show();
-    }
-  }
-
-  #update(status: string): void {
-    const hasResponded = status !== NO_ANSWER;
-    if (hasResponded || this.#isSilent()) this.#status = status;
-    if (hasResponded) this.#heardAt = performance.now();
-  }
-
-  /** A console that was stopped itself has heard nothing, and its requests have timed out: that tells nothing. */
-  #tick(): void {
-    const now = performance.now();
-    if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;
-    this.#tickedAt = now;
-    this.#show();
-  }
-
-  #isSilent(): boolean {
-    return performance.now() - this.#heardAt > SILENT_MS;
-  }
-
-  #show(): void {
-    this.#lines.setPrompt(this.#text());
-  }
-
-  #text(): string {
-    const isSilent = this.#isSilent() && this.#status !== SystemStatus.OFFLINE.statusName;
-    const seconds = Math.floor((performance.now() - this.#heardAt) / 1000);
-    const status = isSilent ? `${NO_ANSWER} for ${seconds} s` : this.#status;
-    const where = isDefault(this.#client) ? '' : ` ${this.#client.target}`;
-    return `control-console${where} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
-  }
 }
 
 void run('control-console', main);

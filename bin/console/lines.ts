@@ -26,8 +26,13 @@ export interface Lines {
 export class PipedLines implements Lines {
   readonly isTerminal = false;
   readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the program
-  readonly #readline: Interface = createInterface({ input: process.stdin, terminal: false });
-  readonly #lines: AsyncIterator<string> = this.#readline[Symbol.asyncIterator]();
+  readonly #readline: Interface;
+  readonly #lines: AsyncIterator<string>;
+
+  constructor(input: NodeJS.ReadableStream = process.stdin) {
+    this.#readline = createInterface({ input, terminal: false });
+    this.#lines = this.#readline[Symbol.asyncIterator]();
+  }
 
   async next(): Promise<string | null> {
     const { value, done } = await this.#lines.next();
