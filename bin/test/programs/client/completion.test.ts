@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { completionFor } from '../../../client/completion.ts';
 import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
-import { lacks, lacksScript, makeFolder, runProgram, start, until } from '../../helpers.ts';
+import { makeFolder, start, until } from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { call } from './helpers.ts';
 import type { Shell } from '../../../shared/commands.ts';
 import type { TestContext } from 'node:test';
 
@@ -52,7 +55,7 @@ const LINES: readonly [typed: string, args: string[]][] = [
 ];
 
 for (const shell of SHELLS) {
-  describe(`control-client completion in ${shell}`, { skip: lacksScript() || lacks(shell) }, () => {
+  describe(`control-client completion in ${shell}`, { ...LIMIT, skip: lacks('script', shell) }, () => {
     it('completes what is typed', async (t) => {
       const { run } = await openShell(t, shell);
       for (const [typed, args] of LINES) {
@@ -61,8 +64,8 @@ for (const shell of SHELLS) {
       }
     });
 
-    it('offers all commands and options of the help, and tells what they do', async (t) => {
-      const { commands, options } = await readHelp(t);
+    it('offers all commands and options of the help, and says what they do', async (t) => {
+      const { commands, options } = await readHelp();
       for (const [start, entries] of [['', commands], ['-', options]] as const) {
         const { offersFor } = await openShell(t, shell);
         await offersFor(`control-client ${start}`, entries.map((entry) => patternOf(shell, entry)));
@@ -70,7 +73,7 @@ for (const shell of SHELLS) {
     });
 
     it('offers after a command its own options, and those of all commands', async (t) => {
-      const { options } = await readHelp(t);
+      const { options } = await readHelp();
       const { offersFor } = await openShell(t, shell);
       const owned = ['--exec', '--on'];
       const common = [
@@ -96,42 +99,29 @@ for (const shell of SHELLS) {
   });
 }
 
-it('bash without compopt completes the names of files', { skip: lacksScript() || lacks('bash') }, async (t) => {
+it('bash without compopt completes the names of files', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
   const { run } = await openShell(t, 'bash'); // such as version 3.2
   await run('enable -n compopt; control-client done');
   assert.deepEqual(await run('control-client --targets inv\t'), ['--targets', 'inventory.txt']);
   assert.deepEqual(await run('control-client --targets=./inv\t'), ['--targets=./inventory.txt']);
 });
 
-it('bash offers no option as the value of an option', { skip: lacksScript() || lacks('bash') }, async (t) => {
+it('bash offers no option as the value of an option', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
   const { run } = await openShell(t, 'bash');
   assert.deepEqual(await run('control-client --reason --js\t'), ['--reason', '--js']);
 });
 
-describe('control-client completion', () => {
-  for (const shell of SHELLS) {
-    it(`${shell}: the script has all commands and options of the help`, async (t) => {
-      const { commands, options } = await readHelp(t);
-      const { code, stdout, stderr } = await runProgram(t, 'client', ['completion', shell]);
+describe('control-client completion', LIMIT, () => {
+  it('prints a script with all commands and options of the help', async () => {
+    const { commands, options } = await readHelp();
+    for (const shell of SHELLS) {
+      const { code, stdout, stderr } = await call(['completion', shell]);
       assert.deepEqual([code, stderr], [0, '']);
       const words = stdout.split(/[^\w-]+/);
       for (const { name } of commands) assert.ok(words.includes(name), name);
       for (const { name } of options) assert.ok(words.includes(shell === 'fish' ? name.slice(2) : name), name);
-    });
-  }
-
-  const wrong: [args: string[], line: string][] = [
-    [[], 'the shell must be one of bash, zsh, fish, got nothing'],
-    [['tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
-    [['zsh', 'box'], "unexpected argument 'box'; see --help"],
-    [['zsh', '--wait'], "--wait requires pause, resume, save-state or shutdown, got 'completion'"],
-  ];
-  for (const [args, line] of wrong) {
-    it(`rejects ${args.join(' ') || 'nothing'}`, async (t) => {
-      const ended = await runProgram(t, 'client', ['completion', ...args]);
-      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
-    });
-  }
+    }
+  });
 });
 
 interface Entry {
@@ -140,8 +130,8 @@ interface Entry {
   help: string;
 }
 
-async function readHelp(t: TestContext): Promise<{ commands: Entry[]; options: Entry[] }> {
-  const { stdout } = await runProgram(t, 'client', ['--help']);
+async function readHelp(): Promise<{ commands: Entry[]; options: Entry[] }> {
+  const { stdout } = await call(['--help']);
   const [lines = ''] = stdout.replaceAll(/\n {20,}/g, ' ').split('\nEnvironment');
   const entries = [...lines.matchAll(/^ {2}(?:\S+, )*(\S+)(?: \S+)? {2,}(\S.*)$/gm)].map(([, name = '', help = '']) => {
     return { name, help };
@@ -173,9 +163,8 @@ interface OpenShell {
  */
 async function openShell(t: TestContext, shell: Shell, script?: string): Promise<OpenShell> {
   const home = makeFolder(t);
-  const program = `"${process.execPath}" "${resolve('dist/bin/client.js')}"`;
   const wrapper = `#!/bin/sh
-if [ "$1 $#" = "completion 2" ]; then exec ${script === undefined ? `${program} "$@"` : 'cat script'}; fi
+if [ "$1 $#" = "completion 2" ]; then exec cat script; fi
 printf '{%s}' "$@"
 echo ';'
 `;
@@ -183,7 +172,7 @@ echo ';'
   mkdirSync(join(home, '.ssh'));
   writeFileSync(join(home, 'bin/control-client'), wrapper, { mode: 0o755 });
   writeFileSync(join(home, 'inventory.txt'), '');
-  writeFileSync(join(home, 'script'), script ?? '');
+  writeFileSync(join(home, 'script'), script ?? (await call(['completion', shell])).stdout);
   writeFileSync(join(home, 'hosts'), '127.0.0.1 faraway\n');
   writeFileSync(join(home, '.ssh/known_hosts'), 'faraway ssh-ed25519 AAAA\n');
   const env = {

@@ -1,0 +1,65 @@
+// Shared by the tests of control-client: the program in this process, in one of its own, and on a terminal.
+
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { main } from '../../../client/main.ts';
+import { run as runMain } from '../../../shared/options.ts';
+import { makeFolder, runProgram, start, startProgram } from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { capture } from './capture.ts';
+import type { Ended, Running } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
+
+/** For suites whose tests mostly wait. */
+export const AT_ONCE: { timeout: number; concurrency: number } = { ...LIMIT, concurrency: 2 };
+
+await runMain('control-client', async () => 0, false); // what its messages begin with
+
+/**
+ * Runs control-client in this process, which takes a hundredth of the time.
+ *
+ * @param env Variables for the address and the token file, which it reads at once.
+ * @throws {UsageError} For which the program prints one line and exits with 2.
+ */
+export function call(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> {
+  const before = { ...process.env };
+  Object.assign(process.env, env);
+  const ended = capture(() => main(args));
+  for (const name of Object.keys(env)) {
+    if (before[name] === undefined) delete process.env[name];
+    else process.env[name] = before[name];
+  }
+  return ended;
+}
+
+/** Runs control-client as a process of its own. */
+export function run(t: TestContext, args: readonly string[], input?: string, env?: NodeJS.ProcessEnv): Promise<Ended> {
+  return runProgram(t, 'client', args, input, env);
+}
+
+/** Starts `watch`. */
+export function watch(t: TestContext, args: readonly string[], env?: NodeJS.ProcessEnv): Running {
+  return startProgram(t, 'client', ['watch', ...args], env);
+}
+
+/** Runs control-client with a terminal as its standard input, output and error. */
+export function onTerminal(t: TestContext, args: readonly string[], env?: NodeJS.ProcessEnv): Running {
+  const command = ['exec', process.execPath, 'dist/bin/client.js', ...args.map((arg) => `'${arg}'`)].join(' ');
+  return start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null'], env);
+}
+
+export function at(port: number): string[] {
+  return ['--host', '127.0.0.1', '--port', `${port}`];
+}
+
+export function linesOf(text: string): string[] {
+  return text.split('\n').slice(0, -1);
+}
+
+/** Creates a file in a folder of its own, with the mode as it is. */
+export function makeFile(t: TestContext, text: string, mode: number = 0o644): string {
+  const path = join(makeFolder(t), 'file');
+  writeFileSync(path, text);
+  chmodSync(path, mode);
+  return path;
+}

@@ -1,0 +1,222 @@
+// What control-client prints and exits with, without waiting: of each command, of systems that refuse, lie or are away.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { describe, it } from 'node:test';
+import { describeStatus } from '../../../shared/describe.ts';
+import {
+  assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN,
+  startOldServer, startServer, TOKEN,
+} from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, at, call, watch } from './helpers.ts';
+import { hideFailures, startOwnProcess, startSilent, startWeb } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
+
+const STATUSES = 'active, pausing, paused, resuming, shutting down';
+
+hideFailures();
+
+describe('control-client', AT_ONCE, () => {
+  it('sends each command, and prints the result', async (t) => {
+    const { port, server } = await startServer(t);
+    for (const command of ['pause', 'resume', 'save-state', 'shutdown']) {
+      assert.deepEqual(await call([...at(port), command]), { code: 0, stdout: 'ok\n', stderr: '' });
+      assert.equal(server.receiveCommand(), command);
+    }
+    const json = await call([...at(port), 'pause', '--json']);
+    assert.deepEqual(json, { code: 0, stdout: '{"result":"ok"}\n', stderr: '' });
+  });
+
+  it('sends who and why, or nothing of it', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    await call([...at(port), 'resume', '--by', 'ana@laptop', '--reason', 'the GPU is free & mine']);
+    await call([...at(port), 'resume', '--by', '', '--wait']);
+    const { commands = [] } = await client.info() ?? {};
+    assert.deepEqual(commands.map(({ by, reason }) => [by, reason]), [
+      ['ana@laptop', 'the GPU is free & mine'], [undefined, undefined],
+    ]);
+  });
+
+  it('--json prints the status, and info as received, without control characters', async (t) => {
+    const describe = (): object => ({ episode: 7, note: '\u202e' });
+    const { address: { port }, client } = await launchSystem(t, { describe });
+    const status = await call([...at(port), 'status', '--json']);
+    assert.deepEqual(status, { code: 0, stdout: '{"status":"active"}\n', stderr: '' });
+    await getDetail(port);
+    await client.request('pause', { wait: 60, by: 'ana@laptop', reason: 'lunch' });
+    const info = await call([...at(port), 'info', '--json']);
+    assertHarmless(info.stdout);
+    const { heardAt, ...received } = JSON.parse(info.stdout);
+    assert.deepEqual({ heardAt, ...received }, { ...await client.info(), heardAt });
+  });
+
+  it('accepts an IP address in brackets', async (t) => {
+    const { port } = await startServer(t);
+    const { stdout } = await call(['status', '--host', '[127.0.0.1]', '--port', `${port}`]);
+    assert.equal(stdout, 'active\n');
+  });
+
+  it('reaches the address in the environment, which does not matter beside targets', async (t) => {
+    const { port, target } = await startWeb(t);
+    assert.equal((await call(['status'], { CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` })).stdout, 'active\n');
+    const wrong = { CONTROL_HOST: '/', CONTROL_PORT: 'wrong', CONTROL_SOCKET: 'x'.repeat(200) };
+    const active = { code: 0, stdout: `${target}  active\n`, stderr: '' };
+    assert.deepEqual(await call(['status', target], wrong), active);
+  });
+
+  it('describes how long a step takes, what waits, and who paused the system', () => {
+    const heardAt = new Date(Date.now() - 4500).toISOString();
+    const waiting = { command: 'pause', state: 'waiting' };
+    const texts: [info: object, text: string][] = [
+      [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
+      [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
+      [{ status: 'paused', commands: [waiting, waiting] }, 'paused; pause, pause wait'],
+      [{ status: 'paused', heardAt, since: heardAt }, 'paused 4 s ago; the program has not responded for 4 s'],
+      [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
+      [{ status: null, commands: { length: 3 } }, 'unknown'],
+    ];
+    for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
+  });
+});
+
+describe('control-client and a server that refuses or is no control server', AT_ONCE, () => {
+  it('exits with 1 if the queue is full', async (t) => {
+    const { port, server } = await startServer(t, { maxQueueSize: 1 });
+    assert.equal((await call([...at(port), 'pause'])).code, 0);
+    const error = 'Command queue is full, try again later';
+    const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
+    assert.deepEqual(await call([...at(port), 'resume']), refused);
+    const json = { ...refused, stdout: `${JSON.stringify({ error })}\n` };
+    assert.deepEqual(await call([...at(port), 'resume', '--json']), json);
+    assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['pause', false]);
+  });
+
+  it('exits with 1 if the status cannot be told', async (t) => {
+    const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
+    const stderr = 'control-client: Internal server error\n';
+    assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: '', stderr });
+  });
+
+  it('exits with 1 if the status is unknown', async (t) => {
+    for (const status of ['draining', 'offline', 'unknown', '']) {
+      const { port } = await startWeb(t, () => ({ status }));
+      const error = `the status must be one of ${STATUSES}, got '${status}'`;
+      const stderr = `control-client: ${error}\n`;
+      assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: 'unknown\n', stderr });
+      const json = { code: 1, stdout: `${JSON.stringify({ status, error })}\n`, stderr };
+      assert.deepEqual(await call([...at(port), 'status', '--json']), json);
+    }
+  });
+
+  it('exits with 1 if the token is missing, also where it would wait', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    const refused = { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` };
+    for (const args of [['status'], ['pause', '--wait'], ['watch'], ['wait', 'offline']]) {
+      assert.deepEqual(await call([...at(port), ...args]), refused, `${args}`);
+    }
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('prints no control characters of a server; with --json, escapes them', async (t) => {
+    const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
+    const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
+    const unknown = `the status must be one of ${STATUSES}, got '${HARMLESS}'`;
+    const line = (error: string): string => `control-client: ${error}\n`;
+    const rows: [port: number, command: string, Ended, json: object][] = [
+      [ok, 'status', { code: 1, stdout: 'unknown\n', stderr: line(unknown) }, { status: HOSTILE, error: unknown }],
+      [ok, 'pause', { code: 0, stdout: `${HARMLESS}\n`, stderr: '' }, { result: HOSTILE }],
+      [failing, 'status', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
+      [failing, 'pause', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
+    ];
+    for (const [port, command, ended, json] of rows) {
+      assert.deepEqual(await call([...at(port), command]), ended);
+      const { code, stdout, stderr } = await call([...at(port), command, '--json']);
+      assert.deepEqual([code, JSON.parse(stdout), stderr], [ended.code, json, ended.stderr]);
+      assert.equal(stdout.split('\n').length, 2);
+      for (const text of [ended.stdout, ended.stderr, stdout]) assertHarmless(text);
+    }
+    const waited = await call([...at(ok), 'pause', '--wait', '--timeout', '4', '--json']);
+    assertHarmless(waited.stdout + waited.stderr);
+    assert.deepEqual([waited.code, JSON.parse(waited.stdout).result], [4, HOSTILE]);
+  });
+});
+
+describe('control-client and a system that is not there or does not respond', AT_ONCE, () => {
+  it('exits with 3 if nothing listens', { skip: lacks('Unix') }, async (t) => {
+    const port = await freePort();
+    const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
+    const stderr = `control-client: ${error}\n`;
+    assert.deepEqual(await call([...at(port), 'status']), { code: 3, stdout: 'offline\n', stderr });
+    const json = { code: 3, stdout: `${JSON.stringify({ error })}\n`, stderr };
+    assert.deepEqual(await call([...at(port), 'pause', '--json']), json);
+    const socketPath = makeSocketPath(t);
+    const missing = await call(['status', '--socket', socketPath, '--json']);
+    const reason = `unix:${socketPath} does not respond: connect ENOENT ${socketPath}`;
+    assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
+  });
+
+  it('exits with 5 if a command was sent and the connection is cut', async (t) => {
+    const { port, requests } = await startWeb(t, () => null);
+    const { code, stdout, stderr } = await call([...at(port), 'pause']);
+    assert.deepEqual([code, stdout], [5, '']);
+    assert.match(stderr, /^control-client: pause sent, but not answered \(.+\): it may still take effect\n$/);
+    assert.deepEqual(requests, ['POST /api/pause']);
+  });
+
+  it('exits with 5 if there is no response in time', async (t) => {
+    const target = await startSilent(t);
+    const address = at(Number(target.split(':')[1]));
+    const silent = await call([...address, 'status', '--timeout', '1.5']);
+    assert.deepEqual([silent.code, silent.stdout], [5, 'no answer\n']);
+    const line = new RegExp(`^control-client: ${target} has not answered within \\d+(\\.\\d)? s\n$`);
+    assert.match(silent.stderr, line);
+    const json = await call([...address, 'status', '--timeout', '1.5', '--json']);
+    const { status, error } = JSON.parse(json.stdout);
+    assert.deepEqual([json.code, status, json.stderr], [5, 'no answer', `control-client: ${error}\n`]);
+    const wait = await call([...address, 'pause', '--wait', '--timeout', '1.5', '--json']);
+    const { error: reason, ...outcome } = JSON.parse(wait.stdout);
+    assert.deepEqual([wait.code, Object.keys(outcome), wait.stderr], [5, ['seconds'], `control-client: ${reason}\n`]);
+    assert.match(reason, /^pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
+  });
+
+  it('sends a command to a stopped system, which takes effect later', { skip: lacks('Linux') }, async (t) => {
+    const { port, child, stop } = await startOwnProcess(t);
+    const ended = once(child, 'exit');
+    await stop();
+    const shutdown = await call([...at(port), 'shutdown']);
+    assert.deepEqual([shutdown.code, shutdown.stdout], [5, '']);
+    assert.match(shutdown.stderr, /^control-client: shutdown sent, but not answered within \d+(\.\d)? s: it may /);
+    child.kill('SIGCONT');
+    assert.deepEqual(await ended, [0, null], 'it has shut down');
+  });
+});
+
+describe('control-client and a server of version 0.2, which tells its status only', AT_ONCE, () => {
+  for (const isOriginal of [false, true]) {
+    it(`follows it by its status${isOriginal ? ', which is a number' : ''}`, async (t) => {
+      const { port, posted } = await startOldServer(t, isOriginal);
+      const client = (...args: string[]): Promise<Ended> => call(['--port', `${port}`, ...args]);
+      assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
+      assert.deepEqual(await client('pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
+      assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
+      const unconfirmed = 'control-client: accepted, but the server does not tell when a command is done\n';
+      assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr: unconfirmed });
+      const old = 'control-client: the server is of version 0.2 or older, which tells its status only\n';
+      assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: old });
+      assert.equal((await client('pause')).stdout, 'ok\n');
+      assert.deepEqual(await client('wait', 'paused'), { code: 0, stdout: 'paused\n', stderr: '' });
+      const json = JSON.parse((await client('shutdown', '--wait', '--json')).stdout);
+      assert.deepEqual({ ...json, seconds: 0 }, { result: 'ok', seconds: 0, status: 'offline' });
+      assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'pause', 'shutdown']);
+    });
+  }
+
+  it('watches its status', async (t) => {
+    const { port } = await startOldServer(t);
+    const { shows } = watch(t, ['--port', `${port}`]);
+    await shows(/  active\n/);
+    await call(['--port', `${port}`, 'pause']);
+    await shows(/  paused\n/);
+  });
+});

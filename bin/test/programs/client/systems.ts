@@ -1,0 +1,102 @@
+// What the tests of the clients talk to: web APIs that respond as told or not at all, and a system that can be stopped.
+
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer, isIPv6 } from 'node:net';
+import { pathToFileURL } from 'node:url';
+import { start, until } from '../../helpers.ts';
+import type { ChildProcess } from 'node:child_process';
+import type { IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+
+/** Keeps node from printing a stack for each hook that fails on purpose. */
+export function hideFailures(): void {
+  const printers = process.listeners('warning');
+  process.removeAllListeners('warning').on('warning', (warning) => {
+    if (warning.name !== 'ControlWarning') for (const print of printers) print(warning);
+  });
+}
+
+export const ACTIVE = { status: 'active', result: 'ok' };
+
+/** A web API of its own, and what it was asked. */
+export interface Web {
+  port: number;
+  /** Its address on the command line. */
+  target: string;
+  /** `POST /api/pause?by=ana&reason=lunch`; without the query if no reason was sent. */
+  requests: string[];
+  /** The `Authorization` of each request. */
+  tokens: (string | undefined)[];
+  /** Closes it, and cuts all connections. */
+  end(): void;
+}
+
+/** What it responds to a request: a body, with its status code if that is not 200, or nothing to cut the connection. */
+export type Respond = (request: IncomingMessage) => object | null | Promise<object | null>;
+
+/** Starts a web API that responds as told. Closes it at the end of the test. */
+export async function startWeb(
+  t: TestContext,
+  respond: Respond = () => ACTIVE,
+  { host = '127.0.0.1', socketPath }: { host?: string; socketPath?: string } = {},
+): Promise<Web> {
+  const requests: string[] = [];
+  const tokens: (string | undefined)[] = [];
+  const server = createHttpServer(async (request, response) => {
+    const { method, url, headers, socket } = request;
+    const query = new URL(`${url}`, 'http://localhost').searchParams;
+    requests.push(`${method} ${query.get('reason') === null ? url?.replace(/\?.*/, '') : url}`);
+    tokens.push(headers.authorization);
+    const body = await respond(request);
+    if (body === null) return void socket.destroy();
+    const { code = 200, ...fields } = body as { code?: number };
+    response.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(fields));
+  });
+  const end = (): void => server.close().closeAllConnections();
+  t.after(end);
+  if (socketPath === undefined) server.listen(0, host);
+  else server.listen(socketPath);
+  await once(server, 'listening');
+  const { port } = Object(server.address()) as AddressInfo;
+  const target = socketPath === undefined ? `${isIPv6(host) ? `[${host}]` : host}:${port}` : `unix:${socketPath}`;
+  return { port, target, requests, tokens, end };
+}
+
+/** Starts a server that takes connections and never responds. Returns its target. */
+export async function startSilent(t: TestContext, socketPath?: string): Promise<string> {
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    t.after(() => socket.destroy());
+  });
+  t.after(() => server.close());
+  if (socketPath === undefined) server.listen(0, '127.0.0.1');
+  else server.listen(socketPath);
+  await once(server, 'listening');
+  return socketPath === undefined ? `127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${socketPath}`;
+}
+
+/** A system in a process of its own, which can be stopped. */
+export interface OwnProcess {
+  port: number;
+  child: ChildProcess;
+  stop(): Promise<void>;
+}
+
+export async function startOwnProcess(t: TestContext): Promise<OwnProcess> {
+  const program = `
+    import { launch } from ${JSON.stringify(pathToFileURL('dist/control.js'))};
+    const step = () => new Promise((end) => setTimeout(end, 1));
+    const onListening = ({ port }) => console.log('port ' + port);
+    launch({ step, onListening }, { webApiAddress: ['127.0.0.1', 0] });
+  `;
+  const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '--eval', program]);
+  await shows(/port \d+\n/);
+  const stop = async (): Promise<void> => {
+    child.kill('SIGSTOP');
+    await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));
+  };
+  return { port: Number(/\d+/.exec(output())), child, stop };
+}

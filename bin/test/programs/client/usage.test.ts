@@ -1,0 +1,204 @@
+// What control-client refuses before it sends anything, and its help.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createClient } from '../../../shared/access.ts';
+import { commandsFor, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
+import { UsageError } from '../../../shared/options.ts';
+import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { call, run } from './helpers.ts';
+
+const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
+const STATUS = STATUS_WORDS.join(', ');
+const SENDING = 'requires pause, resume, save-state or shutdown, got';
+const PORT = 'must be an integer from 1 to 65535, got';
+const HOST = 'must be a host name or an IP address, got';
+const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, got';
+
+type Row = [args: string[], line: string | RegExp];
+
+const REFUSED: Record<string, Row[]> = {
+  'a command that it does not know': [
+    [[], `${COMMAND} nothing`],
+    [['stop'], `${COMMAND} 'stop'`],
+    [[''], `${COMMAND} ''`],
+    [['quit'], `${COMMAND} 'quit'`],
+    [['help', 'stop'], `${COMMAND} 'stop'`],
+  ],
+  'an argument that the command does not take': [
+    [['wait'], `the status must be one of ${STATUS}, got nothing`],
+    [['wait', 'done'], `the status must be one of ${STATUS}, got 'done'`],
+    [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
+    [['completion'], 'the shell must be one of bash, zsh, fish, got nothing'],
+    [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
+    [['completion', 'zsh', 'box'], "unexpected argument 'box'; see --help"],
+  ],
+  'a second command or status, which could be meant for a target': [
+    [['pause', 'resume'], "unexpected argument 'resume'; a host of that name is resume:8391"],
+    [['shutdown', 'gpu1:1', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
+    [['wait', 'paused', 'active'], "unexpected argument 'active'; a host of that name is active:8391"],
+  ],
+  'an option that the command would ignore': [
+    [['status', '--wait'], `--wait ${SENDING} 'status'`],
+    [['wait', 'paused', '--wait'], `--wait ${SENDING} 'wait'`],
+    [['list', '--wait'], `--wait ${SENDING} 'list'`],
+    [['completion', 'zsh', '--wait'], `--wait ${SENDING} 'completion'`],
+    [['info', '--reason', 'why'], `--reason ${SENDING} 'info'`],
+    [['list', '--reason', 'x'], `--reason ${SENDING} 'list'`],
+    [['watch', '--by', ''], `--by ${SENDING} 'watch'`],
+    [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
+    [['watch', '--timeout', '5'],
+      "--timeout requires status, info, list, wait, pause, resume, save-state or shutdown, got 'watch'"],
+    [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
+    [['watch', '--on', 'paused'], '--on requires --exec'],
+    [['status', '--dir', '.'], '--dir requires --all or list'],
+    [['pause', '--dir', '.', 'box:80'], '--dir requires --all or list'],
+  ],
+  'an option that is unknown, lacks its value or has one too many': [
+    [['status', '--prot', '1'], "unknown option '--prot'; see --help"],
+    [['status', '--port'], '--port requires a value; see --help'],
+    [['status', '--port', '-1'],
+      '--port requires a value (write --port=VALUE if it starts with a dash); see --help'],
+    [['status', '--json=1'], "option '--json' does not take an argument; see --help"],
+    [['watch', '--exec', ''], '--exec must not be empty'],
+  ],
+  'an option that is given twice': [
+    [['status', '--host', 'a', '--host', 'b'], "--host must be given only once, got 'a' and 'b'"],
+    [['status', '--port', '1', '--port=1'], "--port must be given only once, got '1' and '1'"],
+    [['pause', '--reason', '', '--reason', 'b'], "--reason must be given only once, got '' and 'b'"],
+  ],
+  'a port that is none': ['0', '-1', '65536', '80.5', '', 'NaN'].map((port) => {
+    return [['status', `--port=${port}`], `--port ${PORT} '${port}'`];
+  }),
+  'a host that is none': ['', ' ', 'http://localhost', 'localhost:8391', '[::1'].map((host) => {
+    return [['status', '--host', host], `--host ${HOST} '${host}'`];
+  }),
+  'a time limit that is none': ['0', 'soon', '1e3', '9999999'].map((limit) => {
+    return [['status', '--timeout', limit], `${SECONDS} '${limit}'`];
+  }),
+  'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
+    const line = `the status of --on must be one of ${STATUS}, no-answer, got '${word}'`;
+    return [['watch', '--exec', 'true', '--on', `paused,${word}`], line];
+  }),
+  'a socket that is none, and one beside a host or a port': WRONG_ACCESS
+    .filter(([, , token]) => token === '')
+    .map(([, args, , line]) => [['status', ...args], line]),
+  'an address beside targets': ['host', 'port', 'socket'].flatMap((option) => {
+    const line = `--${option} and targets are mutually exclusive: a target is a whole address`;
+    const all = [['gpu1:1'], ['--targets', '/nowhere/x']];
+    return all.map((targets): Row => [['pause', `--${option}`, '1', ...targets], line]);
+  }),
+  'an address or a target beside the systems of a folder': ['list', '--all'].flatMap((owner) => {
+    const args = owner === 'list' ? ['list'] : ['pause', '--all'];
+    return [
+      ...['host', 'port', 'socket', 'targets'].map((option): Row => {
+        const line = `--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`;
+        return [[...args, `--${option}`, '1'], line];
+      }),
+      [[...args, 'box:80'], `unexpected argument 'box:80': ${owner} takes no targets`],
+    ];
+  }),
+  'a folder that cannot be read': [
+    [['list', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
+    [['pause', '--all', '--dir', 'package.json'], /^--dir must be a folder that can be read, got '.*': ENOTDIR: /],
+    [['list', '--dir='], '--dir must not be empty'],
+  ],
+};
+
+describe('control-client refuses', LIMIT, () => {
+  for (const [what, rows] of Object.entries(REFUSED)) {
+    it(what, async () => {
+      for (const [args, line] of rows) await refuses(args, line);
+    });
+  }
+
+  it('a folder instead of a socket, whatever names it', { skip: lacks('Unix') }, async (t) => {
+    const folder = `${makeFolder(t)}/`;
+    const rest = `must be the path of a socket, not of a folder, got '${folder}'`;
+    await refuses(['status', '--socket', folder], `--socket ${rest}`);
+    await refuses(['status'], `CONTROL_SOCKET ${rest}`, { CONTROL_SOCKET: folder, CONTROL_PORT: '' });
+    await refuses(['status', `unix:${folder}`], `the path of the target 'unix:${folder}' ${rest}`);
+  });
+
+  it('to guess a folder where there is none for this session', async () => {
+    const line = '--dir is required, because XDG_RUNTIME_DIR is not set';
+    await refuses(['list'], line, { XDG_RUNTIME_DIR: '' });
+    await refuses(['pause', '--all'], line, { XDG_RUNTIME_DIR: '' });
+  });
+
+  it('an address in the environment that is wrong, and names the variable', async () => {
+    const long = `/${'x'.repeat(94)}`;
+    const both = 'CONTROL_SOCKET replaces CONTROL_HOST and CONTROL_PORT: give one or the other';
+    const rows: [env: NodeJS.ProcessEnv, line: string][] = [
+      [{ CONTROL_HOST: 'gpu1:8391' }, `CONTROL_HOST ${HOST} 'gpu1:8391'`],
+      [{ CONTROL_PORT: '0' }, `CONTROL_PORT ${PORT} '0'`],
+      [{ CONTROL_PORT: ' ' }, `CONTROL_PORT ${PORT} ' '`],
+      [{ CONTROL_PORT: '', CONTROL_SOCKET: long },
+        `CONTROL_SOCKET must be at most 94 bytes long, without NUL, got '${long}'`],
+      [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '1' }, both],
+      [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '' }, both],
+    ];
+    for (const [env, line] of rows) await refuses(['pause'], line, env);
+  });
+
+  it('a token in the environment that is none, and does not print it', async (t) => {
+    const [, args, token, line] = WRONG_ACCESS.find(([, , token]) => token !== '') ?? assert.fail();
+    const ended = await run(t, ['status', ...args], '', { CONTROL_TOKEN: token });
+    assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+  });
+});
+
+describe('The address in the environment', { ...LIMIT, skip: lacks('Unix') }, () => {
+  it('is CONTROL_HOST and CONTROL_PORT, or CONTROL_SOCKET, and options win', (t) => {
+    const empty = { CONTROL_HOST: '', CONTROL_PORT: '', CONTROL_SOCKET: '' };
+    t.after(() => Object.assign(process.env, empty, { CONTROL_PORT: '1' }));
+    const both = { CONTROL_HOST: 'gpu1', CONTROL_PORT: '9000' };
+    const rows: [options: Parameters<typeof createClient>[0], env: NodeJS.ProcessEnv, url: string][] = [
+      [{}, {}, 'http://localhost:8391'],
+      [{}, both, 'http://gpu1:9000'],
+      [{}, { CONTROL_SOCKET: '/a' }, 'unix:/a'],
+      [{ port: '1' }, { CONTROL_HOST: 'gpu1' }, 'http://gpu1:1'],
+      [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'http://gpu1:1'],
+      [{ host: 'gpu2' }, { CONTROL_HOST: '/', CONTROL_PORT: '9000' }, 'http://gpu2:9000'],
+      [{ host: 'gpu2', port: '1' }, both, 'http://gpu2:1'],
+      [{ host: 'gpu2', port: '1' }, { CONTROL_SOCKET: '/a' }, 'http://gpu2:1'],
+      [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_SOCKET: '/a' }, 'http://gpu1:1'],
+      [{ host: 'gpu2' }, { CONTROL_PORT: '9000', CONTROL_SOCKET: '/a' }, 'http://gpu2:9000'],
+      [{ host: '[::1]' }, {}, 'http://[::1]:8391'],
+      [{ socket: '/b' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'unix:/b'],
+      [{ socket: '/b' }, { CONTROL_SOCKET: '/a' }, 'unix:/b'],
+      [{ socket: '/b' }, { CONTROL_SOCKET: 'x'.repeat(200) }, 'unix:/b'],
+    ];
+    for (const [options, env, url] of rows) {
+      Object.assign(process.env, empty, env);
+      assert.equal(createClient(options).baseUrl, url, JSON.stringify([options, env]));
+    }
+  });
+});
+
+describe('The help of control-client', LIMIT, () => {
+  it('has every command, and every word for help prints it', async () => {
+    const { stdout } = await call(['help']);
+    for (const entry of commandsFor('client')) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
+    assert.doesNotMatch(stdout, /\bquit\b/, 'a command of the console');
+    for (const word of ['--help', '-h', 'HELP', 'h', '?']) {
+      assert.deepEqual(await call([word]), { code: 0, stdout, stderr: '' }, word);
+    }
+  });
+
+  it('explains one command', async () => {
+    const stdout = '  p, pause           pause the system\n';
+    assert.deepEqual(await call(['help', 'p']), { code: 0, stdout, stderr: '' });
+  });
+});
+
+async function refuses(args: string[], line: string | RegExp, env?: NodeJS.ProcessEnv): Promise<void> {
+  await assert.rejects(call(args, env), (error) => {
+    assert.ok(error instanceof UsageError, `${args}: ${error}`);
+    if (typeof line === 'string') assert.equal(error.message, line);
+    else assert.match(error.message, line);
+    return true;
+  });
+}

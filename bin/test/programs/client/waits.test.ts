@@ -1,0 +1,267 @@
+// control-client --wait and wait: how a wait ends, and what a full queue or a system that does not respond does to it.
+
+import assert from 'node:assert/strict';
+import { chownSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import { defer, freePort, launchSystem, makeSocketPath, startServer, until } from '../../helpers.ts';
+import { leaveSocket } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, at, call } from './helpers.ts';
+import { ACTIVE, hideFailures, startOwnProcess, startWeb } from './systems.ts';
+
+hideFailures();
+
+describe('control-client --wait', AT_ONCE, () => {
+  it('prints what was saved, truncated and without control characters', async (t) => {
+    const values = ['states/1.json', 7, undefined, {}, '\x1b[2J\u202e'.repeat(3000)];
+    const { address: { port } } = await launchSystem(t, { saveState: () => values.shift() });
+    for (const stdout of ['states/1.json\n', '7\n', 'ok\n', 'ok\n', `${'[2J '.repeat(250)}\n`]) {
+      assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 0, stdout, stderr: '' });
+    }
+  });
+
+  it('exits with 1 when the command fails, and says why', async (t) => {
+    let isBroken = true; // until the system is to end
+    const breaks = (reason: string) => () => isBroken && assert.fail(reason);
+    const { address: { port } } = await launchSystem(t, {
+      onResumed: breaks('no GPU'), saveState: breaks('ENOSPC: no space left'),
+    });
+    const { address: { port: failing } } = await launchSystem(t, { onPaused: breaks('GPU busy') });
+    const rows: [port: number, command: string, what: string, reason: string][] = [
+      [failing, 'pause', 'not paused', 'onPaused failed: GPU busy'],
+      [failing, 'save-state', 'not saved', 'onPaused failed: GPU busy'],
+      [port, 'save-state', 'not saved', 'ENOSPC: no space left'],
+      [port, 'shutdown', 'not shut down', 'ENOSPC: no space left'], // the system is paused from now on
+      [port, 'resume', 'not resumed', 'onResumed failed: no GPU'],
+    ];
+    for (const [where, command, what, error] of rows) {
+      const { code, stdout, stderr } = await call([...at(where), command, '--wait', '--json']);
+      const { seconds, status, ...outcome } = JSON.parse(stdout);
+      assert.deepEqual([code, stderr], [1, `control-client: ${what}: ${error}\n`]);
+      assert.deepEqual(outcome, { state: 'failed', error });
+    }
+    isBroken = false;
+  });
+
+  it('exits with 4 at --timeout, which may be a fraction', async (t) => {
+    const { port } = await startServer(t);
+    const { port: mute } = await startServer(t, { systemStatus: () => assert.fail('not today') });
+    const pending = async (port: number, command: string): Promise<Record<string, unknown>> => {
+      const { code, stdout, stderr } = await call([...at(port), command, '--wait', '--timeout', '4.01', '--json']);
+      const outcome = JSON.parse(stdout);
+      assert.deepEqual([code, stderr], [4, `control-client: ${outcome.error}\n`]);
+      assert.ok(outcome.seconds >= 4.009, stdout);
+      return { ...outcome, error: outcome.error.replace(/\d+\.\d s/, 'N s') };
+    };
+    const [pause, save, shutdown] = await Promise.all([
+      pending(port, 'pause'), pending(port, 'save-state'), pending(mute, 'shutdown'),
+    ]);
+    const rest = 'after N s: the system is active; the command is still pending';
+    assert.deepEqual([pause['status'], pause['error']], ['active', `not paused ${rest}`]);
+    assert.equal(save['error'], `not saved ${rest}`);
+    const unknown = 'not shut down after N s: the system does not report its status; the command is still pending';
+    assert.deepEqual([shutdown['status'], shutdown['error']], [undefined, unknown]);
+  });
+
+  it('exits with 4 as soon as the system is shutting down', async (t) => {
+    const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
+    const ended = await call([...at(port), 'pause', '--wait']);
+    assert.deepEqual([ended.code, ended.stdout], [4, '']);
+    assert.match(ended.stderr, /^control-client: not paused after \d\.\d s: the system is shutting down\n$/);
+  });
+
+  it('exits with 3 as soon as the system is offline', async (t) => {
+    const { port, server } = await startServer(t);
+    const ended = call([...at(port), 'pause', '--wait']);
+    await until(() => server.hasCommands());
+    await server.close();
+    const { code, stderr } = await ended;
+    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
+    assert.equal(code, 3);
+  });
+
+  it('does not report a resume as done while a pause waits in the queue', async (t) => {
+    let status = SystemStatus.ACTIVE;
+    const { port, server, client } = await startServer(t, { systemStatus: () => status });
+    await client.pause();
+    let isDone = false;
+    const ended = call([...at(port), 'resume', '--wait', '--timeout', '60']).then((end) => ({ ...end, isDone }));
+    await until(async () => (await client.info())?.commands.some(({ command }) => command === 'resume') === true);
+    await sleep(300); // active all the while
+    assert.equal(await server.nextCommand(), 'pause');
+    status = SystemStatus.PAUSED;
+    server.report({});
+    assert.equal(await server.nextCommand(), 'resume');
+    status = SystemStatus.ACTIVE;
+    await sleep(300); // active again, and not done
+    isDone = true;
+    server.report({});
+    assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '', isDone: true });
+  });
+
+  it('sends the command once, and asks for its outcome again if a response is lost', async (t) => {
+    let count = 0;
+    const { port, requests } = await startWeb(t, ({ method, url }) => {
+      if (method === 'POST') return { code: 202, result: 'ok', id: '1', state: 'waiting' };
+      if (url !== '/api/info') return ACTIVE; // as before the command
+      count += 1;
+      const state = count < 4 ? { state: 'running' } : { state: 'failed', error: 'no GPU' };
+      return count % 2 === 1 ? null : { ...ACTIVE, commands: [{ id: '1', command: 'resume', ...state }] };
+    });
+    const ended = await call([...at(port), 'resume', '--wait']);
+    assert.deepEqual(ended, { code: 1, stdout: '', stderr: 'control-client: not resumed: no GPU\n' });
+    assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
+  });
+});
+
+describe('control-client wait', AT_ONCE, () => {
+  it('waits for a status, also of a system that is offline', async (t) => {
+    const port = await freePort();
+    const late = await call([...at(port), 'wait', 'active', '--timeout', '0.3', '--json']);
+    assert.equal(late.code, 4);
+    assert.match(late.stderr, /^control-client: not active after \d+\.\d s: the system is offline\n$/);
+    const active = call([...at(port), 'wait', 'active', '--json']);
+    const end = defer();
+    t.after(() => end.resolve());
+    const { client } = await launchSystem(t, { saveState: () => end.promise }, { webApiAddress: ['127.0.0.1', port] });
+    const { code, stdout, stderr } = await active;
+    assert.deepEqual([code, JSON.parse(stdout).status, stderr], [0, 'active', '']);
+    await client.shutdown();
+    const ending = await call([...at(port), 'wait', 'shutting-down']);
+    assert.deepEqual(ending, { code: 0, stdout: 'shutting down\n', stderr: '' });
+    const offline = call([...at(port), 'wait', 'offline']);
+    end.resolve();
+    assert.deepEqual(await offline, { code: 0, stdout: 'offline\n', stderr: '' });
+  });
+});
+
+describe('control-client and a full queue', AT_ONCE, () => {
+  it('with --wait, sends a command again until it is accepted', async (t) => {
+    let count = 0;
+    const { port } = await startWeb(t, ({ method }) => {
+      if (method === 'GET') return ACTIVE;
+      count += 1;
+      return count <= 3 ? { code: 503, error: 'full' } : { ...ACTIVE, state: 'done', id: '1', value: 'a.json' };
+    });
+    assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 0, stdout: 'a.json\n', stderr: '' });
+    assert.equal(count, 4);
+  });
+
+  it('does not send a command again after other failures, nor without --wait', async (t) => {
+    await Promise.all([400, 401, 403, 404, 429, 500, 503].map(async (code) => {
+      const { port, requests } = await startWeb(t, () => ({ code, error: 'no' }));
+      const ended = await call([...at(port), 'pause', ...(code === 503 ? [] : ['--wait'])]);
+      assert.equal(ended.code, 1, JSON.stringify(ended));
+      assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
+    }));
+  });
+
+  it('exits with 1 when the queue is full until --timeout', async (t) => {
+    const { port, requests } = await startWeb(t, () => ({ code: 503, error: 'full' }));
+    const { code, stdout, stderr } = await call([...at(port), 'shutdown', '--wait', '--timeout', '2', '--json']);
+    const { error, seconds } = JSON.parse(stdout);
+    assert.deepEqual([code, error], [1, 'full']);
+    assert.match(stderr, /^control-client: not shut down after \d+\.\d s: full\n$/);
+    assert.ok(seconds >= 1.999, stdout);
+    assert.ok(requests.length > 1);
+  });
+
+  it('learns from a response after --timeout that the queue was full to the end', async (t) => {
+    const first = defer<number>();
+    const { port } = await startWeb(t, async ({ method }) => {
+      if (method === 'GET') return ACTIVE;
+      const now = performance.now();
+      first.resolve(now);
+      const passedMs = now - await first.promise;
+      if (passedMs > 0) await sleep(1050 - passedMs); // the time is up meanwhile
+      return { code: 503, error: 'full' };
+    });
+    const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
+    assert.match(stderr, /^control-client: not paused after \d+\.\d s: full\n$/);
+    assert.equal(code, 1);
+  });
+});
+
+describe('control-client --wait and a system that does not respond', AT_ONCE, () => {
+  it('does not report success of a system that is stopped', { skip: lacks('Linux') }, async (t) => {
+    const { port, child, stop } = await startOwnProcess(t);
+    await stop();
+    const [shutdown, pause, wait, target] = await Promise.all([
+      call([...at(port), 'shutdown', '--wait', '--timeout', '2', '--json']),
+      call([...at(port), 'pause', '--wait', '--timeout', '2']),
+      call([...at(port), 'wait', 'offline', '--timeout', '2']),
+      call(['shutdown', '--wait', '--timeout', '2', `127.0.0.1:${port}`]),
+    ]);
+    assert.deepEqual([shutdown, pause, wait, target].map(({ code }) => code), [5, 5, 4, 5]);
+    assert.deepEqual([pause, wait, target].map(({ stdout }) => stdout), ['', '', '']);
+    assert.match(JSON.parse(shutdown.stdout).error, /^shutdown sent, but not answered within \d+(\.\d)? s: it may/);
+    assert.match(wait.stderr, /^control-client: not offline after \d+\.\d s: the system does not report its status\n$/);
+    const ended = call([...at(port), 'wait', 'offline', '--timeout', '60']);
+    child.kill('SIGKILL');
+    assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
+  });
+
+  it('does not take a slow connection for silence', async (t) => {
+    const { port } = await startWeb(t, async ({ method }) => {
+      if (method === 'POST') await new Promise(() => {}); // its response is still under way when the time is up
+      await sleep(300);
+      return ACTIVE;
+    });
+    const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
+    assert.match(stderr, /not paused after \d+\.\d s: the system is active; the command is still pending\n$/);
+    assert.equal(code, 4);
+  });
+
+  it('reports a shutdown as done when a system that did not respond has ended', async (t) => {
+    const received = defer();
+    const web = await startWeb(t, ({ method }) => {
+      if (method === 'POST') received.resolve();
+      return new Promise<null>(() => {});
+    });
+    const ended = call([...at(web.port), 'shutdown', '--wait', '--timeout', '60']);
+    await received.promise;
+    web.end();
+    assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
+    assert.equal(web.requests.filter((request) => request.startsWith('POST')).length, 1);
+  });
+});
+
+describe('control-client --wait and a system that is not there', { ...AT_ONCE, skip: lacks('Unix') }, () => {
+  it('reports a shutdown as done, and no other command', async (t) => {
+    const [missing, left] = [makeSocketPath(t), makeSocketPath(t)];
+    await leaveSocket(left);
+    const port = await freePort();
+    for (const args of [at(port), ['--socket', missing], ['--socket', left]]) {
+      const done = { code: 0, stdout: 'already offline\n', stderr: '' };
+      assert.deepEqual(await call(['shutdown', '--wait', ...args]), done);
+      const { code, stdout, stderr } = await call(['shutdown', '--wait', '--json', ...args]);
+      assert.deepEqual([code, stderr], [0, '']);
+      assert.deepEqual({ ...JSON.parse(stdout), seconds: 0 }, { seconds: 0, status: 'offline' });
+      for (const command of [['shutdown'], ['pause', '--wait']]) {
+        const sent = await call([...command, ...args]);
+        assert.deepEqual([sent.code, sent.stdout], [3, '']);
+      }
+    }
+    const target = `127.0.0.1:${port}`;
+    const done = { code: 0, stdout: `${target}  already offline\n`, stderr: '' };
+    assert.deepEqual(await call(['shutdown', '--wait', target]), done);
+  });
+
+  it('does not take a host that does not exist for one that is offline', async () => {
+    for (const args of [['--host', 'name.invalid'], ['ENOENT.invalid:1']]) {
+      const { code, stdout } = await call(['shutdown', '--wait', '--timeout', '5', ...args]);
+      assert.deepEqual([code, stdout], [3, ''], `${args}`);
+    }
+  });
+
+  it('does not take the socket of another user for one that is offline', { skip: lacks('root') }, async (t) => {
+    const socketPath = `${makeSocketPath(t)}-ENOENT`;
+    const { requests } = await startWeb(t, () => ACTIVE, { socketPath });
+    chownSync(socketPath, 12345, 12345);
+    const { code, stdout, stderr } = await call(['shutdown', '--wait', '--socket', socketPath]);
+    assert.deepEqual([code, stdout, requests], [3, '', []]);
+    assert.match(stderr, /no request was sent, because the socket belongs to user 12345\n$/);
+  });
+});
