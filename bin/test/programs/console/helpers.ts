@@ -1,0 +1,115 @@
+// Shared by the tests of control-console: the program in a pseudo-terminal, and what it shows there.
+
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { makeFolder, start, until } from '../../helpers.ts';
+import type { Running } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
+
+export const CTRL_C = '\x03';
+export const CTRL_D = '\x04';
+export const CTRL_Z = '\x1a';
+export const UP = '\x1b[A';
+export const LEFT = '\x1b[D';
+
+/** A program that does not get the CPU soon is reported as silent. */
+export const ACTIVE = 'active(, in a step for \\d+ s)?';
+
+/** The options for a port. */
+export function at(port: number): string {
+  return `--host 127.0.0.1 --port ${port}`;
+}
+
+export interface Terminal extends Pick<Running, 'output' | 'shows' | 'ended'> {
+  /** Types keys, and resolves when the output since then matches. */
+  type(keys: string, pattern: RegExp): Promise<void>;
+  /** Types keys. `shows()` then looks at the output since. */
+  write(keys: string | Uint8Array): void;
+  /** The process of the console, or of the shell. */
+  pid: number;
+  /** Stops that process, as `kill -STOP` does, and script(1) with it. */
+  stop(): Promise<void>;
+  /** Lets it continue. */
+  continue(): void;
+  /** The path of the terminal. */
+  tty: string;
+}
+
+/** A command in a pseudo-terminal, without history unless the environment names a folder. */
+export async function pseudoTerminal(
+  t: TestContext,
+  command: string,
+  ready: RegExp,
+  env: NodeJS.ProcessEnv = {},
+): Promise<Terminal> {
+  const folder = makeFolder(t);
+  const line = `stty cols 100 rows 30; echo "$$ $(tty)"; exec ${command}`;
+  const { child, output, ended } = start(t, 'script', ['--quiet', '--return', '--command', line, '/dev/null'], {
+    SHELL: '/bin/sh', HOME: folder, XDG_STATE_HOME: join(folder, 'state'), ...env,
+  });
+  let seen = 0;
+  const text = (): string => output().slice(seen).replaceAll(/\x1b\[\d*[CDGJK]/g, '').replaceAll(/\r+\n/g, '\n');
+  const shows = (pattern: RegExp): Promise<void> => {
+    return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+  };
+  const write = (keys: string | Uint8Array): void => {
+    seen = output().length;
+    child.stdin?.write(keys);
+  };
+  const type = (keys: string, pattern: RegExp): Promise<void> => {
+    write(keys);
+    return shows(pattern);
+  };
+  await shows(ready);
+  const [, pid, tty] = /^(\d+) (\S+)/.exec(output()) ?? [];
+  return {
+    type, write, output, shows, ended, pid: Number(pid), tty: tty as string,
+    stop: async () => {
+      process.kill(Number(pid), 'SIGSTOP');
+      await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));
+    },
+    continue: () => void child.kill('SIGCONT'), // script passes it on
+  };
+}
+
+export const READY: RegExp = /type help for a list of commands\n[^]*> $/;
+
+/** The console in a pseudo-terminal, ready for input. */
+export function terminal(t: TestContext, options: string, env: NodeJS.ProcessEnv = {}): Promise<Terminal> {
+  return pseudoTerminal(t, `${process.execPath} dist/bin/console.js ${options}`, READY, env);
+}
+
+/** A shell with job control in a pseudo-terminal, which runs the console. */
+export async function shell(t: TestContext, port: number): Promise<Terminal> {
+  const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, { PS1: 'SHELL> ' });
+  await bash.type(`${process.execPath} dist/bin/console.js ${at(port)}\r`, READY);
+  return bash;
+}
+
+/** A prompt at the end of the output: a pattern for `RegExp`, after which there may be more. */
+export function prompt(status: string): string {
+  return `control-console 127.0.0.1:\\d+ \\(${status}\\) > `;
+}
+
+/** Checks what a command shows between its echo and the next prompt. */
+export function shown(lines: string, status: string = 'active'): RegExp {
+  return new RegExp(`${lines}\n[^\n]*${prompt(status)}$`);
+}
+
+// ───── The history ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The lines of the history in a folder for `XDG_STATE_HOME`. */
+export function readHistory(folder: string): string[] {
+  return readFileSync(historyFile(folder), 'utf8').trimEnd().split('\n');
+}
+
+/** Returns the path of the file. */
+export function writeHistory(folder: string, text: string, mode: number = 0o600): string {
+  mkdirSync(join(folder, 'control'), { recursive: true });
+  writeFileSync(historyFile(folder), text, { mode });
+  return historyFile(folder);
+}
+
+function historyFile(folder: string): string {
+  return join(folder, 'control', 'history');
+}

@@ -1,0 +1,226 @@
+// control-console with commands from a pipe.
+
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { Readable } from 'node:stream';
+import { describe, it } from 'node:test';
+import { SystemStatus } from '../../../../control.ts';
+import { PipedLines } from '../../../console/lines.ts';
+import { Session } from '../../../console/session.ts';
+import { createClient } from '../../../shared/access.ts';
+import {
+  assertHarmless, HARMLESS, HOSTILE, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, runProgram, startOldServer,
+  startServer, TOKEN,
+} from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { capture } from '../client/capture.ts';
+import { hideFailures, startSilent, startWeb } from '../client/systems.ts';
+import { ACTIVE } from './helpers.ts';
+import type { Ended } from '../../helpers.ts';
+
+const AT_ONCE = { ...LIMIT, concurrency: 4 };
+
+hideFailures();
+
+describe('control-console with a pipe', AT_ONCE, () => {
+  it('shuts down after y or yes, in any case, and after nothing else', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const answers = ['n', '', 'yep', 'no', 'shutdown'];
+    const kept = await converse(port, answers.map((answer) => `shutdown\n${answer}\n`).join(''));
+    assert.deepEqual(kept, { code: 0, stdout: 'shutdown cancelled\n'.repeat(answers.length), stderr: '' });
+    const ended = await converse(port, 'shutdown\n  # really?\n YeS \npause\n'); // a comment is no answer
+    assert.deepEqual([ended.code, ended.stderr], [0, '']);
+    assert.match(ended.stdout, /^(.* … )?offline \(\d+\.\d s\)\n$/);
+  });
+
+  it('does not shut down when the input ends before the answer', async (t) => {
+    const { port, server } = await startServer(t);
+    const stderr = 'shutdown not sent: the input ended before the confirmation\n';
+    for (const input of ['shutdown\n', 'shutdown']) {
+      assert.deepEqual(await converse(port, input), { code: 1, stdout: '', stderr });
+    }
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('takes # lines for comments, and knows the words that people try', async (t) => {
+    const { port, server } = await startServer(t, { name: 'cartpole' });
+    server.hasCommands();
+    const input = '# pause\n  #shutdown\n#\nSTATUS\ninfo\n?\nhelp pause\nHelp  Exit\n? p\nhelp ?\nexit\npause\n';
+    const { code, stdout, stderr } = await converse(port, input);
+    assert.deepEqual([code, stderr, server.hasCommands()], [0, '', false]);
+    const pause = '  p, pause +pause the system\n';
+    const quit = '  q, quit, exit +quit the console; the system is unaffected\n';
+    const info = `name      cartpole \\(process .*\nstatus    ${ACTIVE}\n(started|version) [^]*`;
+    const helps = `  status [^]*${quit}${pause}${quit}${pause}  h, \\?, help +print this help\n`;
+    assert.match(stdout, new RegExp(`^${ACTIVE}\n${info}${helps}$`));
+  });
+
+  it('refuses what is no command, also after help, and goes on', async (t) => {
+    const { port, server } = await startServer(t);
+    const rows = [['paws', 'paws'], ['help nonsense', 'nonsense'], ['help pause now', 'help pause now'], ['y', 'y']];
+    const { code, stdout, stderr } = await converse(port, `${rows.map(([line]) => `${line}\n`).join('')}help quit\n`);
+    const lines = rows.map(([, word]) => `unknown command '${word}'; type help for a list of commands\n`);
+    assert.deepEqual([code, stderr], [1, lines.join('')]);
+    assert.match(stdout, /^  q, quit, exit .*\n$/);
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('saves with save-state as with save, and prints the value', async (t) => {
+    const { port, server } = await startServer(t);
+    const ended = converse(port, 'Save-State\n');
+    assert.equal(await server.nextCommand(), 'save-state');
+    server.report({ value: 7 });
+    assert.match((await ended).stdout, /^saved 7 \(\d+\.\d s\)\n$/);
+  });
+
+  it('prints the status and what is known', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, { describe: () => ({ episode: 7 }) }, {
+      name: 'cartpole',
+    });
+    await client.request('pause', { wait: 60, by: 'ana@laptop', reason: 'GPU needed until noon' });
+    const { code, stdout, stderr } = await converse(port, 'status\ninfo\n');
+    assert.deepEqual([code, stderr], [0, '']);
+    const silent = '; the program has not responded for \\d+ s'; // that does not get the CPU soon
+    const status = `paused \\d+ s ago by ana@laptop: GPU needed until noon(${silent})?`;
+    const lines = [
+      status,
+      `name      cartpole \\(process ${process.pid} on .+\\)`,
+      `status    ${status}`,
+      'started   \\d+ \\w+ ago',
+      'detail    episode 7',
+      'commands  pause by ana@laptop \\(GPU needed until noon\\) done in \\d+\\.\\d\\d s',
+      'version   .*',
+    ];
+    assert.match(stdout, new RegExp(`^${lines.join('\n')}\n$`));
+  });
+
+  it('prints why a command failed, and the value of one that is done', async (t) => {
+    let isFull = true; // until the system is to end
+    const { address: { port: failing } } = await launchSystem(t, { onPaused: () => assert.fail('GPU busy') });
+    const notPaused = 'onPaused failed: GPU busy\n';
+    const stderr = `not paused: ${notPaused}not saved: ${notPaused}`;
+    assert.deepEqual(await converse(failing, 'pause\nsave\n'), { code: 1, stdout: '', stderr });
+
+    const { address: { port: full } } = await launchSystem(t, {
+      onPaused: () => '3 GB freed', saveState: () => (isFull ? assert.fail('ENOSPC: no space left') : 'states/1.json'),
+    });
+    const ended = await converse(full, 'p\nsave\nshutdown\ny\n');
+    const reason = 'ENOSPC: no space left\n';
+    assert.deepEqual([ended.code, ended.stderr], [1, `not saved: ${reason}not shut down: ${reason}`]);
+    isFull = false;
+    const { stdout } = await converse(full, 'resume\npause\nshutdown\ny\n');
+    const done = stdout.replaceAll(/\w+(ing| down)? … |\d+\.\d/g, '');
+    assert.equal(done, 'active ( s)\npaused: 3 GB freed ( s)\noffline: states/1.json ( s)\n');
+  });
+
+  it('stops waiting when the system is shutting down', async (t) => {
+    const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
+    const { code, stderr } = await converse(port, 'pause\n');
+    assert.equal(code, 1);
+    assert.match(stderr, /^not paused after \d\.\d s: the system is shutting down\n$/);
+  });
+
+  for (const isOriginal of [false, true]) {
+    it(`follows a server of version 0.2 by its status${isOriginal ? ', a number' : ''}`, async (t) => {
+      const { port, posted } = await startOldServer(t, isOriginal);
+      const input = 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n';
+      const { stdout, stderr } = await converse(port, input, { host: 'localhost' });
+      assert.deepEqual(posted, ['pause', 'save-state', 'resume', 'shutdown']);
+      assert.equal(stderr, 'the server is of version 0.2 or older, which tells its status only\n');
+      const outcomes = ['active', 'paused (N s)', 'save-state: ok', 'active (N s)', 'active', 'offline (N s)\n'];
+      assert.equal(stdout.replaceAll(/\w+ … /g, '').replaceAll(/\d+\.\d s/g, 'N s'), outcomes.join('\n'));
+    });
+  }
+});
+
+describe('control-console and a system that does not let it in, is away or does not respond', AT_ONCE, () => {
+  it('sends nothing while the system is offline, and prints the address', { skip: lacks('Unix') }, async (t) => {
+    const { port, server } = await startServer(t);
+    await server.close();
+    const { code, stderr } = await converse(port, 'pause\nresume\nsave\nhelp\n');
+    assert.equal(code, 1);
+    const lines = stderr.trimEnd().split('\n');
+    assert.deepEqual(lines.map((line) => line.split(' not sent: ')[0]), ['pause', 'resume', 'save-state']);
+    for (const line of lines) assert.ok(line.includes(`http://127.0.0.1:${port} does not respond`), line);
+    const socket = makeSocketPath(t);
+    const stderrOf = `pause not sent: unix:${socket} does not respond: connect ENOENT ${socket}\n`;
+    assert.deepEqual(await converse(0, 'pause\n', { socket }), { code: 1, stdout: '', stderr: stderrOf });
+  });
+
+  it('reports a shutdown as done if the system is already offline, whatever the answer, and goes on', async (t) => {
+    const { port, server } = await startServer(t);
+    await server.close();
+    for (const input of ['shutdown\ny\n', 'shutdown\nn\n', 'shutdown\n']) {
+      assert.deepEqual(await converse(port, input), { code: 0, stdout: 'already offline\n', stderr: '' });
+    }
+    const { code, stdout } = await converse(port, 'shutdown\ny\nhelp pause\n');
+    assert.equal(code, 0);
+    assert.match(stdout, /^already offline\n  p, pause .*\n$/);
+  });
+
+  it('reports a missing token, and takes the line after shutdown for its answer all the same', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    const { code, stdout, stderr } = await converse(port, 'status\ninfo\nshutdown\nhelp\nsave\n');
+    assert.deepEqual([code, stdout], [1, '']);
+    const lines = ['', '', 'shutdown not sent: ', 'save-state not sent: '].map((start) => `${start}${NO_TOKEN}\n`);
+    assert.equal(stderr, lines.join(''));
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('prints nothing while it waits for a system that does not respond, and gives up', async (t) => {
+    const port = Number((await startSilent(t)).split(':')[1]);
+    const { code, stdout, stderr } = await converse(port, 'pause\n', { timeoutMs: 1500 });
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^pause not sent: 127\.0\.0\.1:\d+ has not answered within \d+(\.\d)? s\n$/);
+  });
+
+  it('prints no control characters of a server or of the input', async (t) => {
+    const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
+    const saved = await converse(ok, 'save\n\x1b[2J\x9b\u202e!\n');
+    const unknown = "unknown command ' [2J !'; type help for a list of commands\n";
+    assert.deepEqual(saved, { code: 1, stdout: `save-state: ${HARMLESS}\n`, stderr: unknown });
+    const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
+    const failed = await converse(failing, 'pause\n');
+    assert.deepEqual(failed, { code: 1, stdout: '', stderr: `pause failed: ${HARMLESS}\n` });
+  });
+
+  it('truncates what a server sends, and removes control characters, in every field', async (t) => {
+    const done = { state: 'done', value: HOSTILE.repeat(4) };
+    const entry = { command: HOSTILE, by: HOSTILE, reason: HOSTILE, error: HOSTILE, at: HOSTILE, ...done };
+    const states = ['waiting', 'running', 'done', 'failed', 'constructor', HOSTILE, 7, null, {}];
+    const commands = [...states.map((state) => ({ ...entry, state })), null, 1];
+    const detail = { [HOSTILE]: HOSTILE, list: [HOSTILE] };
+    const about = { name: HOSTILE, pid: HOSTILE, host: {}, version: [HOSTILE] };
+    const info = { ...about, status: HOSTILE, by: HOSTILE, detail, commands };
+    const bodies = [{ ...info, result: 'ok', ...done }, { status: 'paused', commands: HOSTILE, detail: HOSTILE }];
+    for (const body of bodies) {
+      const { port } = await startWeb(t, () => body);
+      const { stdout, stderr } = await converse(port, 'save\nstatus\ninfo\n');
+      assertHarmless(stdout + stderr);
+      const longest = Math.max(...stdout.split('\n').map((line) => [...line].length));
+      assert.ok(longest > 100 && longest < 4 * 1000, `a line of ${longest} characters`);
+    }
+  });
+
+  it('neither reads nor writes a history', async (t) => {
+    const folder = makeFolder(t);
+    const { port } = await startServer(t);
+    const env = { XDG_STATE_HOME: folder, HOME: folder };
+    const { code } = await runProgram(t, 'console', ['--port', `${port}`], 'status\n', env);
+    assert.deepEqual([code, readdirSync(folder)], [0, []]);
+  });
+});
+
+interface Place {
+  host?: string;
+  socket?: string;
+  timeoutMs?: number;
+}
+
+/** Runs a session that reads from a pipe, in this process, which takes a tenth of the time. */
+function converse(port: number, input: string, { timeoutMs, socket, host = '127.0.0.1' }: Place = {}): Promise<Ended> {
+  const client = createClient(socket === undefined ? { host, port: `${port}` } : { socket }, timeoutMs);
+  const lines = new PipedLines(Readable.from([input]));
+  return capture(async () => (await new Session(client, lines).run() ? 0 : 1));
+}

@@ -1,0 +1,233 @@
+// control-console on a terminal: the prompt, editing, waits, questions, lines that are pasted, colours. Several tests share
+// a console, because its start takes longer than all else.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import {
+  assertHarmless, HARMLESS, HOSTILE, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, startServer, TOKEN,
+} from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { startWeb } from '../client/systems.ts';
+import {
+  ACTIVE, at, CTRL_C, CTRL_D, LEFT, prompt, READY, pseudoTerminal, readHistory, shown, terminal, UP,
+} from './helpers.ts';
+
+const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
+
+describe('control-console on a terminal', SUITE, () => {
+  it('distinguishes a system that refuses its status from one that is offline', async (t) => {
+    const { port, server } = await startServer(t, { token: TOKEN });
+    const { shows, type, ended } = await terminal(t, at(port));
+    await shows(new RegExp(`${prompt('missing or wrong token')}$`));
+    await type('shutdown\r', shown(`shutdown not sent: ${NO_TOKEN}`, 'missing or wrong token'));
+    assert.equal(server.hasCommands(), false);
+    await server.close();
+    await shows(new RegExp(`${prompt('offline')}$`));
+    await type('shutdown\r', shown('already offline', 'offline')); // without a question
+    await type('pause\r', shown('pause not sent: .* does not respond: .*ECONNREFUSED.*', 'offline'));
+    await type('quit\r', /quit\n/);
+    assert.equal((await ended).code, 0);
+  });
+
+  it('prints no control characters of a server', async (t) => {
+    const { port } = await startWeb(t, ({ url }) => {
+      return url?.startsWith('/api/pause') ? { code: 500, error: HOSTILE } : { status: HOSTILE, result: HOSTILE };
+    });
+    const { shows, type, output } = await terminal(t, at(port));
+    await shows(new RegExp(`\n${prompt('unknown')}$`));
+    await type('save\r', /\nsave-state: PW .*…\n.*> $/s);
+    await type('pause\r', /\npause failed: PW .*…\n.*> $/s);
+    const text = output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, ''); // readline's, and the line ends of the terminal
+    assertHarmless(text);
+    assert.equal(text.split(HARMLESS).length, 3, text);
+  });
+
+  it('keeps answers out of the history, and names the system in the question', async (t) => {
+    const [folder, socketPath] = [makeFolder(t), makeSocketPath(t)];
+    const webApiOptions = { socketPath };
+    await launchSystem(t, { saveState: () => sleep(200) }, { webApiAddress: undefined, webApiOptions });
+    const command = `${process.execPath} dist/bin/console.js`;
+    const env = { CONTROL_SOCKET: socketPath, XDG_STATE_HOME: folder };
+    const { type, shows, ended } = await pseudoTerminal(t, command, READY, env);
+    await shows(new RegExp(`control-console unix:${socketPath} \\(active\\) > $`));
+    const question = new RegExp(`\nShut unix:${socketPath} down\\? \\(y/\\[N\\]\\) $`);
+    for (const answer of ['no', 'shutdown', '']) {
+      await type('shutdown\r', question);
+      await type(`${answer}\r`, /\nshutdown cancelled\n[^\n]*> $/);
+      await type(UP, /> shutdown$/);
+      await type(CTRL_C, /> $/);
+    }
+    await type('shutdown\r', question);
+    await type('ye', /ye$/);
+    await type(CTRL_C, /\nshutdown cancelled\n[^\n]*> $/);
+    await type(UP, /> shutdown$/);
+    await type('\r', question);
+    await type('y\r', /shutting down … offline \(\d+\.\d s\)/);
+    assert.equal((await ended).code, 0);
+    assert.deepEqual(new Set(readHistory(folder)), new Set(['shutdown']));
+  });
+
+  it('edits the line', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const { type, write, shows, tty } = await terminal(t, at(port));
+
+    await t.test('that is longer than the terminal, also while its width changes', async () => {
+      await type('x'.repeat(250), /x$/);
+      await type(LEFT.repeat(250), /.*/);
+      await type('a', /a/);
+      resize(tty, 40);
+      await type('b\x05c', /c$/); // Ctrl-E: to the end
+      await type('\r', shown(`unknown command 'abx{250}c'; type help for a list of commands`));
+      resize(tty, 100);
+      await type('status\r', shown(ACTIVE));
+    });
+
+    await t.test('with characters whose bytes arrive one by one', async () => {
+      for (const byte of Buffer.from('äß€😀')) {
+        write(Buffer.of(byte));
+        await sleep(1); // most bytes are then read on their own
+      }
+      await shows(/😀/);
+      await type('\x7fü\r', shown("unknown command 'äß€ü'; type help for a list of commands"));
+    });
+
+    await t.test('after Alt-Enter and after half an escape sequence', async () => {
+      for (const keys of ['\x1b\r', '\x1b[\r', '\x1bO\r', '\x1b[1;5\r']) {
+        await type(`stat${keys}us\r`, shown(ACTIVE));
+      }
+    });
+
+    await t.test('and runs nothing for an empty one or a comment', async () => {
+      await type('\r', new RegExp(`^\\s+${prompt('active')}$`));
+      await type('# pause\r', new RegExp(`^# pause\n${prompt('active')}$`));
+    });
+  });
+});
+
+describe('control-console on a terminal while a command runs', SUITE, () => {
+  it('shows what it waits for, keeps what is typed, and ends the wait with Ctrl-C', async (t) => {
+    const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
+    const { type, write, shows, output } = await terminal(t, at(port));
+
+    await t.test('keeps what is typed for the next line', async () => {
+      await type('save\r', /\(Ctrl-C gives up\) … $/);
+      write(`sttus${LEFT.repeat(3)}a\rstat\t\r# half`); // edited and completed
+      assert.equal(await server.nextCommand(), 'save-state');
+      server.report({});
+      await shows(/saved \(\d+\.\d s\)\n[^\n]*status\nactive.*\n[^\n]*status\nactive.*\n[^\n]*# half$/);
+      await type(CTRL_C, /> $/);
+    });
+
+    await t.test('runs pasted lines after the command, and Ctrl-C discards those that are left', async () => {
+      await type('save\r', /\(Ctrl-C gives up\) … $/);
+      write('help quit\rsave\rpause\rresume\rshutdown\ry\r');
+      assert.equal(await server.nextCommand(), 'save-state');
+      server.report({ value: 'state 1' });
+      await shows(/saved state 1 \(.*\)\n[^\n]*help quit\n  q, quit, exit [^\n]*\n[^\n]*save\n.*Ctrl-C gives up/);
+      await type(CTRL_C, shown('not saved after .*; the command is still pending'));
+      await type('status\r', shown(`${ACTIVE}; save-state waits for the step`));
+      assert.equal(server.receiveCommand(), 'save-state');
+      assert.equal(server.hasCommands(), false);
+      assert.doesNotMatch(output(), /Shut 127/);
+    });
+
+    await t.test('ends the command before a Ctrl-C in the same write', async () => {
+      await type(`save\r${CTRL_C}`, shown('(save-state )?not (sent|saved).*'));
+      await type('status\r', shown('active.*'));
+      assert.ok(!server.hasCommands() || server.receiveCommand() === 'save-state');
+    });
+
+    await t.test('sends a command again while the queue is full, until Ctrl-C', async () => {
+      await client.resume();
+      await type('save\r', /\nthe queue is full … \(Ctrl-C gives up\) … $/);
+      await type(CTRL_C, shown('not saved after \\d+\\.\\d s: Command queue is full, try again later'));
+      await type('save\r', /\nthe queue is full … \(Ctrl-C gives up\) … $/);
+      assert.equal(await server.nextCommand(), 'resume');
+      assert.equal(await server.nextCommand(), 'save-state');
+      server.report({});
+      await shows(shown('the queue is full … \\(Ctrl-C gives up\\) … saved \\(\\d+\\.\\d s\\)'));
+      assert.equal(server.hasCommands(), false);
+    });
+  });
+
+  it('shows a status that it passes, and follows it in the prompt after Ctrl-C', async (t) => {
+    let status = SystemStatus.PAUSING;
+    const { port } = await startServer(t, { systemStatus: () => status });
+    const { type, shows } = await terminal(t, at(port));
+    await type('pause\r', /\npausing … \(Ctrl-C gives up\) … $/);
+    await type(CTRL_C, shown('not paused after .*: the system is pausing; the command is still pending', 'pausing'));
+    status = SystemStatus.PAUSED;
+    await shows(new RegExp(`${prompt('paused')}$`));
+  });
+});
+
+describe('control-console and lines that are pasted', SUITE, () => {
+  it('runs them one after the other, with echo and output', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const { type, ended, output } = await terminal(t, at(port));
+
+    for (const [name, end] of [['CR', '\r'], ['LF', '\n'], ['CR LF', '\r\n']] as const) {
+      await t.test(`that end in ${name}`, async () => {
+        const lines = ['status', 'nonsense', '# comment', '', 'pause', 'status', 'resume', 'help quit', 'rest'];
+        const p = `(${prompt('\\w+')})+`; // drawn again when the status changes
+        await type(lines.join(end), new RegExp([
+          `^(${prompt('\\w+')})*status`, ACTIVE,
+          `${p}nonsense`, "unknown command 'nonsense'; type help for a list of commands",
+          `${p}# comment`,
+          p,
+          `${p}pause`, '(pausing … )?paused \\(\\d+\\.\\d s\\)',
+          `${p}status`, 'paused \\d+ s ago .*',
+          `${p}resume`, '(\\w+ … )*active \\(\\d+\\.\\d s\\)',
+          `${p}help quit`, '  q, quit, exit +.*',
+          `${p}rest$`,
+        ].join('\n')));
+        await type(CTRL_C, new RegExp(`${prompt('active')}$`));
+      });
+    }
+
+    await t.test('that have mixed ends, and a CR LF that arrives in two parts', async () => {
+      const mixed = 'help quit\rhelp pause\nhelp save\r\n\n# end';
+      await type(mixed, /^help quit\n[^]*> help pause\n[^]*> help save\n[^]*> \n[^\n]*> # end$/);
+      await type(CTRL_C, /> $/);
+      await type('help quit\r', /unaffected\n[^\n]*> $/);
+      await type('\nstatus\n', new RegExp(`^status\n${ACTIVE}\n${prompt('active')}$`));
+    });
+
+    await t.test('and takes the answer to a question from them', async () => {
+      await type('shutdown\rn\rshutdown\r\rshutdown\ry\rstatus\r', /offline \(\d+\.\d s\)/);
+      assert.equal((await ended).code, 0);
+      assert.equal(output().split('shutdown cancelled').length - 1, 2);
+      assert.doesNotMatch(output(), /offline \(.*\)\s+\S*control-console/);
+    });
+  });
+});
+
+describe('control-console and its colours', SUITE, () => {
+  const COLOURS: NodeJS.ProcessEnv = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined };
+
+  it('colours the status in the prompt, and errors', async (t) => {
+    const { port, server } = await startServer(t);
+    const { type, shows } = await terminal(t, at(port), COLOURS);
+    await shows(/\(\x1b\[32mactive\x1b\[39m\) > $/);
+    await type('nonsense\r', /\n\x1b\[31munknown command 'nonsense'.*\x1b\[39m\n/);
+    await server.close();
+    await shows(/\(\x1b\[31moffline\x1b\[39m\) > $/);
+  });
+
+  it('has none with TERM=dumb', async (t) => {
+    const { port } = await startServer(t);
+    const { type, output } = await terminal(t, at(port), { ...COLOURS, TERM: 'dumb' });
+    await type('nonsense\r', /\nunknown command .*\n[^]*> $/);
+    await type(CTRL_D, /\n/);
+    assert.doesNotMatch(output(), /\x1b\[\d+m/);
+  });
+});
+
+/** Changes the width of a terminal, which the console notices. */
+function resize(tty: string, columns: number): void {
+  execFileSync('stty', ['-F', tty, 'cols', `${columns}`]);
+}
