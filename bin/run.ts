@@ -2,98 +2,25 @@
 // control-run: puts any command under control, unchanged.
 
 import { closeSync, writeSync } from 'node:fs';
-import { constants } from 'node:os';
-import { basename } from 'node:path';
 import { isatty } from 'node:tty';
-import { parseArgs } from 'node:util';
+import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
-import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
-import {
-  describeOptions, EXIT, parseDuration, parseInteger, parseOptions, parseText, run, UsageError,
-} from './shared/options.ts';
+import { EXIT, run } from './shared/options.ts';
 import { printable } from './shared/text.ts';
-import type { Settings } from './run/supervisor.ts';
 
 const PROGRAM = 'control-run';
-
-const OPTIONS = {
-  ...SERVER_OPTIONS,
-  'save-signal': {
-    type: 'string', value: 'NAME', help: 'save-state sends this signal, such as USR1, to the process that handles it',
-  },
-  'save-command': {
-    type: 'string', value: 'CMD',
-    help: 'save-state runs this shell command; its exit code is the outcome, and its last line of output tells what ' +
-      'was saved; CONTROL_PID is the process id of COMMAND',
-  },
-  grace: {
-    type: 'string', value: 'SECONDS', default: '10',
-    help: 'shutdown waits this long after the save signal, and again after SIGTERM before it kills (default 10)',
-  },
-  'force-stop': {
-    type: 'string', value: 'SECONDS',
-    help: 'stop a program that takes commands on CONTROL_FD if it has not paused by then (default: wait for it)',
-  },
-  restart: {
-    type: 'string', value: 'on-failure[:N]',
-    help: 'start COMMAND again if it fails, after 1 s, 2 s, 4 s … 60 s; at most N times in a row',
-  },
-} as const;
-
-const HELP = `
-Usage: control-run [options] [--] COMMAND [ARGUMENT…]
-
-Runs a command with a web API that pauses, resumes, saves and ends all its processes, however many and however deep.
-
-  pause        stops all processes (SIGSTOP); clocks run on, connections may time out, and memory stays in use
-  resume       continues them
-  save-state   requires --save-signal or --save-command
-  shutdown     saves if it can, then sends SIGTERM and, after --grace, SIGKILL
-
-A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself; see bin/README.md.
-Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP are a shutdown, and so is
-SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
-
-${describeOptions(OPTIONS)}
-
-${TOKEN_HELP}
-
-On macOS, processes that leave their group and their parent escape. On Windows there is no pause: it cannot stop
-processes.
-
-Exit codes: that of COMMAND, 128 + N if signal N ended it; 2 usage error, 125 no web API, 126 COMMAND cannot be started,
-127 COMMAND not found.
-`;
-
 const NO_WEB_API = 125; // as env, nohup, timeout and docker use it
-const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // they never mean `save`
 
 async function main(): Promise<number> {
-  const [args, line] = splitCommandLine(process.argv.slice(2));
-  const parsed = parseOptions(OPTIONS, HELP, 0, args);
+  const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
-  const { values } = parsed;
-  const [file] = line;
-  if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
-  const serverOptions = parseServerOptions(values);
-  const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
-  if (saveSignal !== undefined && saveCommand !== undefined) {
-    throw new UsageError('--save-signal and --save-command are mutually exclusive: give one or the other');
-  }
-  const settings: Settings = {
-    line: [file, ...line.slice(1)],
-    saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
-    saveCommand: saveCommand === undefined ? undefined : parseText('--save-command', saveCommand),
-    graceMs: parseDuration('--grace', values.grace) * 1000,
-    forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
-    maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
-    isOnTerminal: isatty(0) && process.platform !== 'win32',
-  };
+  const isOnTerminal = isatty(0) && process.platform !== 'win32';
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('as process 1, it does not reap orphans: start the container with --init');
   try {
-    const { exitCode, text } = await new Supervisor(settings, { ...serverOptions, name: basename(file) }, say).run();
-    leaveTerminal(settings.isOnTerminal && text === 'SIGINT');
+    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, parsed.serverOptions, say);
+    const { exitCode, text } = await supervisor.run();
+    leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
     say((error as Error).message);
@@ -109,27 +36,6 @@ async function main(): Promise<number> {
 function leaveTerminal(isInterrupted: boolean): void {
   for (const fd of [0, 1, 2]) if (isatty(fd)) closeSync(fd);
   if (isInterrupted) process.removeAllListeners('SIGINT').kill(process.pid, 'SIGINT');
-}
-
-/** Separates the options from the command, which begins with the first argument that is no option or value of one. */
-function splitCommandLine(args: string[]): [options: string[], command: string[]] {
-  const { tokens } = parseArgs({ args, options: OPTIONS, strict: false, tokens: true });
-  const first = tokens.find(({ kind }) => kind !== 'option');
-  if (first === undefined) return [args, []];
-  return [args.slice(0, first.index), args.slice(first.kind === 'positional' ? first.index : first.index + 1)];
-}
-
-function parseSignal(option: string, text: string): NodeJS.Signals {
-  const name = text.toUpperCase().replace(/^(?!SIG)/, 'SIG');
-  if (Object.hasOwn(constants.signals, name) && !UNFIT_SIGNALS.includes(name)) return name as NodeJS.Signals;
-  throw new UsageError(`${option} must be the name of a signal that a program can handle, such as USR1, got '${text}'`);
-}
-
-function parseRestart(option: string, text: string): number {
-  const [, count] = /^on-failure(?::(.*))?$/s.exec(text) ?? [];
-  if (text === 'on-failure') return Infinity;
-  if (count !== undefined) return parseInteger(`the N in ${option} on-failure:N`, count, 1, 1_000_000);
-  throw new UsageError(`${option} must be on-failure or on-failure:N, got '${text}'`);
 }
 
 /**
