@@ -2,7 +2,7 @@
 // reporter gathers these reasons into one line. In CI, nothing that a package provides may be missing.
 
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
 
@@ -12,14 +12,20 @@ export const PYTHON = '/usr/bin/python3';
 /** Commands, and the Debian packages that have them. */
 const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
-  fish: 'fish', less: 'less', make: 'make', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
-  python3: 'python3', setpriv: 'util-linux', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils',
+  fish: 'fish', grep: 'grep', less: 'less', make: 'make', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime',
+  ps: 'procps', python3: 'python3', setpriv: 'util-linux', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils',
   'stress-ng': 'stress-ng', 'systemd-analyze': 'systemd', top: 'procps', vi: 'vim-tiny', xdotool: 'xdotool',
   xterm: 'xterm', xz: 'xz-utils', zsh: 'zsh',
 } as const;
 
+/** How a command becomes process 1, and how it becomes one of a user without rights. */
+export const NAMESPACE: readonly string[] = ['unshare', '--fork', '--pid', '--mount-proc', '--kill-child'];
+export const NOBODY: readonly string[] = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'];
+
 type Command = keyof typeof PACKAGES;
-type Other = 'IPv6' | 'Linux' | 'Unix' | 'numpy' | 'root' | 'script' | 'typeStripping' | 'yaml';
+type Other =
+  | 'IPv6' | 'Linux' | 'Unix' | 'cgroup' | 'namespace' | 'nobody' | 'numpy' | 'root' | 'script' | 'typeStripping'
+  | 'yaml';
 export type Need = Command | Other;
 
 /** Everything else: whether it is there, and how to get it. */
@@ -27,6 +33,12 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   IPv6: [() => Object.values(networkInterfaces()).flat().some((one) => one?.address === '::1'), 'enable IPv6'],
   Linux: [() => process.platform === 'linux', 'use Linux'],
   Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
+  cgroup: [() => ownCgroup() !== null, 'run as root with a cgroup (version 2) that may be written'],
+  namespace: [() => runs(...NAMESPACE, 'true'), 'run as root with unshare of util-linux'],
+  nobody: [
+    () => runs(...NOBODY, process.execPath, '--version'),
+    'run as root with setpriv of util-linux and a Node that everybody may execute',
+  ],
   numpy: [() => runs(PYTHON, '-c', 'import numpy'), 'apt-get install python3 python3-numpy'],
   root: [() => process.geteuid?.() === 0, 'run as root'],
   script: [() => /util-linux/.test(outputOf('script', '--version')), 'apt-get install bsdutils'],
@@ -38,6 +50,18 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
 export function lacks(...needs: readonly Need[]): string | false {
   const remedies = needs.map(remedyFor).filter((remedy) => remedy !== null);
   return remedies.length > 0 && remedies.join('; ');
+}
+
+/** The path of the cgroup of this process; null if it may not be written. */
+export function ownCgroup(): string | null {
+  try {
+    const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
+    const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
+    accessSync(join(mount, path), constants.W_OK);
+    return mount === '' ? null : join(mount, path);
+  } catch {
+    return null;
+  }
 }
 
 function remedyFor(need: Need): string | null {
@@ -57,7 +81,7 @@ function isOnPath(command: string): boolean {
   });
 }
 
-function runs(command: string, ...args: string[]): boolean {
+function runs(command: string = '', ...args: string[]): boolean {
   return spawnSync(command, args).status === 0;
 }
 
