@@ -5,11 +5,11 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { lacks, runProgram } from './helpers.ts';
+import { runProgram } from './helpers.ts';
+import { lacks, PYTHON } from './needs.ts';
 import type { TestContext } from 'node:test';
 
 const FOLDER = 'bin/recipes';
-const PYTHON = '/usr/bin/python3'; // has Debian's packages
 const MAX_LINES = 39;
 const MAX_COLUMNS = 120;
 
@@ -71,10 +71,10 @@ describe('The recipes', () => {
   });
 
   for (const name of ['compose.yaml', 'trainer.yaml']) {
-    it(`${name} is YAML`, { skip: lacksYaml() }, () => check(PYTHON, '-c', YAML, join(FOLDER, name)));
+    it(`${name} is YAML`, { skip: lacks('yaml') }, () => check(PYTHON, '-c', YAML, join(FOLDER, name)));
   }
 
-  it('supervisord.conf has sections and keys', { skip: lacksYaml() }, () => {
+  it('supervisord.conf has sections and keys', { skip: lacks('yaml') }, () => {
     check(PYTHON, '-c', INI, join(FOLDER, 'supervisord.conf'));
   });
 
@@ -102,8 +102,4 @@ function checkOptions(name: string, call: string, help: string): number {
 function check(program: string, ...args: string[]): void {
   const { status, stderr } = spawnSync(program, args, { encoding: 'utf8' });
   assert.equal(status, 0, stderr);
-}
-
-function lacksYaml(): string | false {
-  return spawnSync(PYTHON, ['-c', 'import yaml']).status !== 0 && 'needs yaml for Python: apt-get install python3-yaml';
 }

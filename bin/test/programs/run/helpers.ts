@@ -1,14 +1,16 @@
-// Shared by the tests of control-run: programs under its control, and what /proc tells of their processes.
+// Shared by the tests of control-run: commands under its control, and what /proc shows of their processes.
 
-import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { accessSync, chmodSync, constants, copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
+import assert from 'node:assert/strict';
+import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { clientAt, makeFolder, start, until } from '../../helpers.ts';
+import { isDeepStrictEqual } from 'node:util';
+import { clientAt, getInfo, makeFolder, runProgram, start, until } from '../../helpers.ts';
+import { lacks, NOBODY, ownCgroup, PYTHON as DEBIAN_PYTHON } from '../../needs.ts';
 import type { WebApiClient } from '../../../../control.ts';
-import type { Running } from '../../helpers.ts';
+import type { Ended, Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
+
+export const PYTHON: string = existsSync(DEBIAN_PYTHON) ? DEBIAN_PYTHON : 'python3';
 
 export interface StartedRun {
   running: Running;
@@ -20,8 +22,6 @@ export interface StartedRun {
 
 /** The line that control-run prints at its start: the process id of the program, and the port. */
 export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)\n/;
-
-const MAX_END_MS = 15_000;
 
 /** Starts a command under control on a free port. Nothing of it is left at the end of the test. */
 export async function startRun(
@@ -44,15 +44,13 @@ export async function startRun(
 /** Fails if it does not end all that it has started. */
 async function end(running: Running): Promise<void> {
   const { child } = running;
-  if (child.exitCode === null && child.signalCode === null) {
-    child.kill('SIGCONT');
-    child.kill('SIGTERM');
-    await Promise.race([once(child, 'exit'), sleep(MAX_END_MS, null, { ref: false })]);
-    child.kill('SIGKILL');
-  }
+  child.kill('SIGCONT');
+  child.kill('SIGTERM');
   try {
+    await exitCodeOf(running);
     await isTidy(running);
   } finally {
+    child.kill('SIGKILL');
     killAll(processesOf(running));
   }
 }
@@ -63,6 +61,18 @@ export function killAll(pids: readonly number[]): void {
       process.kill(pid, 'SIGKILL');
     } catch {} // it has ended
   }
+}
+
+/** Runs a command under control until it ends, and returns what is on stderr after the banner. */
+export async function run(
+  t: TestContext,
+  options: string[],
+  command: string[],
+  input: string = '',
+  env: NodeJS.ProcessEnv = {},
+): Promise<Ended> {
+  const { stderr, ...ended } = await runProgram(t, 'run', ['--port', '0', ...options, ...command], input, env);
+  return { ...ended, stderr: stderr.replace(BANNER, '') };
 }
 
 /** Waits until control-run has ended. Processes that the program left may still hold its output. */
@@ -82,6 +92,38 @@ export async function isTidy(running: Running): Promise<void> {
   await until(() => left() === '', () => `left: ${left()}`);
 }
 
+/** Waits until /api/info reports a detail with these values: on a busy machine, it may report an older one. */
+export async function showsDetail(
+  { port }: Pick<StartedRun, 'port'>,
+  expected: Record<string, unknown>,
+): Promise<Record<string, unknown>> {
+  let detail: Record<string, unknown> = {};
+  await until(async () => {
+    detail = (await getInfo(port)).detail as typeof detail ?? {};
+    return Object.entries(expected).every(([key, value]) => isDeepStrictEqual(detail[key], value));
+  }, () => `no ${JSON.stringify(expected)} in ${JSON.stringify(detail)}`);
+  return detail;
+}
+
+// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Each signal that is trapped interrupts it. */
+export const WAIT = 'while :; do sleep 98765 & wait; done';
+
+export function shell(script: string, ...args: string[]): string[] {
+  return ['sh', '-c', script, 'sh', ...args];
+}
+
+/** A shell command that handles signals, prints `ready` and waits. */
+export function handler(...traps: string[]): string[] {
+  return shell(`${traps.join('; ')}; echo ready; ${WAIT}`);
+}
+
+/** The complete lines of a file that may not exist yet. */
+export function readLines(path: string): string[] {
+  return existsSync(path) ? readFileSync(path, 'utf8').split('\n').slice(0, -1) : [];
+}
+
 // ───── With a cgroup, and without ────────────────────────────────────────────────────────────────────────────────────
 
 /** How control-run finds the processes of a program. */
@@ -92,64 +134,33 @@ export interface Way {
   line(t: TestContext): [string, ...string[]];
 }
 
-const DEFAULT_WAY: Way = { name: 'as it is', skip: false, line: () => [process.execPath, resolve('dist/bin/run.js')] };
-const AS_NOBODY = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] as const;
+const HAS_CGROUP = lacks('cgroup') === false;
+export const DEFAULT_WAY: Way = {
+  name: 'as it is', skip: false, line: () => [process.execPath, resolve('dist/bin/run.js')],
+};
 
 /** In a cgroup if it may create one; as a user who may not, it searches /proc. */
-export const WAYS: readonly Way[] = [
-  { ...DEFAULT_WAY, name: 'in a cgroup', skip: lacksCgroup() },
-  { name: 'found in /proc', skip: lacksCgroup() === false && lacksNobody(), line: lineWithoutCgroup },
-];
+export const IN_CGROUP: Way = { ...DEFAULT_WAY, name: 'in a cgroup', skip: lacks('cgroup') };
+export const IN_PROC: Way = { name: 'found in /proc', skip: HAS_CGROUP && lacks('nobody'), line: lineWithoutCgroup };
+export const WAYS: readonly Way[] = [IN_CGROUP, IN_PROC];
 
 function lineWithoutCgroup(t: TestContext): [string, ...string[]] {
-  if (lacksCgroup() !== false) return DEFAULT_WAY.line(t);
+  if (!HAS_CGROUP) return DEFAULT_WAY.line(t);
   const folder = makeFolder(t); // the user may not be able to reach the repository
   chmodSync(folder, 0o755);
   copyFileSync('dist/bin/run.js', join(folder, 'run.mjs'));
-  return [...AS_NOBODY, process.execPath, join(folder, 'run.mjs')];
-}
-
-/** The path of the cgroup of this process, if it may be written. */
-function findCgroup(): string | null {
-  const [, path = ''] = /^0::(.*)$/m.exec(tryRead('/proc/self/cgroup')) ?? [];
-  const [, mount = ''] = /^\S+ (\S+) cgroup2 /m.exec(tryRead('/proc/self/mounts')) ?? [];
-  try {
-    accessSync(join(mount, path), constants.W_OK);
-    return mount === '' ? null : join(mount, path);
-  } catch {
-    return null;
-  }
-}
-
-export function lacksCgroup(): string | false {
-  return findCgroup() === null && 'needs a cgroup (version 2) that may be written: run it as root';
-}
-
-function lacksNobody(): string | false {
-  const [command, ...args] = [...AS_NOBODY, process.execPath, '--version'];
-  const isPossible = spawnSync(command, args).status === 0;
-  return !isPossible && 'needs root, setpriv (apt-get install util-linux), and a Node that everybody may execute';
+  const [file = assert.fail(), ...args] = NOBODY;
+  return [file, ...args, process.execPath, join(folder, 'run.mjs')];
 }
 
 /** Where control-run keeps the processes; empty if it has no cgroup, or has ended. */
 export function cgroupsOf({ child }: Running): string[] {
-  const parent = findCgroup() ?? '/nowhere';
+  const parent = ownCgroup() ?? '/nowhere';
   const names = tryList(parent).filter((name) => name.startsWith(`control-run-${child.pid}-`));
   return names.map((name) => join(parent, name));
 }
 
-/** The arguments of `unshare` for a command that is process 1. */
-export const NAMESPACE: readonly string[] = ['--fork', '--pid', '--mount-proc', '--kill-child'];
-
-export function lacksNamespace(): string | false {
-  const isPossible = spawnSync('unshare', [...NAMESPACE, 'true']).status === 0;
-  return !isPossible && 'needs root and unshare: apt-get install util-linux';
-}
-
 // ───── /proc ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Why tests of processes are skipped; false on Linux. */
-export const lacksProc: string | false = !existsSync('/proc/self/environ') && 'needs /proc of Linux';
 
 export interface Task {
   pid: number;

@@ -1,0 +1,208 @@
+// The life of a command: how it starts, what it inherits, how it ends, and when it is started again.
+
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import { clientAt, makeFolder, perform, start, TOKEN, until } from '../../helpers.ts';
+import { lacks, NAMESPACE } from '../../needs.ts';
+import {
+  BANNER, cgroupsOf, exitCodeOf, handler, killAll, processesOf, readLines, run, shell, showsDetail, startRun, stateOf,
+} from './helpers.ts';
+
+const { ACTIVE, PAUSED } = SystemStatus;
+const O_NONBLOCK = 0o4000; // of Linux
+const CONTROL_RUN = `'${process.execPath}' dist/bin/run.js --port 0`;
+
+const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+
+describe('control-run: a command', suite, () => {
+  it('has exit code 126 if it cannot be executed', async (t) => {
+    const file = join(makeFolder(t), 'file');
+    writeFileSync(file, 'echo no\n', { mode: 0o644 });
+    const stderr = `control-run: cannot start '${file}': permission denied\n`;
+    assert.deepEqual(await run(t, [], [file]), { code: 126, stdout: '', stderr });
+  });
+
+  it('gets the standard streams, which stay blocking, CONTROL_FD, and no other file', async (t) => {
+    const script = 'for fd in 0 1 2; do cat /proc/self/fdinfo/$fd; done; echo --; ls /proc/self/fd';
+    const pipeline = `cat | ${CONTROL_RUN} sh -c 'read line; ${script}' 2>&1 | cat`; // for Node, pipes are sockets
+    const running = start(t, 'sh', ['-c', `ls /proc/self/fd; echo --; ${pipeline}`]);
+    await running.shows(/web API/);
+    running.child.stdin?.end('line\n'); // now that control-run may have done harm
+    const { stdout } = await running.ended;
+    const flags = [...stdout.matchAll(/^flags:\s+(\d+)$/gm)].map(([, octal]) => parseInt(octal as string, 8));
+    assert.deepEqual(flags.map((flag) => flag & (O_NONBLOCK | 3)), [0, 1, 1], stdout); // read, write
+    const [without = [], , within = []] = stdout.split('--\n').map((lines) => lines.trim().split('\n'));
+    assert.deepEqual(without.filter((fd) => !within.includes(fd)), []);
+    assert.equal(within.length, without.length + 1, stdout); // both contain that of the folder
+  });
+
+  it('gets SIGPIPE when nobody reads its output; the exit code is 128 + 13', async (t) => {
+    const script = `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`;
+    const { stdout, stderr } = await start(t, 'sh', ['-c', script]).ended;
+    assert.equal(stdout, 'y\n');
+    assert.match(stderr, /\nexit code 141\n$/);
+  });
+
+  it('reads only what it wants', async (t) => {
+    const script = `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`;
+    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'a\nb\n');
+  });
+
+  it('runs although control-run cannot print', async (t) => {
+    const path = join(makeFolder(t), 'result');
+    const script = `${CONTROL_RUN} sh -c 'echo ran >> "$1"; exit 6' sh '${path}' <&- >&- 2>&-; echo "exit code $?"`;
+    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'exit code 6\n');
+    assert.deepEqual(readLines(path), ['ran']);
+  });
+
+  it('inherits the environment without the token, with CONTROL_RUN and CONTROL_FD, and the folder', async (t) => {
+    const folder = makeFolder(t);
+    const inner = `'${process.execPath}' "$0" --port 0 --save-command 'env >&2' -- sh -c 'pwd; umask; env; read line'`;
+    const variables = { CONTROL_FD: '99', CONTROL_RUN: 'of another control-run', SPACES: ' a  b ' };
+    const environment = { ...variables, CONTROL_TOKEN: TOKEN };
+    const script = `cd '${folder}' && umask 027 && exec ${inner}`;
+    const running = start(t, 'sh', ['-c', script, resolve('dist/bin/run.js')], environment);
+    await running.shows(/^SPACES= a {2}b $/m);
+    await running.shows(BANNER);
+    for (const pid of processesOf(running)) assert.ok(!readFileSync(`/proc/${pid}/environ`, 'utf8').includes(TOKEN));
+    const address = { host: '127.0.0.1', port: Number(BANNER.exec(running.output())?.[2]) };
+    assert.equal((await clientAt(t, address).request('pause')).ok, false);
+    const reply = await clientAt(t, address, TOKEN).request('save-state', { wait: 60 });
+    assert.equal(reply.ok, true);
+    running.child.stdin?.end('\n');
+    const { code, stdout, stderr } = await running.ended;
+    assert.equal(code, 0);
+    assert.match(stdout, new RegExp(`^${folder}\n0?027\n`));
+    assert.match(stdout, /^CONTROL_FD=3$/m);
+    assert.match(stdout, /^CONTROL_RUN=\d+-\d+$/m);
+    assert.equal(stdout.match(/^CONTROL_/gm)?.length, 2);
+    assert.match(stderr, /^SPACES=/m);
+    assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN`));
+  });
+
+  it('is reported with its processes, their memory and CPU time, also while paused', async (t) => {
+    const before = Date.now();
+    const count = 'i=0; while [ $i -lt 50000 ]; do i=$((i + 1)); done';
+    const fill = 'dd if=/dev/zero bs=16M count=1 2>/dev/null | sleep 98765'; // it waits with 16 MiB to write
+    const script = `sh -c '${count}'; echo counted; ${fill}`;
+    const run = await startRun(t, [], shell(script, 'x'.repeat(300)));
+    await run.running.shows(/counted/);
+    await until(() => processesOf(run.running).length === 3);
+    await until(async () => Number((await showsDetail(run, { processes: 3 }))['memory MiB']) >= 16);
+    await perform(run.port, 'pause');
+    const detail = await showsDetail(run, { processes: 3 });
+    assert.deepEqual(Object.keys(detail), ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB']);
+    assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
+    const startedAt = Date.parse(String(detail['started']));
+    assert.ok(before <= startedAt && startedAt <= Date.now());
+    assert.ok(Number(detail['CPU seconds']) > 0, 'counts the child that has ended');
+    assert.ok(Number(detail['memory MiB']) < 100, `${detail['memory MiB']} MiB`);
+  });
+});
+
+describe('control-run: the end of a command', suite, () => {
+  it('leaves nothing stopped, even during a pause', async (t) => {
+    const { running, port, pid } = await startRun(t, [], shell('sleep 98765 & sleep 98765; :'));
+    await until(() => processesOf(running).length === 3);
+    const left = processesOf(running).filter((one) => one !== pid);
+    const pausing = perform(port, 'pause').catch(() => null); // it may not arrive
+    await until(() => left.some((one) => stateOf(one) === 'T'));
+    process.kill(pid, 'SIGKILL');
+    await pausing;
+    assert.equal(await exitCodeOf(running), 128 + 9);
+    await until(() => left.every((one) => stateOf(one) === 'S'), () => left.map(stateOf).join());
+    killAll(left);
+  });
+
+  it('leaves what it has started in the background, and no cgroup', async (t) => {
+    const run = await startRun(t, [], shell('sleep 98765 & read line; exit 2'));
+    await until(() => processesOf(run.running).length === 2);
+    const left = processesOf(run.running).filter((pid) => pid !== run.pid);
+    run.running.child.stdin?.end('\n');
+    assert.equal(await exitCodeOf(run.running), 2);
+    await until(() => cgroupsOf(run.running).length === 0);
+    assert.deepEqual(left.map(stateOf), ['S']);
+    killAll(left);
+  });
+});
+
+describe('control-run: --restart', suite, () => {
+  it('does not start a command again that SIGTERM has ended', async (t) => {
+    const ended = await run(t, ['--restart', 'on-failure'], shell('kill $$'));
+    assert.deepEqual(ended, { code: 128 + 15, stdout: '', stderr: '' });
+  });
+
+  it('waits longer each time, and reports how often it has started a command, and how that ended', async (t) => {
+    const run = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
+    process.kill(run.pid, 'SIGKILL');
+    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
+    await showsDetail(run, { processes: 0, restarts: 1, 'last end': 'SIGKILL' });
+    await run.running.shows(/(web API [^]*){2}/);
+    const [pid = assert.fail()] = processesOf(run.running);
+    await showsDetail(run, { pid, processes: 1, restarts: 1, 'last end': 'SIGKILL' });
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(pid), 'T');
+    process.kill(pid, 'SIGKILL');
+    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 2 in 2 s\n/);
+    run.running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(run.running), 128 + 9, 'a signal ends the wait');
+  });
+
+  it('takes all commands while it waits; none of them is for what the command has left', async (t) => {
+    const options = ['--restart', 'on-failure', '--save-command', 'echo no'];
+    const { running, port, pid } = await startRun(t, options, shell('sleep 98765 & sleep 98765 & wait'));
+    await until(() => processesOf(running).length === 3);
+    const left = processesOf(running).filter((one) => one !== pid);
+    process.kill(pid, 'SIGKILL');
+    await running.shows(/restart 1/);
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: sh[${pid}] has ended: SIGKILL`]);
+    running.child.kill('SIGUSR2');
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
+    assert.equal(await exitCodeOf(running), 128 + 9);
+    await until(() => cgroupsOf(running).length === 0);
+    assert.deepEqual(left.map(stateOf), ['S', 'S']);
+    killAll(left);
+  });
+
+  it('starts a command again that was paused meanwhile only once it is resumed', async (t) => {
+    const { running, port, pid, client } = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
+    process.kill(pid, 'SIGKILL');
+    await running.shows(/restart 1 in 1 s/);
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.equal(await client.getStatus(), PAUSED);
+    await sleep(1500); // the time of the restart passes
+    assert.deepEqual(processesOf(running), []);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await running.shows(/(web API [^]*){2}/);
+    assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  it('ends if the command has disappeared', async (t) => {
+    const script = join(makeFolder(t), 'script');
+    writeFileSync(script, '#!/bin/sh\nrm "$0"\nexit 1\n', { mode: 0o755 });
+    const { code, stderr } = await run(t, ['--restart', 'on-failure'], [script]);
+    assert.equal(code, 127);
+    assert.match(stderr, new RegExp(`restart 1 in 1 s\ncontrol-run: cannot start '${script}': not found\n$`));
+  });
+});
+
+describe('control-run: as process 1', { ...suite, skip: lacks('Linux', 'namespace') }, () => {
+  it('says what it cannot do, and takes commands and signals', async (t) => {
+    const [command = assert.fail(), ...args] = NAMESPACE;
+    const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', ...handler('trap "exit 6" TERM')];
+    const { shows, output, ended } = start(t, command, [...args, ...controlRun]);
+    await shows(/^ready$/m);
+    await shows(BANNER);
+    const port = Number(BANNER.exec(output())?.[2]);
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'exit code 6']);
+    const { code, stderr } = await ended;
+    assert.equal(code, 6);
+    assert.match(stderr, /^control-run: as process 1, it does not reap orphans: start the container with --init\n/);
+  });
+});

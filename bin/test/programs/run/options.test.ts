@@ -1,0 +1,108 @@
+// The command line of control-run.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { VERSION } from '../../../../control.ts';
+import { parseCommandLine } from '../../../run/options.ts';
+import { UsageError } from '../../../shared/options.ts';
+import { WRONG_ACCESS } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
+
+/** What is refused, and the message. */
+const WRONG: [args: string[], message: string][] = [
+  [[], 'COMMAND is missing; see --help'],
+  [['--'], 'COMMAND is missing; see --help'],
+  [['--nice', '5', 'true'], "unknown option '--nice'; see --help"],
+  [['--grace', '--', 'true'],
+    '--grace requires a value (write --grace=VALUE if it starts with a dash); see --help'],
+  [['--port', '65536', 'true'], "--port must be an integer from 0 to 65535, got '65536'"],
+  [['--grace', '0', 'true'], "--grace must be a number of seconds above 0 and at most 2147483, got '0'"],
+  [['--force-stop=-1', 'true'], "--force-stop must be a number of seconds above 0 and at most 2147483, got '-1'"],
+  ...['SAVE', '10', 'SIGKILL', 'stop', 'CONT', 'TSTP', 'term'].map((name): [string[], string] => {
+    const message = 'must be the name of a signal that a program can handle, such as USR1, got';
+    return [['--save-signal', name, 'true'], `--save-signal ${message} '${name}'`];
+  }),
+  [['--save-command', '', 'true'], '--save-command must not be empty'],
+  [['--save-command', 'true', '--save-signal', 'USR1', 'true'],
+    '--save-signal and --save-command are mutually exclusive: give one or the other'],
+  [['--restart', 'always', 'true'], "--restart must be on-failure or on-failure:N, got 'always'"],
+  ...['0', ''].map((count): [string[], string] => [
+    ['--restart', `on-failure:${count}`, 'true'],
+    `the N in --restart on-failure:N must be an integer from 1 to 1000000, got '${count}'`,
+  ]),
+];
+
+function parse(...args: string[]): NonNullable<ReturnType<typeof parseCommandLine>> {
+  return parseCommandLine(args) ?? assert.fail();
+}
+
+/** Returns what is printed instead of parsing the command line. */
+function printed(t: TestContext, ...args: string[]): string {
+  const { mock } = t.mock.method(console, 'log', () => {});
+  assert.equal(parseCommandLine(args), null);
+  assert.equal(mock.callCount(), 1);
+  mock.restore();
+  return String(mock.calls[0]?.arguments[0]);
+}
+
+describe('control-run: the command line', () => {
+  for (const [args, message] of WRONG) {
+    it(`refuses ${JSON.stringify(args.join(' '))}`, () => {
+      assert.throws(() => parseCommandLine(args), { message });
+      assert.throws(() => parseCommandLine(args), UsageError);
+    });
+  }
+
+  for (const [what, args, token, message] of WRONG_ACCESS) {
+    if (token !== '') continue; // the token is read when the program starts
+    const command = args.at(-1) === '--socket' ? [] : ['true'];
+    it(`refuses ${what}`, () => assert.throws(() => parseCommandLine([...args, ...command]), { message }));
+  }
+
+  it('begins a command with the first argument that is no option, or follows --', () => {
+    const rest = ['--', '--help', '-h', '--version', '--port', 'x', '--', '--grace=', '-', '', "it's $HOME", 'ü\n'];
+    assert.deepEqual(parse('printf', ...rest).settings.line, ['printf', ...rest]);
+    assert.deepEqual(parse('--', 'printf', ...rest).settings.line, ['printf', ...rest]);
+    assert.deepEqual(parse('--grace', '5', '--', '--grace', '6').settings.line, ['--grace', '6']);
+    assert.deepEqual(parse('--grace', '5', '-').settings.line, ['-']);
+  });
+
+  it('takes values with =, and names of signals in any case, with or without SIG', () => {
+    const { settings, serverOptions } = parse(
+      '--grace=.5', '--force-stop=1.', '--restart=on-failure:3', '--save-signal=sigusr1', '--host=::1', '--port=0',
+      '--allow-host=box.lan', '--allow-host=.test', '/bin/sleep', '1',
+    );
+    assert.deepEqual(settings, {
+      line: ['/bin/sleep', '1'], saveSignal: 'SIGUSR1', saveCommand: undefined, graceMs: 500, forceStopMs: 1000,
+      maxRestarts: 3,
+    });
+    const { host, port, allowedHosts, name } = serverOptions;
+    assert.deepEqual([host, port, allowedHosts, name], ['::1', 0, ['box.lan', '.test'], 'sleep']);
+    assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
+  });
+
+  it('waits 10 s and never restarts by default, and restarts without end by --restart on-failure', () => {
+    assert.deepEqual(parse('true').settings, {
+      line: ['true'], saveSignal: undefined, saveCommand: undefined, graceMs: 10_000, forceStopMs: undefined,
+      maxRestarts: 0,
+    });
+    assert.equal(parse('--restart', 'on-failure', 'true').settings.maxRestarts, Infinity);
+  });
+
+  it('prints the help and the version instead of starting anything', (t) => {
+    for (const option of ['--help', '-h']) {
+      const help = printed(t, option, 'true');
+      assert.match(help, /^Usage: control-run \[options\] \[--\] COMMAND \[ARGUMENT…\]\n/);
+      const names = [
+        'host', 'port', 'socket', 'allow-host', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart', 'help',
+        'version',
+      ];
+      for (const name of names) assert.match(help, new RegExp(`^  (-h, )?--${name}\\b`, 'm'));
+      for (const what of ['macOS', 'Windows', '125', '126', '127', '128 + N', 'CONTROL_TOKEN', 'clocks run on']) {
+        assert.ok(help.includes(what), `${what} is not in the help`);
+      }
+      assert.deepEqual(help.split('\n').filter((line) => line.length > 120), []);
+    }
+    assert.equal(printed(t, '--version', 'true'), VERSION);
+  });
+});

@@ -1,0 +1,165 @@
+// save-state and shutdown: how a command saves, and what happens if it fails to.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import {
+  exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, startRun, stateOf,
+} from './helpers.ts';
+
+const { ACTIVE, PAUSED } = SystemStatus;
+
+/** Three processes that handle SIGUSR1: a parent and its children. */
+const FAMILY = `
+import os, signal
+parent = os.getpid()
+signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b'saved\\n' if os.getpid() == parent else b'child\\n'))
+os.fork() and os.fork()
+if os.getpid() == parent: os.write(1, b'parent %d\\n' % parent)
+while True: signal.pause()
+`;
+
+const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+
+describe('control-run: save-state', suite, () => {
+  it('reports how --save-command ended, and the last line of its output', async (t) => {
+    const path = join(makeFolder(t), 'script');
+    const { port, client } = await startRun(t, ['--save-command', `. '${path}'`], ['sleep', '98765']);
+    for (const [script, code, outcome] of [
+      ['echo full; echo ENOSPC >&2; exit 28', 500, 'save-state failed: the save command ended with exit code 28: full'],
+      ['exit 1', 500, 'save-state failed: the save command ended with exit code 1'],
+      ['echo half; kill $$', 500, 'save-state failed: the save command ended with SIGTERM: half'],
+      ['printf "a\\r\\nb\\r\\n\\n \\n"', 200, 'b'],
+      ['printf "no end of line"', 200, 'no end of line'],
+      ['cat; echo "its input is empty"', 200, 'its input is empty'],
+      ['yes | head -c 1000000; echo; echo last', 200, 'last'],
+      ['printf "\\033[2Jred\\007\\302\\233"', 200, '[2Jred'],
+    ] as [string, number, string][]) {
+      writeFileSync(path, script);
+      const [statusCode, what] = await perform(port, 'save-state');
+      assert.deepEqual([statusCode, String(what).trimEnd()], [code, outcome], script);
+      assertHarmless(String(what));
+    }
+    writeFileSync(path, 'head -c 1000000 /dev/zero | tr "\\0" x');
+    const [statusCode, long] = await perform(port, 'save-state') as [number, string];
+    assert.equal(statusCode, 200);
+    assert.match(long, /^x{100,65536}$/);
+    writeFileSync(path, 'true');
+    assert.deepEqual((await perform(port, 'save-state'))[0], 200);
+    assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  it('waits for --save-command even if the command ends meanwhile', async (t) => {
+    const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; echo late';
+    const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
+    assert.deepEqual(await perform(port, 'save-state'), [200, 'late']);
+    assert.equal(await exitCodeOf(running), 128 + 9);
+  });
+
+  it('sends --save-signal to the one process that handles it whose parent does not', {
+    skip: lacks('python3'),
+  }, async (t) => {
+    const options = ['--save-signal', 'usr1', '--grace', '0.3'];
+    const run = await startRun(t, options, shell('"$@"; :', PYTHON, '-c', FAMILY));
+    await run.running.shows(/parent \d+/);
+    await until(() => processesOf(run.running).length === 4);
+    const parent = Number(/parent (\d+)/.exec(run.running.output())?.[1]);
+    for (const saves of ['saved\n', 'saved\nsaved\n']) {
+      assert.deepEqual(await perform(run.port, 'save-state'), [200, `SIGUSR1 sent to process ${parent}`]);
+      await run.running.shows(new RegExp(`^${saves}`, 'm'));
+    }
+    await perform(run.port, 'pause');
+    const error = `save-state failed: sh[${run.pid}] is stopped and cannot save: resume it first`;
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, error]);
+    await perform(run.port, 'resume');
+    assert.equal(processesOf(run.running).length, 4);
+    assert.doesNotMatch(run.running.output(), /child/);
+  });
+});
+
+describe('control-run: shutdown', suite, () => {
+  it('fails if no process handles --save-signal, which would end it; a second one ends it', async (t) => {
+    const command = shell('trap "" USR2; sleep 98765; :'); // ignored, but not handled
+    const { running, port, pid } = await startRun(t, ['--save-signal', 'USR2'], command);
+    await until(() => processesOf(running).length === 2);
+    const error = `no process of sh[${pid}] handles SIGUSR2, which would end it`;
+    assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: ${error}`]);
+    assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);
+    assert.equal(processesOf(running).length, 2);
+    assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);
+    assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  it('is cancelled for all that wait if the last save fails; a later one ends the command', async (t) => {
+    const save = 'echo save >> "$LOG"; until [ -e "$LOG.go" ]; do sleep 0.05; done; echo no; false';
+    const log = join(makeFolder(t), 'log');
+    const options = ['--save-command', save];
+    const { running, port, client, pid } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
+    await perform(port, 'pause');
+    const shutdowns = [perform(port, 'shutdown')];
+    await until(() => readLines(log).length === 1);
+    shutdowns.push(perform(port, 'shutdown'), perform(port, 'shutdown'));
+    await until(async () => (await getInfo(port)).commands.length === 4);
+    writeFileSync(`${log}.go`, '');
+    const error = 'shutdown failed: the save command ended with exit code 1: no';
+    for (const outcome of shutdowns) assert.deepEqual(await outcome, [500, error]);
+    assert.equal(readLines(log).length, 1);
+    assert.deepEqual([await client.getStatus(), stateOf(pid)], [PAUSED, 'T']);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    assert.equal(await client.getStatus(), ACTIVE);
+    assert.deepEqual(await perform(port, 'shutdown'), [500, error]);
+    assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  it('is not cancelled if the command has ended while its last save failed', async (t) => {
+    const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; false';
+    const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
+    assert.equal((await perform(port, 'shutdown'))[0], 500);
+    assert.equal(await exitCodeOf(running), 128 + 9);
+  });
+
+  it('sends --save-signal even to a paused command, waits for --grace, and sends SIGTERM', async (t) => {
+    const command = handler('trap "echo saving" USR1', 'trap "echo ends; exit 9" TERM');
+    const { running, port, pid } = await startRun(t, ['--save-signal', 'USR1', '--grace', '0.4'], command);
+    await running.shows(/ready/);
+    await perform(port, 'pause');
+    assert.deepEqual(await perform(port, 'shutdown'), [200, `SIGUSR1 sent to process ${pid}; exit code 9`]);
+    const { stdout, stderr } = await running.ended;
+    assert.equal(stdout, 'ready\nsaving\nends\n');
+    assert.match(stderr, /SIGUSR1 sent to process \d+; SIGTERM follows within 0\.4 s\n$/);
+  });
+});
+
+describe('control-run: a signal during a save', suite, () => {
+  it('gives --save-command the time of --grace, and kills it with its processes', async (t) => {
+    const log = join(makeFolder(t), 'log');
+    const save = 'echo $$ >> "$LOG"; sleep 98765 & echo $! >> "$LOG"; wait';
+    const options = ['--save-command', save, '--grace', '0.3'];
+    const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
+    const saved = perform(port, 'save-state');
+    await until(() => readLines(log).length === 2);
+    const [command] = readTask(Number(readLines(log)[0]));
+    assert.deepEqual([command?.session, command?.group], [command?.pid, command?.pid], 'Ctrl-C does not reach it');
+    const waiting = perform(port, 'pause').catch(() => null); // it may not arrive
+    await sleep(600); // twice the grace: without a signal, a save may take long
+    assert.equal((await getInfo(port)).commands[0]?.state, 'running');
+    running.child.kill('SIGHUP');
+    assert.deepEqual(await saved, [500, 'save-state failed: the save command ended with SIGKILL']);
+    await waiting;
+    assert.equal(await exitCodeOf(running), 128 + 15);
+    const pids = readLines(log).map(Number);
+    assert.equal(pids.length, 4, 'the last save, too');
+    await until(() => pids.every((pid) => stateOf(pid) === ''));
+  });
+
+  it('ends the command even if the last save fails', async (t) => {
+    const { running } = await startRun(t, ['--save-command', 'false'], ['sleep', '98765']);
+    for (let count = 0; count < 40; count += 1) running.child.kill('SIGINT'); // more than the queue holds
+    assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+});

@@ -1,0 +1,79 @@
+// Signals to control-run itself, which is not on a terminal here.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import { perform, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { handler, IN_PROC, isTidy, processesOf, shell, startRun, stateOf, WAIT } from './helpers.ts';
+
+const { ACTIVE, PAUSED } = SystemStatus;
+const HARM_MS = 50; // during which what must not happen could
+
+describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+  it('passes SIGUSR1, SIGUSR2 and SIGWINCH on, to a paused command once it is resumed', async (t) => {
+    const names = ['USR1', 'USR2', 'WINCH'];
+    const traps = names.map((name) => `trap 'echo "got ${name}"' ${name}`);
+    const { running, port } = await startRun(t, [], handler(...traps));
+    await running.shows(/ready/);
+    for (const name of names) {
+      running.child.kill(`SIG${name}` as NodeJS.Signals);
+      await running.shows(new RegExp(`got ${name}\n`));
+    }
+    await perform(port, 'pause');
+    running.child.kill('SIGUSR1');
+    await sleep(HARM_MS);
+    assert.equal(running.output().match(/got/g)?.length, 3);
+    await perform(port, 'resume');
+    await until(() => running.output().match(/got/g)?.length === 4);
+  });
+
+  it('stops with the command at SIGTSTP, and continues it at SIGCONT unless it was paused before', async (t) => {
+    const { running: { child }, port, pid, client } = await startRun(t, [], ['sleep', '98765']);
+    const own = child.pid as number;
+    for (let count = 0; count < 2; count += 1) {
+      child.kill('SIGTSTP');
+      await until(() => stateOf(own) === 'T');
+      assert.equal(stateOf(pid), 'T');
+      child.kill('SIGCONT');
+      await until(() => stateOf(pid) === 'S');
+      assert.equal(await client.getStatus(), ACTIVE);
+    }
+    await perform(port, 'pause');
+    for (const name of ['SIGCONT', 'SIGTSTP', 'SIGCONT'] as const) {
+      child.kill(name);
+      await until(() => (stateOf(own) === 'T') === (name === 'SIGTSTP'));
+      await sleep(HARM_MS);
+      assert.equal(stateOf(pid), 'T');
+    }
+    assert.equal(await client.getStatus(), PAUSED);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await until(() => stateOf(pid) === 'S');
+    for (let count = 0; count < 10; count += 1) { // it may come at any time
+      child.kill('SIGTSTP');
+      await sleep(count % 5);
+      child.kill('SIGCONT');
+      await client.getStatus();
+    }
+    await until(() => {
+      child.kill('SIGCONT'); // one that comes just before control-run stops itself is lost
+      return stateOf(own) !== 'T' && stateOf(pid) === 'S';
+    }, () => `control-run ${stateOf(own)}, the command ${stateOf(pid)}`);
+    assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  const needs = lacks('setsid', 'grep'); // a PATH without grep keeps the shell that ends the command from finding all
+  it('leaves nothing behind at SIGKILL, even what has left the session or starts during the end', {
+    skip: needs || IN_PROC.skip,
+  }, async (t) => {
+    const script = `setsid sleep 98765 & (setsid sleep 98765 &); sh -c 'trap "" TERM HUP INT; ${WAIT}' &
+      trap 'echo ends; setsid sleep 98765 & exit' TERM; echo ready; ${WAIT}`;
+    const { running } = await startRun(t, ['--grace', '1'], shell(script), {}, IN_PROC);
+    await running.shows(/ready/);
+    await until(() => processesOf(running).length === 6);
+    running.child.kill('SIGKILL');
+    await running.shows(/ends/);
+    await isTidy(running);
+  });
+});
