@@ -1,250 +1,260 @@
-// Server threads that die: the host goes on, the thread is restarted, and every command is delivered exactly once.
+// Server threads that die: the host goes on, a new thread takes over, and every command is delivered exactly once.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { existsSync, lstatSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, HOST, LIMIT, MORTAL, WAIT, head, randomCommand, randomNumbers, runHost,
+  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectWorkers, exchange, head, randomCommand,
+  randomNumbers, runHost, send, wait, waitAll,
 } from './helpers.ts';
-import { clientAt, lacksSockets, makeSocketPath, until } from '../helpers.ts';
-import { SystemStatus } from '../../../control.ts';
-import type { ControlCommand, WebApiAddress, WebApiClient } from '../../../control.ts';
+import { clientAt, freePort, launchSystem, makeFolder, perform, startServer, until } from '../helpers.ts';
+import { lacks } from '../needs.ts';
+import { SystemStatus, WebApiServer } from '../../../control.ts';
+import type { ControlCommand } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
 const LOCAL = "host: '127.0.0.1', port: 0";
 
-const DEATHS: { name: string; death: string | null; isOnSocket?: boolean }[] = [
-  { name: 'is terminated', death: null },
-  { name: 'throws', death: "throw new Error('poison')" },
-  { name: 'calls process.exit()', death: 'process.exit(3)', isOnSocket: true },
-  { name: 'runs out of memory', death: 'const all = []; for (;;) all.push({})' },
-];
+describe('A thread that dies', LIMIT, () => {
+  const DEATHS: [name: string, statement: string, reason: RegExp][] = [
+    ['calls process.exit()', 'process.exit(3)', /: its thread exited$/],
+    ['throws', "setImmediate(() => { throw new Error('poison'); })", /: poison$/],
+    ['runs out of memory', 'setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
+  ];
 
-describe('A thread that dies', { ...LIMIT, concurrency: 2 }, () => {
-  for (const { name, death, isOnSocket = false } of DEATHS) {
-    it(`comes back at the same address, and the host notices nothing: it ${name}`, {
-      skip: isOnSocket && lacksSockets(),
-    }, async (t) => {
-      const place = isOnSocket ? `socketPath: ${JSON.stringify(makeSocketPath(t))}` : LOCAL;
-      const host = runHost(t, `
-        ${MORTAL}
-        let status = ACTIVE;
-        const server = new WebApiServer({ systemStatus: () => status, ${place} });
-        hold();
-        say(await server.runInBackground());
-        const alive = setInterval(() => {}, 1000);
-        orders.kill = () => kill(${JSON.stringify(death)});
-        orders.take = () => {
+  it('comes back at the same address with the same queue, with a warning, whatever it dies of', async (t) => {
+    const host = runHost(t, `
+      import { Session } from 'node:inspector';
+      ${MORTAL}
+      // A debugger can run statements in the threads of its process.
+      const session = new Session();
+      session.connect();
+      session.on('NodeWorker.attachedToWorker', ({ params }) => (session.thread = params.sessionId));
+      session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
+      const die = (expression) => session.post('NodeWorker.sendMessageToWorker', {
+        sessionId: session.thread,
+        message: JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } }),
+      });
+
+      process.on('warning', ({ name, message }) => say(name + ': ' + message));
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL} });
+      say((await server.runInBackground()).port);
+      const alive = setInterval(() => {}, 1000);
+      obey({
+        take() {
           const taken = [];
           while (server.hasCommands()) taken.push(server.receiveCommand());
           say(taken);
-        };
-        orders.pause = () => {
-          status = PAUSED;
-          say('paused');
-        };
-        orders.sleep = async () => {
-          clearInterval(alive); // only nextCommand() keeps the process alive now
-          say('sleeps');
-          while (status !== SHUTTING_DOWN) {
-            const command = await server.nextCommand();
-            say(command);
-            if (command === 'shutdown') status = SHUTTING_DOWN;
-          }
-          await server.close();
-        };
-      `);
-      const expectValue = async (order: string, value: unknown): Promise<void> => {
-        host.tell(order);
-        assert.deepEqual(await host.hear(), value);
-      };
-      const address = await host.hear<WebApiAddress>();
-      const client = clientAt(t, address);
-      assert.equal(await client.pause(), 'ok');
-      await expectValue('kill', 'gone');
-      await checkRefused(client);
-      host.tell('release');
-      await client.waitFor(ACTIVE, { timeout: 10_000 });
-      if (address.socketPath !== undefined) assert.equal(lstatSync(address.socketPath).mode, 0o140600);
-      assert.equal(await client.resume(), 'ok');
-      await expectValue('take', ['pause', 'resume']);
-
-      await expectValue('sleep', 'sleeps');
-      await expectValue('kill', 'gone');
-      await expectValue('pause', 'paused');
-      await checkRefused(client);
-      host.tell('release');
-      await checkFirstStatus(client, PAUSED);
-      assert.equal(await client.saveState(), 'ok');
-      assert.equal(await host.hear(), 'save-state');
-      assert.equal(await client.shutdown(), 'ok');
-      await host.checkEnd('shutdown');
-    });
-  }
-
-  /** Its thread is dead, and restarts on release(). */
-  const FALLEN = `
-    ${MORTAL}
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL} });
-    hold();
-    await server.runInBackground();
-    kill(null);
-    await gone();
-  `;
-
-  for (const [state, statement, threads] of [['is down', '', 1], ['restarts', 'release();', 2]] as const) {
-    it(`lets the process end while it ${state}`, async (t) => {
-      await runHost(t, `${FALLEN}; ${statement}; say(threads.length);`).checkEnd('gone', threads);
-    });
-  }
-
-  for (const [state, statement, threads] of [
-    ['is down', '', 1],
-    ['restarts', 'release();', 2],
-    ['has just restarted', 'release(); await new Promise((done) => realSetTimeout(done, 60));', 2],
-  ] as const) {
-    it(`does not delay close() while it ${state}`, async (t) => {
-      const host = runHost(t, `
-        ${FALLEN}
-        ${statement}
-        const next = server.nextCommand().catch((error) => error.name);
-        const began = Date.now();
-        await server.close();
-        say([Date.now() - began < 900, await next]);
-        await new Promise((done) => realSetTimeout(done, 200));
-        say(threads.length);
-      `);
-      await host.checkEnd('gone', [true, 'EmptyError'], threads);
-    });
-  }
-
-  it('is restarted ever more slowly while its port is taken, with one warning per reason', async (t) => {
-    const host = runHost(t, `
-      ${MORTAL}
-      const warnings = [];
-      process.on('warning', ({ name, message }) => warnings.push(name + ': ' + message));
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL} });
-      hold();
-      say((await server.runInBackground()).port);
-      orders.kill = () => kill(null);
-      orders.hurry = () => {
-        onPause = () => {
-          setImmediate(release);
-          if (pauses.length === 12) say(pauses);
-        };
-        release();
-      };
-      orders.warnings = () => say(warnings);
-      setInterval(() => { while (server.hasCommands()) say(server.receiveCommand()); }, 5);
+        },
+        ${DEATHS.map(([name, statement]) => `${inspect(name)}: () => die(${JSON.stringify(statement)})`)},
+        exit: () => process.exit(),
+      });
     `);
     const port = await host.hear<number>();
     const client = clientAt(t, { host: '127.0.0.1', port });
-    host.tell('kill');
-    assert.equal(await host.hear(), 'gone');
-    const impostor = createServer((socket) => socket.destroy());
-    t.after(() => impostor.close());
-    impostor.listen(port, '127.0.0.1');
-    await once(impostor, 'listening');
-    host.tell('hurry');
-    const pauses = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000, 5000, 5000];
-    assert.deepEqual(await host.hear(), pauses);
-    impostor.close();
-    await client.waitFor(ACTIVE, { timeout: 10_000 });
-    assert.equal(await client.pause(), 'ok');
-    assert.equal(await host.hear(), 'pause');
-    host.tell('warnings');
-    const warnings = await host.hear<string[]>();
-    const start = `ControlWarning: The web API at 127.0.0.1:${port} stopped and will be restarted: `;
-    assert.ok(warnings.every((warning) => warning.startsWith(start)), inspect(warnings));
-    assert.ok(warnings.length === 1 || warnings.length === 2, inspect(warnings)); // it died; its port is taken
-  });
-
-  it('is restarted quickly again if it had listened for ten seconds', async (t) => {
-    const host = runHost(t, `
-      ${MORTAL}
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL} });
-      hold();
-      say((await server.runInBackground()).port);
-      setInterval(() => {}, 1000);
-      orders.kill = () => kill(null);
-      orders.age = () => say(now += 10_000);
-      orders.pauses = () => say(pauses);
-    `);
-    const client = clientAt(t, { host: '127.0.0.1', port: await host.hear() });
-    for (const isOld of [false, false, false, true, false]) {
-      await client.waitFor(ACTIVE, { timeout: 10_000 });
-      await sleep(50); // the host hears that the thread listens
-      if (isOld) {
-        host.tell('age');
-        await host.hear();
-      }
-      host.tell('kill');
-      assert.equal(await host.hear(), 'gone');
-      host.tell('release');
+    for (const [name, , reason] of DEATHS) {
+      assert.equal(await client.pause(), 'ok');
+      host.order(name);
+      const warning = await host.hear<string>();
+      const start = `ControlWarning: The web API at 127.0.0.1:${port} stopped and will be restarted: `;
+      assert.ok(warning.startsWith(start) && reason.test(warning), warning);
+      await client.waitFor(ACTIVE);
+      assert.equal(await client.resume(), 'ok');
+      host.order('take');
+      assert.deepEqual(await host.hear(), ['pause', 'resume'], name);
     }
-    host.tell('pauses');
-    assert.deepEqual(await host.hear(), [100, 200, 400, 100, 200]);
+    host.order('exit');
+    await host.checkEnd();
   });
 
-  it('leaves a launched system paused, and it resumes when the thread is back', async (t) => {
+  it('leaves a host asleep in nextCommand(), which keeps the process alive until the next command', async (t) => {
     const host = runHost(t, `
       ${MORTAL}
-      orders.kill = () => kill(null);
-      await launch({
-        step: () => new Promise((done) => realSetTimeout(done, 1)),
-        onListening: ({ port }) => say(port),
-        onPaused: () => say('paused'),
-        onResumed: () => say('resumed'),
-        onShutdown: () => say('shut down'),
-      }, { webApiAddress: ['127.0.0.1', 0] });
+      let status = ACTIVE;
+      const server = new WebApiServer({ systemStatus: () => status, ${LOCAL} });
+      say((await server.runInBackground()).port);
+      setImmediate(async () => {
+        await kill();
+        status = PAUSED;
+        say('killed');
+      });
+      say(await server.nextCommand());
+      await server.close();
     `);
     const client = clientAt(t, { host: '127.0.0.1', port: await host.hear() });
-    await client.pause();
-    assert.equal(await host.hear(), 'paused');
-    host.tell('kill');
-    assert.equal(await host.hear(), 'gone');
-    await client.waitFor(PAUSED, { timeout: 10_000 });
-    assert.equal(await client.resume(), 'ok');
-    assert.equal(await host.hear(), 'resumed');
-    await client.waitFor(ACTIVE, { timeout: 10_000 });
-    assert.equal(await client.shutdown(), 'ok');
-    await host.checkEnd('shut down');
+    assert.equal(await host.hear(), 'killed');
+    await client.waitFor(PAUSED);
+    assert.equal(await client.saveState(), 'ok');
+    await host.checkEnd('save-state');
   });
 
-  for (const { name, death } of DEATHS.slice(1)) {
-    it(`does not keep close() from resolving: it ${name} meanwhile`, async (t) => {
-      const host = runHost(t, `
-        ${MORTAL}
-        epilogue = ${JSON.stringify(`
-          ;process.getBuiltinModule('node:worker_threads').parentPort.on('message', () => { ${death}; });
-        `)};
+  it('lets the process end while it is down and while it restarts', async (t) => {
+    const host = runHost(t, `
+      ${MORTAL}
+      for (const state of ['restarts', 'is down']) {
         const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL} });
         await server.runInBackground();
-        await server.close();
-        say('closed');
-      `);
-      await host.checkEnd('closed');
-    });
-  }
+        await kill();
+        if (state === 'restarts') await another();
+      }
+      say('end');
+    `);
+    await host.checkEnd('end');
+  });
 
-  for (const [state, act] of [['is down', ''], ['restarts', 'release();']] as const) {
-    it(`leaves no Unix socket if close() comes while it ${state}`, { skip: lacksSockets() }, async (t) => {
-      const socketPath = makeSocketPath(t);
-      const host = runHost(t, `
-        ${FALLEN.replace(LOCAL, `socketPath: ${JSON.stringify(socketPath)}`)}
-        ${act}
-        await server.close();
-      `);
-      await host.checkEnd('gone');
-      assert.equal(existsSync(socketPath), false);
+  it('does not keep close() from resolving, at any moment, and leaves no socket', { skip: lacks('Unix') }, async (t) => {
+    const host = runHost(t, `
+      import { once } from 'node:events';
+      import { readdirSync } from 'node:fs';
+      ${MORTAL}
+      const folder = ${JSON.stringify(makeFolder(t))};
+      const socketPath = folder + '/control.sock';
+      for (const state of ['dies', 'is down', 'restarts', 'has just restarted']) {
+        for (const place of [{ ${LOCAL} }, { socketPath }]) {
+          const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place });
+          const { port } = await server.runInBackground();
+          const killed = kill();
+          if (state !== 'dies') await killed;
+          if (state === 'restarts' || state === 'has just restarted') await another();
+          if (state === 'has just restarted') {
+            const client = new WebApiClient(...(port === 0 ? [undefined, undefined, place] : ['127.0.0.1', port]));
+            await client.waitFor(ACTIVE);
+          }
+          const next = server.nextCommand().catch((error) => error.name);
+          const { length } = threads;
+          await server.close();
+          await sleep(150); // a restart that was due has come
+          say([state, await next, threads.length - length, ...readdirSync(folder)]);
+        }
+      }
+    `);
+    const states = ['dies', 'is down', 'restarts', 'has just restarted'];
+    await host.checkEnd(...states.flatMap((state) => Array(2).fill([state, 'EmptyError', 0])));
+  });
+
+  it('is restarted ever more slowly while its port is taken, with one warning per reason', async (t) => {
+    const warnings = collectWarnings(t);
+    const workers = collectWorkers(t);
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
+    const starts: number[] = [];
+    await workers[0]?.terminate();
+    const impostor = createServer((socket) => socket.destroy()).listen(port, '127.0.0.1');
+    t.after(() => impostor.close());
+    await once(impostor, 'listening');
+    await until(() => {
+      if (workers.length > starts.length) starts.push(performance.now());
+      return workers.length === 6;
     });
-  }
+    const pauses = starts.map((time, index) => time - Number(starts[index - 1]));
+    const [, first, , , last] = pauses;
+    assert.ok(Number(last) > 2 * Number(first), inspect(pauses));
+    impostor.close();
+    await client.waitFor(ACTIVE);
+    assert.equal(await client.pause(), 'ok');
+    assert.equal(server.receiveCommand(), 'pause');
+    const start = `The web API at 127.0.0.1:${port} stopped and will be restarted: `;
+    assert.equal(warnings.length, 2, inspect(warnings));
+    assert.ok(warnings.every((warning) => warning.startsWith(start)), inspect(warnings));
+    assert.match(String(warnings[1]), /EADDRINUSE/);
+  });
+
+  it('leaves a launched system paused, which resumes when the thread is back', async (t) => {
+    collectWarnings(t);
+    const workers = collectWorkers(t);
+    const log: string[] = [];
+    const { address: { port }, client, finished } = await launchSystem(t, {
+      onPaused: () => void log.push('paused'),
+      onResumed: () => void log.push('resumed'),
+      onShutdown: () => void log.push('shut down'),
+    });
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    await workers[0]?.terminate();
+    await client.waitFor(PAUSED);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await client.waitFor(ACTIVE);
+    assert.deepEqual(await perform(port, 'shutdown'), [200, undefined]);
+    await finished;
+    assert.deepEqual(log, ['paused', 'resumed', 'shut down']);
+  });
+
+  it('does not keep the commands of the program itself from it', async (t) => {
+    const warnings = collectWarnings(t);
+    const workers = collectWorkers(t);
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
+    t.after(() => server.close());
+    const postAndTake = async (command: ControlCommand): Promise<void> => {
+      const next = server.nextCommand();
+      await nextTurn(); // it sleeps
+      assert.equal(server.post(command), true);
+      assert.equal(await next, command);
+    };
+    const started = server.runInBackground();
+    await postAndTake('pause');
+    await started;
+    await postAndTake('resume');
+    await workers[0]?.terminate();
+    await postAndTake('save-state');
+    assert.equal(warnings.length, 1);
+  });
+
+  it('breaks the connections that wait, and the next thread takes no old command for a new one', async (t) => {
+    collectWarnings(t);
+    const workers = collectWorkers(t);
+    const { server, port } = await startServer(t);
+    const waiting = await waitAll(t, port, [
+      head('POST /api/save-state', HOST, WAIT), head(GET, HOST, 'If-None-Match: "active"', WAIT),
+    ]);
+    const { commands: [{ id: oldId }] } = JSON.parse((await send(port, INFO)).body);
+    await workers[0]?.terminate();
+    for (const { connection, response } of waiting) {
+      await assert.rejects(response);
+      assert.equal(connection.text, '');
+    }
+    await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
+    const { response } = await wait(t, port, head(POST, HOST, WAIT));
+    for (const command of ['save-state', 'pause']) {
+      assert.equal(server.receiveCommand(), command);
+      server.report({ value: command });
+    }
+    const { id, value } = JSON.parse((await response).body);
+    assert.equal(value, 'pause');
+    assert.notEqual(id, oldId);
+  });
+
+  it('is replaced while the host blocks in nextCommandSync(), and only once', async (t) => {
+    const port = await freePort();
+    const host = runHost(t, `
+      ${MORTAL}
+      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
+      await server.runInBackground();
+      say('listens');
+      kill(); // dies while the host blocks
+      say(server.nextCommandSync());
+      readSync(0, Buffer.alloc(1)); // the client has its response
+      while (threads.length === 1) await sleep(1);
+      await kill();
+      say(server.nextCommandSync()); // a restart was due, but the host blocks
+      await sleep(500); // it would have come now
+      say(threads.length);
+      await server.close();
+    `, port);
+    const client = clientAt(t, { host: '127.0.0.1', port });
+    assert.equal(await host.hear(), 'listens');
+    for (const command of ['pause', 'resume'] as const) {
+      await client.waitFor(OFFLINE);
+      await client.waitFor(PAUSED);
+      const reply = await client.request(command);
+      assert.ok(reply.ok, inspect(reply));
+      assert.equal(await host.hear(), command);
+      host.order('go on');
+    }
+    await host.checkEnd(3);
+  });
 });
 
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,42 +271,39 @@ const RANDOM_HOST = `
     if (index % 20 === 0) block(1);
     server.report(index % 3 === 0 ? { error: { message: String(index) } } : { value: index });
   };
-  const pause = (milliseconds) => new Promise((done) => realSetTimeout(done, milliseconds));
   let isOver = false;
   let closeAfter = Infinity;
-  orders.end = () => (isOver = true);
   const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL}, maxQueueSize: 7 });
   say((await server.runInBackground()).port);
+  obey({ end: () => (isOver = true) });
 
-  onPause = () => setImmediate(release);
-  const realNow = performance.now.bind(performance);
-  performance.now = () => realNow() * 1000; // every thread counts as healthy at once
   const killOften = async (kills) => {
     for (; kills > 0; kills -= 1) {
-      await pause(Math.random() * 100);
       const before = taken.length;
-      const isPatient = Math.random() < 0.8; // if not, the next thread may not even have started
-      while (isPatient && taken.length < before + 100) await pause(2);
-      const thread = threads.at(-1);
+      const isPatient = Math.random() < 0.8; // if not, the thread may not even have started
+      while (isPatient && taken.length < before + 100) await sleep(1);
+      await sleep(Math.random() * 50);
       const limit = Date.now() + 100;
       const isAimed = Math.random() < 0.5; // at the moment between the command and its response
       if (isAimed) while (!server.hasCommands() && Date.now() < limit);
-      kill(null);
-      if (kills === 1) while (threads.at(-1) === thread) await pause(2); // it takes a moment to die
+      kill();
+      await another();
     }
+    for (const before = taken.length; taken.length < before + 100;) await sleep(1);
     say('over');
   };
 
-  const killEach = async (commands) => {
-    for (let kills = 1; !isOver; await pause(2)) {
+  const killAfterEach = async (commands) => {
+    for (let kills = 1; !isOver; await sleep(2)) {
       if (taken.length < kills * commands) continue;
       kills += 1;
-      kill(null);
+      kill();
     }
   };
 
   const run = async () => {
-    while (!isOver || server.hasCommands()) {
+    for (let idle = 0; !isOver || server.hasCommands();) {
+      const before = taken.length;
       const choice = Math.random();
       if (choice < 0.5) {
         while (server.hasCommands()) take(server.receiveCommand());
@@ -305,10 +312,11 @@ const RANDOM_HOST = `
       } else {
         const end = new AbortController();
         if (Math.random() < 0.5) setImmediate(() => end.abort());
-        else realSetTimeout(() => end.abort(), Math.random() * 5);
+        else setTimeout(() => end.abort(), Math.random() * 5);
         await server.nextCommand({ signal: end.signal }).then(take, () => {});
       }
-      if (Math.random() < 0.05) await pause(Math.random() * 3);
+      idle = taken.length > before ? 0 : idle + 1;
+      if (idle > 10 || Math.random() < 0.05) await sleep(Math.random() * 3);
       else await new Promise(setImmediate);
       if (taken.length >= closeAfter) {
         closeAfter = Infinity;
@@ -328,46 +336,36 @@ interface Post {
   report?: { value?: number; error?: string } | undefined;
 }
 
-describe('Commands are delivered exactly once', { ...LIMIT, concurrency: 1 }, () => {
-  const KILLS = 15;
+describe('Commands are delivered exactly once', LIMIT, () => {
   const ALPHABETS: ControlCommand[][] = [['pause', 'resume'], ['shutdown', 'save-state']];
+  const HOSTS = [1, 2]; // each with five kills: the next restart would take longer than all before
+  const KILLS = 5;
 
-  it('to a host that 16 clients flood', async (t) => {
-    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), { posts: 10_000 });
-    checkCounts(taken, posts.flat(), 0);
-  });
-
-  it('in the order of each of two clients', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, { posts: 5000 });
-    checkCounts(taken, posts.flat(), 0);
+  it('in the order of each of two clients, to a host that closes its server meanwhile', async (t) => {
+    const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1000;' });
+    assert.ok(taken.length >= 1000 && posts.flat().some(({ outcome }) => outcome === 'unknown'), 'closed in the middle');
+    checkCounts(taken, posts.flat());
     checkOrder(taken, posts);
   });
 
-  it('to a host that closes its server meanwhile', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1500;' });
-    assert.ok(taken.length >= 1500 && posts.flat().some(({ outcome }) => outcome === 'unknown'), 'closed in the middle');
-    checkCounts(taken, posts.flat(), 0);
-    checkOrder(taken, posts);
+  it('in that order while the thread is killed over and over', async (t) => {
+    const deliveries = HOSTS.map(() => deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` }));
+    for (const { taken, posts } of await Promise.all(deliveries)) {
+      checkCounts(taken, posts.flat());
+      checkOrder(taken, posts);
+    }
   });
 
   it('to a host that 16 clients flood while the thread is killed over and over', async (t) => {
-    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` });
-    checkCounts(taken, posts.flat(), KILLS);
+    const deliveries = HOSTS.map(() => deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` }));
+    for (const { taken, posts } of await Promise.all(deliveries)) checkCounts(taken, posts.flat());
   });
 
-  it('in the order of each of two clients while the thread is killed over and over', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` });
-    checkCounts(taken, posts.flat(), KILLS);
-    checkOrder(taken, posts);
-  });
-
-  it('with the outcome, to half of 16 clients, while the thread is killed now and then', async (t) => {
+  it('with the outcome, to half of 16 clients, while the thread is killed now and then: 20,000 POSTs', async (t) => {
     const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), {
-      posts: 23_000, statement: 'killEach(1000);', waiting: 8,
+      posts: 20_000, statement: 'killAfterEach(2000);', waiting: 8,
     });
-    const kills = taken.length / 1000;
-    assert.ok(posts.flat().length >= 20_000, `${posts.flat().length} POSTs`);
-    checkCounts(taken, posts.flat(), 9 * kills); // of the clients that wait, each may have one on the queue
+    checkCounts(taken, posts.flat());
     checkReports(taken, posts);
   });
 
@@ -389,7 +387,7 @@ describe('Commands are delivered exactly once', { ...LIMIT, concurrency: 1 }, ()
       return postMany(port, alphabet, seed, takesTurn, seed < waiting ? [WAIT] : []);
     }));
     await over;
-    host.tell('end');
+    host.order('end');
     const taken = await host.hear<ControlCommand[]>();
     assert.ok(posts.flat().some(({ outcome }) => outcome === 'refused'), 'the queue was full at times');
     return { taken, posts };
@@ -406,9 +404,7 @@ async function postMany(
 ): Promise<Post[]> {
   const random = randomNumbers(seed);
   const posts: Post[] = [];
-  let lastResponseAt = performance.now();
   for (let isOver = false; !isOver;) {
-    assert.ok(performance.now() - lastResponseAt < 10_000, 'no server for ten seconds');
     const socket = connect(port, '127.0.0.1');
     try {
       await once(socket, 'connect');
@@ -423,7 +419,6 @@ async function postMany(
           if (done === true) throw new Error('the connection was closed');
           text += value;
         }
-        lastResponseAt = performance.now();
         assert.match(text, fields.length > 0 ? /^HTTP\/1\.1 (200|500|503) / : /^HTTP\/1\.1 (200|503) /);
         post.outcome = text.startsWith('HTTP/1.1 503 ') ? 'refused' : 'ok';
         if (fields.length > 0 && post.outcome === 'ok') post.report = JSON.parse(text.slice(text.indexOf('{')));
@@ -431,7 +426,7 @@ async function postMany(
     } catch (error) {
       if (error instanceof assert.AssertionError) throw error;
       isOver = !takesTurn();
-      await sleep(10);
+      await sleep(100);
     } finally {
       socket.destroy();
     }
@@ -439,17 +434,16 @@ async function postMany(
   return posts;
 }
 
-/** What was acknowledged was taken; what was taken besides is unknown to its client, at most one command per kill. */
-function checkCounts(taken: readonly ControlCommand[], posts: readonly Post[], kills: number): void {
+/** What was acknowledged was taken; what was taken besides is unknown to its client. */
+function checkCounts(taken: readonly ControlCommand[], posts: readonly Post[]): void {
   const accepted = posts.filter(({ outcome }) => outcome === 'ok');
-  assert.ok(accepted.length >= 500, `${accepted.length} accepted commands`);
+  assert.ok(accepted.length >= 300, `${accepted.length} accepted commands`);
   for (const command of COMMANDS) {
     const count = taken.filter((one) => one === command).length;
     const known = accepted.filter((post) => post.command === command).length;
     const unknown = posts.filter((post) => post.command === command && post.outcome === 'unknown').length;
     assert.ok(count >= known && count <= known + unknown, `${command}: ${count} taken, ${known} ok, ${unknown} unknown`);
   }
-  assert.ok(taken.length <= accepted.length + kills, `${taken.length} taken, ${accepted.length} ok, ${kills} kills`);
 }
 
 /** Of each client, what was acknowledged was taken in its order; what is unknown was taken in its place, or not. */
@@ -464,40 +458,19 @@ function checkOrder(taken: readonly ControlCommand[], posts: readonly (readonly 
   }
 }
 
-/** The host reported what the clients were told: of their command, to each client in its order, and to no other. */
+/** Each client got the outcomes of its own commands, in its order, and nobody else did. */
 function checkReports(taken: readonly ControlCommand[], posts: readonly (readonly Post[])[]): void {
-  const told = new Set<number>();
+  const reported = new Set<number>();
   for (const own of posts) {
     let latest = -1;
     for (const { command, report } of own) {
-      if (report === undefined) continue; // it did not wait, or was not told
+      if (report === undefined) continue; // it did not wait, or its connection was closed
       const index = report.value ?? Number(/\d+/.exec(report.error ?? '')?.[0]);
       const expected = index % 3 === 0 ? { error: `${command} failed: ${index}` } : { value: index };
       assert.deepEqual([taken[index], { ...report, ...expected }], [command, report], inspect(report));
-      assert.ok(index > latest && !told.has(index), `command ${index} after ${latest}`);
-      told.add(latest = index);
+      assert.ok(index > latest && !reported.has(index), `command ${index} after ${latest}`);
+      reported.add(latest = index);
     }
   }
-  assert.ok(told.size >= 1000, `${told.size} reports`);
-}
-
-/** The thread is dead, and does not restart yet: nobody listens. */
-async function checkRefused(client: WebApiClient): Promise<void> {
-  const reply = await client.request('status');
-  assert.ok(!reply.ok && !reply.answered);
-  assert.match(reply.error, /ECONNREFUSED/);
-}
-
-/** The first status of a new thread is up to date, unless the host may have been too slow for it. */
-async function checkFirstStatus(client: WebApiClient, expected: SystemStatus): Promise<void> {
-  let status = OFFLINE;
-  let tookMs = 0;
-  await until(async () => {
-    const began = performance.now();
-    status = await client.getStatus();
-    tookMs = performance.now() - began;
-    return status !== OFFLINE;
-  });
-  if (tookMs < 10) assert.equal(status, expected);
-  await client.waitFor(expected, { timeout: 5000 });
+  assert.ok(reported.size >= 300, `${reported.size} reports`);
 }

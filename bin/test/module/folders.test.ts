@@ -8,16 +8,17 @@ import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  LIMIT, becomeNobody, collectWarnings, collectWorkers, contentsOf, lacksNamespaces, leaveSocket, runHost,
-  runHostInNamespace, startImpostor, takeAll,
+  LIMIT, becomeNobody, collectWarnings, collectWorkers, contentsOf, leaveSocket, runHost, runHostInNamespace,
+  startImpostor, takeAll,
 } from './helpers.ts';
-import { lacksSockets, makeFolder, startServer as start, until } from '../helpers.ts';
+import { makeFolder, startServer as start, until } from '../helpers.ts';
+import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import type { Host } from './helpers.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
-const SUITE = { ...LIMIT, skip: lacksSockets(), concurrency: 4 };
+const SUITE = { ...LIMIT, skip: lacks('Unix'), concurrency: 4 };
 const { pid } = process;
 const DEAD = 2_000_000_000; // no kernel numbers a process so high
 
@@ -26,15 +27,12 @@ describe('The socket in a folder', SUITE, () => {
     const folder = makeFolder(t);
     for (const [name, expected] of [
       [undefined, parse(process.argv[1] ?? '').name],
-      ['a', 'a'],
       ['Pole_2.v-1', 'Pole_2.v-1'],
-      ['a-12', 'a-12'],
       ['', ''],
       ['..', '..'],
       ['../a b/c', '.._a_b_c'],
       ['ü\n\0$(x)*?', '_____x___'],
       ['x'.repeat(32) + 'y', 'x'.repeat(32)],
-      ['ü'.repeat(33), '_'.repeat(32)],
     ] as const) {
       const { server, address, client } = await start(t, { socketPath: `${folder}/`, name });
       const socketPath = `${folder}/${expected}-${pid}.sock`;
@@ -96,7 +94,6 @@ describe('The socket in a folder', SUITE, () => {
       import { once } from 'node:events';
       import { chmodSync, existsSync, readdirSync, renameSync, statSync } from 'node:fs';
       import { createServer } from 'node:net';
-      import { setTimeout as sleep } from 'node:timers/promises';
       ${becomeNobody(folder)}
       process.umask(0);
       const folder = ${JSON.stringify(folder)};
@@ -161,7 +158,7 @@ describe('The socket in a folder', SUITE, () => {
 });
 
 describe('A server that starts in a folder of sockets', SUITE, () => {
-  const NAMES = ['a', 'a-b', 'a-1', 'a.c', 'abc', '', '-', 'x'.repeat(32)];
+  const NAMES = ['a', 'a-b', 'a.c', 'abc', ''];
 
   it('removes those that dead programs of its name left, and no others', async (t) => {
     const folder = makeFolder(t);
@@ -197,7 +194,7 @@ describe('A server that starts in a folder of sockets', SUITE, () => {
     ]) {
       await leaveSocket(join(folder, name));
     }
-    if (process.getuid?.() === 0) {
+    if (lacks('root') === false) {
       await leaveSocket(dead(6));
       chownSync(dead(6), 65534, 65534);
     }
@@ -210,14 +207,13 @@ describe('A server that starts in a folder of sockets', SUITE, () => {
     assert.deepEqual(contentsOf(folder), before);
     assert.ok(lstatSync(join(files, 'dead')).isSocket());
   });
-
 });
 
 describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
   it('start at once in programs of their own: the sockets of killed ones go, those of live ones stay', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     const startHosts = async (): Promise<{ hosts: Host[]; paths: string[] }> => {
-      const hosts = Array.from({ length: 5 }, () => runHost(t, `
+      const hosts = Array.from({ length: 3 }, () => runHost(t, `
         const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
         const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name });
         say((await server.runInBackground()).socketPath);
@@ -231,7 +227,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     for (const { process } of victims) process.kill('SIGKILL');
     await Promise.all(victims.map(({ ended }) => ended));
     assert.deepEqual(readdirSync(folder).sort(), first.paths.map((path) => basename(path)).sort(), 'all left theirs');
-    for (let more = 0; more < 50; more += 1) await leaveSocket(join(folder, `a-${DEAD + more}.sock`));
+    for (let more = 0; more < 20; more += 1) await leaveSocket(join(folder, `a-${DEAD + more}.sock`));
 
     const second = await startHosts();
     const live = [String(first.paths[0]), ...second.paths];
@@ -248,7 +244,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
   it('start at once in one program', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     mkdirSync(folder);
-    const names = Array.from({ length: 10 }, (_, index) => `s${index}`);
+    const names = Array.from({ length: 8 }, (_, index) => `s${index}`);
     for (const name of names) {
       for (let more = 0; more < 10; more += 1) await leaveSocket(join(folder, `${name}-${DEAD + more}.sock`));
     }
@@ -262,7 +258,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     }));
   });
 
-  it('may be in different PID namespaces: live ones keep their sockets', { skip: lacksNamespaces() }, async (t) => {
+  it('may be in different PID namespaces: live ones keep their sockets', { skip: lacks('PID namespaces') }, async (t) => {
     const folder = makeFolder(t);
     const source = `
       const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};

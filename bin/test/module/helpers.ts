@@ -1,16 +1,16 @@
 // Shared by the tests of control.ts: raw HTTP, hosts in processes of their own, random data.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { NAMESPACE } from '../needs.ts';
 import { start } from '../helpers.ts';
-import type { ControlCommand, SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import type { ControlCommand, WebApiServer } from '../../../control.ts';
 import type { Where } from '../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -96,26 +96,74 @@ export function withBody(requestLine: string, ...fields: string[]): string {
 /** Sends one request on a new connection. The Host is localhost unless given. */
 export async function send(where: Where, requestLine: string, ...fields: string[]): Promise<HttpResponse> {
   const hasHost = fields.some((field) => /^host:/i.test(field));
-  const [response, ...others] = await sendAll(where, [head(requestLine, ...(hasHost ? [] : [HOST]), ...fields)]);
-  assert.deepEqual(others, []);
-  return response as HttpResponse;
+  const request = head(requestLine, ...(hasHost ? [] : [HOST]), ...fields);
+  const [response, ...others] = parseResponses(await exchange(where, [request], 1));
+  assert.ok(response !== undefined && others.length === 0, `${others.length} further responses`);
+  return response;
 }
 
-/** Pipelines requests on a new connection. */
-export async function sendAll(where: Where, requests: readonly string[]): Promise<HttpResponse[]> {
-  return parseResponses(await exchange(where, [requests.join('')], requests.length));
-}
-
-/** Posts commands, pipelined, thirty per connection. Returns the status codes. */
-export async function postAll(where: Where, commands: readonly ControlCommand[]): Promise<number[]> {
-  const codes: number[] = [];
-  for (let first = 0; first < commands.length; first += 30) {
-    const some = commands.slice(first, first + 30);
-    const responses = await sendAll(where, some.map((command) => head(`POST /api/${command}`, HOST)));
-    assert.equal(responses.length, some.length);
-    codes.push(...responses.map(({ statusCode }) => statusCode));
+/** Sends each request after the response to the one before, on one connection as long as the server keeps it. */
+export async function sendInTurn(where: Where, requests: readonly string[]): Promise<HttpResponse[]> {
+  const responses: HttpResponse[] = [];
+  let connection: Connection | null = null;
+  try {
+    for (const request of requests) {
+      connection ??= new Connection(where);
+      const response = await connection.request(request);
+      responses.push(response);
+      if (response.headers.connection !== 'close') continue;
+      connection.socket.destroy();
+      connection = null;
+    }
+  } finally {
+    connection?.socket.destroy();
   }
-  return codes;
+  return responses;
+}
+
+/** Posts commands, one after the other. Returns the status codes. */
+export async function postAll(where: Where, commands: readonly ControlCommand[]): Promise<number[]> {
+  const responses = await sendInTurn(where, commands.map((command) => head(`POST /api/${command}`, HOST)));
+  return responses.map(({ statusCode }) => statusCode);
+}
+
+/** A connection with one request at a time. */
+export class Connection {
+  readonly socket: Socket;
+  /** Resolves when the connection is closed, even by a reset. */
+  readonly closed: Promise<void>;
+  /** All that has arrived. */
+  text = '';
+  #end = 0; // of the latest response
+  #onNews: () => void = () => {};
+
+  constructor(where: Where) {
+    this.socket = connectTo(where).setNoDelay().setEncoding('latin1');
+    this.socket.on('error', () => {}); // the server may reset it
+    this.socket.on('data', (chunk: string) => {
+      this.text += chunk;
+      this.#onNews();
+    });
+    this.closed = closing(this.socket);
+    void this.closed.then(() => this.#onNews());
+  }
+
+  /** Sends a request. Resolves with its response; rejects if the connection is closed before. */
+  async request(bytes: string): Promise<HttpResponse> {
+    this.socket.write(bytes, 'latin1');
+    for (;;) {
+      const text = this.text.slice(this.#end);
+      const headEnd = text.indexOf('\r\n\r\n') + 4;
+      const [, length = 0] = /^Content-Length: (\d+)/im.exec(text.slice(0, headEnd)) ?? [];
+      const end = headEnd + (bytes.startsWith('HEAD ') ? 0 : Number(length));
+      if (headEnd > 3 && text.length >= end) {
+        this.#end += end;
+        return parseResponses(text.slice(0, end))[0] as HttpResponse;
+      }
+      if (this.socket.closed) throw new Error(`the connection was closed after ${JSON.stringify(text)}`);
+      await new Promise<void>((resolve) => (this.#onNews = resolve));
+    }
+  }
 }
 
 /**
@@ -131,7 +179,7 @@ export async function exchange(where: Where, pieces: readonly string[], response
   });
   socket.on('error', () => {}); // the server may reset a connection that it has refused
   const closed = closing(socket);
-  const limit = setTimeout(() => socket.destroy(), 20_000);
+  const limit = setTimeout(() => socket.destroy(), 60_000);
   for (const [index, piece] of pieces.entries()) {
     if (index > 0) await nextTurn();
     socket.write(piece, 'latin1');
@@ -280,43 +328,25 @@ export const INFO = 'GET /api/info';
 /** A time that no test lasts. */
 export const WAIT = 'Prefer: wait=60';
 
-/** A connection with requests that may wait. */
+/** A request that waits. */
 export interface Waiting {
-  socket: Socket;
-  /** What has arrived. */
-  text(): string;
-  /** Resolves with the first response; rejects if the connection is closed before. */
+  connection: Connection;
+  /** Rejects if the connection is closed before the response is complete. */
   response: Promise<HttpResponse>;
-  /** Resolves with all responses when the connection is closed. */
-  responses: Promise<HttpResponse[]>;
-}
-
-/** Sends requests on a new connection. */
-export async function ask(t: TestContext, where: Where, requests: string): Promise<Waiting> {
-  const socket = await open(t, where);
-  let text = '';
-  const closed = closing(socket);
-  const response = new Promise<HttpResponse>((resolve, reject) => {
-    socket.setEncoding('latin1').on('data', (chunk: string) => {
-      text += chunk;
-      const headEnd = text.indexOf('\r\n\r\n') + 4;
-      const [, length = 0] = /^Content-Length: (\d+)/im.exec(text.slice(0, headEnd)) ?? [];
-      const end = headEnd + (requests.startsWith('HEAD ') ? 0 : Number(length));
-      if (headEnd > 3 && text.length >= end) resolve(parseResponses(text.slice(0, end))[0] as HttpResponse);
-    });
-    void closed.then(() => reject(new Error('the connection was closed')));
-  });
-  response.catch(() => {}); // not every test needs it
-  socket.write(requests, 'latin1');
-  return { socket, text: () => text, response, responses: closed.then(() => parseResponses(text)) };
 }
 
 /** Sends requests, each on a new connection, and checks that they get no response while others do. */
 export async function waitAll(t: TestContext, where: Where, requests: readonly string[]): Promise<Waiting[]> {
-  const all: Waiting[] = [];
-  for (const request of requests) all.push(await ask(t, where, request));
+  const all = requests.map((request): Waiting => {
+    const connection = new Connection(where);
+    t.after(() => connection.socket.destroy());
+    const response = connection.request(request);
+    response.catch(() => {}); // not every test needs it
+    return { connection, response };
+  });
+  await Promise.all(all.map(({ connection: { socket } }) => socket.connecting && once(socket, 'connect')));
   await serveOthers(where);
-  for (const [index, { text }] of all.entries()) assert.equal(text(), '', `waits: ${requests[index]}`);
+  for (const [index, { connection }] of all.entries()) assert.equal(connection.text, '', `waits: ${requests[index]}`);
   return all;
 }
 
@@ -351,7 +381,7 @@ export async function startImpostor(
   return { impostor, port: (impostor.address() as AddressInfo).port };
 }
 
-/** Collects the threads that start during the test, the server's among them. */
+/** Collects the threads that start in this process during the test, the server's among them. */
 export function collectWorkers(t: TestContext): Worker[] {
   const workers: Worker[] = [];
   const onWorker = (worker: Worker): void => void workers.push(worker);
@@ -361,10 +391,6 @@ export function collectWorkers(t: TestContext): Worker[] {
 }
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
-
-export const ROOT_ONLY: { skip: string | false } = {
-  skip: process.getuid?.() !== 0 && 'needs root, to make a file of another user',
-};
 
 /** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
 export async function leaveSocket(path: string): Promise<void> {
@@ -397,8 +423,8 @@ export function contentsOf(folder: string): unknown[][] {
 /** A host that must block its thread, end, or be killed. */
 export interface Host {
   readonly process: ChildProcess;
-  /** Sends a line to a host that has MORTAL. */
-  tell(line: string): void;
+  /** Sends a line to its stdin. */
+  order(line: string): void;
   /** Resolves with the next value that the host says. */
   hear<Value>(): Promise<Value>;
   /** Resolves with all further values when the host ends. */
@@ -410,11 +436,31 @@ export interface Host {
 
 const PRELUDE = `
   import { readSync, writeSync } from 'node:fs';
+  import { createInterface } from 'node:readline';
+  import { setTimeout as sleep } from 'node:timers/promises';
   import { EmptyError, SystemStatus, WebApiClient, WebApiServer, launch } from './dist/control.js';
   const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
   const say = (value) => { writeSync(1, JSON.stringify(value) + '\\n'); };
   const block = (milliseconds) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds); };
   const port = Number(process.argv[1]);
+
+  // Carries out the lines on stdin, which does not keep the process alive.
+  const obey = (orders) => {
+    createInterface(process.stdin).on('line', (line) => orders[line]());
+    process.stdin.unref();
+  };
+`;
+
+/** For hosts whose threads die: the latest is the server's. */
+export const MORTAL = `
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+  const threads = [];
+  process.on('worker', (thread) => threads.push(thread));
+  const kill = () => threads.at(-1).terminate();
+  const another = async () => { // the next thread
+    const { length } = threads;
+    while (threads.length === length) await sleep(1);
+  };
 `;
 
 /** Runs a program with the built control.js until it ends, or until the end of the test. */
@@ -424,18 +470,9 @@ export function runHost(t: TestContext, source: string, port: number = 0, nodeOp
 
 /** Runs such a program in a PID namespace of its own, as in a container. */
 export function runHostInNamespace(t: TestContext, source: string): Host {
-  return spawnHost(t, [...UNSHARE.slice(1), process.execPath, ...evaluate(source)], UNSHARE[0]);
+  const [command, ...args] = NAMESPACE;
+  return spawnHost(t, [...args, process.execPath, ...evaluate(source)], command);
 }
-
-/** Why tests in a PID namespace are skipped; false if this user can make one. */
-export function lacksNamespaces(): string | false {
-  const [command = '', ...args] = [...UNSHARE, 'true'];
-  return spawnSync(command, args).status !== 0 && 'needs unshare of util-linux, and the right to make a PID namespace';
-}
-
-const UNSHARE = [
-  'unshare', ...(process.getuid?.() === 0 ? [] : ['--map-root-user']), '--pid', '--fork', '--kill-child',
-];
 
 function evaluate(source: string): string[] {
   return ['--input-type=module', '--eval', PRELUDE + source];
@@ -448,7 +485,7 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
   const host: Host = {
     process: child,
     ended,
-    tell: (line) => void child.stdin?.write(`${line}\n`),
+    order: (line) => void child.stdin?.write(`${line}\n`),
     async hear() {
       const { value, done } = await lines.next();
       if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
@@ -469,101 +506,12 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
   return host;
 }
 
-/**
- * For hosts whose server thread is killed: gets hold of the threads and of the pauses between them, and obeys orders,
- * which are lines on stdin.
- */
-export const MORTAL = `
-  import workerThreads from 'node:worker_threads';
-  import { syncBuiltinESMExports } from 'node:module';
-  import { createInterface } from 'node:readline';
-
-  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
-
-  const threads = [];
-  let epilogue = ';new BroadcastChannel("death").onmessage = ({ data }) => (0, eval)(data);';
-  workerThreads.Worker = class extends workerThreads.Worker {
-    constructor(source, options) {
-      super(source + epilogue, options);
-      threads.push(this);
-    }
-  };
-  syncBuiltinESMExports();
-
-  // With null, terminates the latest thread; otherwise runs the statements in it.
-  const kill = (death) => {
-    if (death === null) return void threads.at(-1).terminate();
-    const channel = new BroadcastChannel('death');
-    channel.postMessage(death);
-    channel.close();
-  };
-
-  const realSetTimeout = setTimeout;
-  const pauses = []; // before each restart
-  let now = 0;
-  let isHeld = false;
-  let onPause = () => say('gone');
-  let release = () => {};
-  globalThis.setTimeout = (step, pauseMs) => {
-    if (pauseMs === 1000) return realSetTimeout(step, pauseMs); // not a pause: close() waits
-    pauses.push(pauseMs);
-    now += pauseMs;
-    const timer = realSetTimeout(step, isHeld ? 2 ** 30 : pauseMs);
-    release = () => {
-      clearTimeout(timer);
-      step();
-    };
-    onPause();
-    return timer;
-  };
-
-  // Stops the clock, which only pauses move on, and holds each restart until release().
-  const hold = () => {
-    isHeld = true;
-    performance.now = () => now;
-  };
-
-  // Keeps the process alive until the thread is gone.
-  const gone = () => new Promise((resolve) => {
-    const alive = setInterval(() => {}, 1000);
-    onPause = () => {
-      say('gone');
-      clearInterval(alive);
-      resolve();
-    };
-  });
-
-  const orders = { release: () => release() };
-  createInterface(process.stdin).on('line', (line) => orders[line]());
-  process.stdin.unref();
-`;
-
 // ───── Commands, statuses, waits ─────────────────────────────────────────────────────────────────────────────────
 
 export function takeAll(server: WebApiServer): ControlCommand[] {
   const taken: ControlCommand[] = [];
   while (server.hasCommands()) taken.push(server.receiveCommand());
   return taken;
-}
-
-/**
- * A status that is surely up to date, or null: a host that has not had the CPU for 10 ms is reported with its previous
- * status.
- */
-export async function getFreshStatus(client: WebApiClient): Promise<SystemStatus | null> {
-  const began = performance.now();
-  const status = await client.getStatus();
-  return performance.now() - began < 10 ? status : null;
-}
-
-/** Resolves with the promise's value, or with undefined after so many milliseconds. */
-export function within<Value>(milliseconds: number, promise: Promise<Value>): Promise<Value | undefined> {
-  return Promise.race([promise, sleep(milliseconds, undefined, { ref: false })]);
-}
-
-/** Blocks this thread: no timer fires and no message arrives. */
-export function blockThread(milliseconds: number): void {
-  if (milliseconds > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
 }
 
 /** Collects the test's warnings from here on; node does not print them. */

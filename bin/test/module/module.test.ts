@@ -1,17 +1,20 @@
-// control.ts as a part of other programs: bundled, required, compiled, twice in one process; and the loop in the README.
+// control.ts as a part of other programs: bundled, required, compiled, preloaded, denied, twice in one process; and the
+// loop in the README.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import type { BuildOptions } from 'esbuild';
 import type { TestContext } from 'node:test';
 import { LIMIT, postAll, runHost, spawnHost, takeAll } from './helpers.ts';
-import { clientAt, lacksSockets, makeFolder, makeSocketPath, startServer as start } from '../helpers.ts';
+import { clientAt, makeFolder, makeSocketPath, startServer as start } from '../helpers.ts';
+import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { Host } from './helpers.ts';
 
@@ -22,7 +25,6 @@ const BUNDLE: BuildOptions = { bundle: true, platform: 'node', format: 'esm', lo
 
 describe('The module', { ...LIMIT, concurrency: 2 }, () => {
   const builds: [name: string, options: BuildOptions][] = [
-    ['by default', {}],
     ['with minify and keepNames', { minify: true, keepNames: true }],
     ['for es2017 with keepNames', { target: 'es2017', keepNames: true }],
   ];
@@ -110,6 +112,30 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     await runHost(t, source).checkEnd(await without.hear());
   });
 
+  it('starts a thread that runs no module which the program preloads', async (t) => {
+    const folder = makeFolder(t);
+    const [imported, required] = [join(folder, 'imported.mjs'), join(folder, 'required.cjs')];
+    writeFileSync(imported, `console.log('"imported"');`);
+    writeFileSync(required, `console.log('"required"');`);
+    const host = runHost(t, `
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
+      await server.runInBackground();
+      await server.close();
+    `, 0, ['--import', pathToFileURL(imported).href, '--require', required]);
+    await host.checkEnd('required', 'imported');
+  });
+
+  it('says why it cannot start a thread: under the permission model', async (t) => {
+    const flag = process.allowedNodeEnvironmentFlags.has('--permission') ? '--permission' : '--experimental-permission';
+    const host = runHost(t, `
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
+      await server.runInBackground().catch(({ message, code }) => say([message, code]));
+    `, 0, [flag, '--allow-fs-read=*']);
+    const [message, code] = await host.hear<[string, string]>();
+    assert.match(message, /^Cannot serve at 127\.0\.0\.1:0: .*Access to this API has been restricted/);
+    assert.equal(code, 'ERR_ACCESS_DENIED');
+  });
+
   it('is independent of another copy in the same process', async (t) => {
     const copy: typeof import('../../../control.ts') = await import(pathToFileURL(join(PROJECT, 'dist', 'control.js')).href);
     assert.notEqual(copy.WebApiServer, WebApiServer);
@@ -128,17 +154,18 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
   });
 });
 
-describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
-  /** Runs it on a Unix socket. Each step waits for a byte on stdin. */
-  async function runLoop(t: TestContext): Promise<{ host: Host; socketPath: string }> {
-    const socketPath = makeSocketPath(t);
+describe("README's loop", { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'control-'));
+  const bundle = join(folder, 'host.mjs');
+
+  before(async () => {
     const blocks = [...readFileSync('README.md', 'utf8').matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
     const loop = blocks.find((code) => /new WebApiServer[^]*server\.post\(/.test(code)) ?? '';
     const option = 'systemStatus: () => status';
     assert.ok(loop.includes(option) && loop.includes("'./control.ts'"), loop);
     const contents = `
       import { readSync, writeSync } from 'node:fs';
-      ${loop.replace(option, `${option}, socketPath: ${JSON.stringify(socketPath)}`)}
+      ${loop.replace(option, `${option}, socketPath: String(process.argv[2])`)}
       function say(value: string) { writeSync(1, JSON.stringify(value) + '\\n'); }
       function step() { // never yields
         say('step');
@@ -149,17 +176,25 @@ describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
         say('save');
       }
     `;
-    const outfile = join(makeFolder(t), 'host.mjs');
-    await build({ ...BUNDLE, stdin: { contents, loader: 'ts', resolveDir: PROJECT }, outfile });
-    const host = spawnHost(t, [outfile]);
+    await build({ ...BUNDLE, stdin: { contents, loader: 'ts', resolveDir: PROJECT }, outfile: bundle });
+  });
+  after(() => rmSync(folder, { recursive: true }));
+
+  /** Runs it on a Unix socket. Each step waits for a byte on stdin. */
+  async function runLoop(t: TestContext): Promise<{ host: Host; socketPath: string }> {
+    const socketPath = makeSocketPath(t);
+    const host = spawnHost(t, [bundle, socketPath]);
     assert.equal(await host.hear(), 'step');
     return { host, socketPath };
   }
 
-  it('keeps a shutdown that a resume follows in the same turn', async (t) => {
+  it('saves before the next step, and keeps a shutdown that a resume follows in the same turn', async (t) => {
     const { host, socketPath } = await runLoop(t);
+    assert.deepEqual(await postAll(socketPath, ['save-state']), [200]);
+    host.process.stdin?.write('.');
+    assert.deepEqual([await host.hear(), await host.hear()], ['save', 'step']);
     assert.deepEqual(await postAll(socketPath, ['shutdown', 'resume']), [200, 200]);
-    host.process.stdin?.end('.');
+    host.process.stdin?.write('.');
     await host.checkEnd('save');
   });
 
@@ -178,14 +213,4 @@ describe("README's loop", { ...LIMIT, skip: lacksSockets() }, () => {
       assert.deepEqual(await host.ended.then(({ code, stderr }) => [code, stderr]), [0, '']);
     });
   }
-
-  it('saves before the next step', async (t) => {
-    const { host, socketPath } = await runLoop(t);
-    assert.deepEqual(await postAll(socketPath, ['save-state']), [200]);
-    host.process.stdin?.write('.');
-    assert.deepEqual([await host.hear(), await host.hear()], ['save', 'step']);
-    assert.deepEqual(await postAll(socketPath, ['shutdown']), [200]);
-    host.process.stdin?.write('.');
-    await host.checkEnd('save');
-  });
 });

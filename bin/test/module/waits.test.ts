@@ -1,69 +1,106 @@
-// Requests that wait: what ends them, how many there may be, and that they leave nothing behind.
+// Prefer and If-None-Match, row by row; requests that wait: what ends them, how many there may be, and that they leave
+// nothing behind.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, ask, closing, exchange, head, open, outcomeOf, runHost, send, sendAll,
-  serveOthers, shortOf, takeAll, wait, waitAll, within,
+  Connection, GET, HOST, INFO, LIMIT, POST, WAIT, collectWarnings, head, open, outcomeOf, send, sendInTurn, serveOthers,
+  shortOf, takeAll, wait, waitAll,
 } from './helpers.ts';
 import { startServer as start, until } from '../helpers.ts';
 import { SystemStatus } from '../../../control.ts';
+import type { Where } from '../helpers.ts';
 import type { ControlCommand } from '../../../control.ts';
-import type { TestContext } from 'node:test';
 
-const { ACTIVE, PAUSED } = SystemStatus;
+const { ACTIVE, PAUSING, PAUSED } = SystemStatus;
 
 const WAITING_POST = head(POST, HOST, WAIT);
 const WAITING_GET = head(GET, HOST, 'If-None-Match: "active"', WAIT);
 const WAITING_INFO = head(INFO, HOST, 'If-None-Match: *', WAIT); // whatever changes
-const CLOSE = 'Connection: close';
 
-describe('A request that waits', { ...LIMIT, concurrency: 4 }, () => {
-  const KINDS: [name: string, request: string, ended: string, endedAtOnce: RegExp][] = [
-    ['command', WAITING_POST, '202 waiting wait=60', /^202 waiting wait=60$/],
-    ['status', WAITING_GET, '304 wait=60', /^304( wait=60)?$/],
-    ['info', WAITING_INFO, '304 wait=60', /^304( wait=60)?$/],
-  ];
-  const BEHIND: [name: string, bytes: string, outcomes: string[]][] = [
-    ['another request', head('GET /', HOST, CLOSE), ['404']],
-    ['a command', head('POST /api/resume', HOST, CLOSE), ['ok']],
-    ['others that wait', head('POST /api/resume', HOST, WAIT) + WAITING_GET + head('HEAD /api/status', HOST, CLOSE),
-      ['202 waiting wait=60', '304 wait=60', '200']],
-    ['a malformed request', 'GARBAGE\r\n\r\n', ['400']],
-    ['CONNECT', head('CONNECT localhost:80', HOST), ['501']],
-    ['a request with too long a body', head(POST, HOST, 'Content-Length: 65537'), ['413']],
-    ['the end of its side', '', []],
-  ];
-  for (const [name, request, ended, endedAtOnce] of KINDS) {
-    it(`ends when another one is pipelined behind it, or its client ends its side: ${name}`, async (t) => {
-      const { port } = await start(t, { maxQueueSize: 1000 });
-      for (const [behind, bytes, outcomes] of BEHIND) {
-        const later = await wait(t, port, request);
-        const atOnce = await ask(t, port, request + bytes);
-        if (bytes !== '') later.socket.write(bytes);
-        else for (const { socket } of [later, atOnce]) socket.end();
-        assert.deepEqual((await within(5000, later.responses))?.map(shortOf), [ended, ...outcomes], behind);
-        const responses = await within(5000, atOnce.responses);
-        const [first = 'none', ...others] = responses?.map(shortOf) ?? [];
-        assert.deepEqual(others, outcomes, behind);
-        assert.match(first, endedAtOnce, behind);
-      }
-    });
-  }
+/** Each with the response if nothing happens. */
+const KINDS: [name: string, request: string, ended: string][] = [
+  ['command', WAITING_POST, '202 waiting wait=60'],
+  ['status', WAITING_GET, '304 wait=60'],
+  ['info', WAITING_INFO, '304 wait=60'],
+];
 
-  it('waits although another one before it is pending', async (t) => {
+describe('A header field', { ...LIMIT, concurrency: true }, () => {
+  it('Prefer says how long the client waits (RFC 7240)', async (t) => {
     const { server, port } = await start(t);
-    const { response, text } = await ask(t, port, head(GET, HOST) + WAITING_POST);
-    assert.equal(outcomeOf(await response), 'active');
+    const host = setInterval(() => takeAll(server), 1);
+    t.after(() => clearInterval(host));
+    const rows: [seconds: number | null, ...lines: string[]][] = [
+      [1, 'wait=1'], [300, 'wait=300'], [300, 'wait=301'], [300, 'wait=99999999999999999999'],
+      [10, 'wait="10"'], [10, 'Wait=10'], [10, 'wait = 10'], [10, 'wait\t=\t10 '],
+      [10, 'respond-async, wait=10'], [10, ', ,wait=10,'], [10, 'wait=10, wait=20'],
+      [10, 'respond-async', 'return=minimal', 'wait=10'], [10, 'wait=10', 'wait=20'],
+      [10, 'wait=10; x'], [10, 'wait=10;x=y ; z="a, wait=20"'], [10, 'x; wait=20, wait=10'],
+      [10, 'x="a, wait=20", wait=10'], [10, 'x="\\", wait=20", wait=10'], [10, 'x=",wait=20,", y=" ,wait=30", wait=10'],
+      [null, 'wait=0'], [null, 'wait=-1'], [null, 'wait=1.5'], [null, 'wait='], [null, 'wait'], [null, 'wait=""'],
+      [null, 'wait="0"'], [null, 'wait=+10'], [null, 'wait=1e1'], [null, 'wait=0x10'], [null, 'wait=10s'],
+      [null, 'wait=1 0'], [null, 'wait="1 0"'], [null, "wait='10'"], [null, 'wait="10'], [null, 'wait:10'],
+      [null, ''], [null, 'x-wait=10'], [null, 'wait-x=10'], [null, 'await=10'], [null, 'x; wait=10'],
+      [null, 'respond-async; wait=10'], [null, 'x="wait=10"'], [null, 'x="a, wait=10"'], [null, 'respond-async'],
+    ];
+    const requests = rows.map(([, ...lines]) => head(POST, HOST, ...lines.map((line) => `Prefer: ${line}`)));
+    for (const [index, response] of (await sendInTurn(port, requests)).entries()) {
+      const [seconds, ...lines] = rows[index] ?? assert.fail();
+      assert.equal(shortOf(response), seconds === null ? 'ok' : `done wait=${seconds}`, lines.join(' | '));
+    }
+  });
+
+  it('If-None-Match names what the client knows (RFC 9110 §13.1.2)', async (t) => {
+    const { port } = await start(t);
+    const rows: [statusCode: number, ...lines: string[]][] = [
+      [304, '"active"'], [304, 'W/"active"'], [304, '*'], [304, ' * '], [304, '"paused", "active"'],
+      [304, '"paused" ,W/"active",'], [304, '"paused"', '"active"'], [304, '"a,b", "active"'], [304, '"a b", "active"'],
+      [200, '"paused"'], [200, '"Active"'], [200, 'active'], [200, '"active'], [200, '" active"'], [200, '"*"'],
+      [200, '""'], [200, ''], [200, '"paused", "pausing"'], [200, '"active-1"'],
+    ];
+    for (const line of [GET, 'HEAD /api/status']) {
+      const requests = rows.map(([, ...tags]) => head(line, HOST, ...tags.map((tag) => `If-None-Match: ${tag}`)));
+      const codes = (await sendInTurn(port, requests)).map(({ statusCode }) => statusCode);
+      assert.deepEqual(codes, rows.map(([code]) => code), line);
+    }
+  });
+});
+
+describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
+  it('gets what changes, if it names what the client knows in any form', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
+    const waiting = await waitAll(t, port, [
+      WAITING_GET,
+      head('HEAD /api/status', HOST, 'If-None-Match: "active"', WAIT),
+      head(GET, HOST, 'If-None-Match: "x", W/"active", "y"', WAIT),
+      head(GET, HOST, 'If-None-Match: "active"', 'If-None-Match: "x"', 'Prefer: respond-async', WAIT),
+    ]);
+    const later = await wait(t, port, head(GET, HOST, 'If-None-Match: "active", "pausing"', WAIT));
+    status = PAUSING;
+    server.hasCommands();
+    for (const { response } of waiting) {
+      const { statusCode, headers } = await response;
+      assert.deepEqual([statusCode, headers.etag, headers['preference-applied']], [200, '"pausing"', 'wait=60']);
+    }
     await serveOthers(port);
-    assert.match(text(), /\{"status":"active"\}$/);
-    assert.deepEqual(takeAll(server), ['pause']);
-    await until(() => /"state":"done"/.test(text()));
+    status = PAUSED;
+    server.hasCommands();
+    assert.equal(outcomeOf(await later.response), 'paused', 'the list named the one between, too');
+  });
+
+  it('gets a 500 as soon as systemStatus() fails', async (t) => {
+    collectWarnings(t);
+    let isLost = false;
+    const { server, port } = await start(t, { systemStatus: () => (isLost ? assert.fail('lost') : ACTIVE) });
+    const { response } = await wait(t, port, WAITING_GET);
+    isLost = true;
+    server.hasCommands();
+    assert.equal(shortOf(await response), '500 wait=60');
   });
 
   it('holds one of maxConnections - 16 places; a further one gets its response at once', async (t) => {
-    for (const [maxConnections, places] of [[1, 0], [16, 0], [17, 1], [20, 4]] as const) {
+    for (const [maxConnections, places] of [[16, 0], [20, 4]] as const) {
       const { port } = await start(t, { maxConnections });
       await waitAll(t, port, Array(places).fill(WAITING_GET));
       await checkNoPlace(port, `${maxConnections}`);
@@ -86,17 +123,15 @@ describe('A request that waits', { ...LIMIT, concurrency: 4 }, () => {
     for (const { response } of commands) assert.equal(shortOf(await response), 'done wait=60');
   });
 
-  it('frees its place at once when its client goes away', async (t) => {
+  it('frees its place when its client goes away', async (t) => {
     const { port } = await start(t, { maxConnections: 17, maxQueueSize: 1000 });
-    for (const [name, request] of KINDS) {
-      for (const leave of ['destroy', 'resetAndDestroy', 'end'] as const) {
-        const { socket } = await wait(t, port, request);
-        await checkNoPlace(port, name);
-        socket[leave]();
-        const began = performance.now();
-        await until(() => hasPlace(t, port));
-        assert.ok(performance.now() - began < 1000, `${name}, ${leave}`);
-      }
+    for (const [[name, request], leave] of [
+      [KINDS[0], 'destroy'], [KINDS[1], 'resetAndDestroy'], [KINDS[2], 'end'], [KINDS[0], 'end'],
+    ] as [typeof KINDS[number], 'destroy' | 'resetAndDestroy' | 'end'][]) {
+      const { connection } = await wait(t, port, request);
+      await checkNoPlace(port, name);
+      connection.socket[leave]();
+      await until(() => hasPlace(port), () => `${name}, ${leave}`);
     }
   });
 
@@ -111,133 +146,50 @@ describe('A request that waits', { ...LIMIT, concurrency: 4 }, () => {
     ]);
   });
 
-  it('is not cut for idleness, neither before nor right after its response', async (t) => {
-    const host = runHost(t, `
-      ${MORTAL}
-      epilogue += ';{ const real = setInterval; globalThis.setInterval = (tick, ms) => real(tick, ms / 30); }';
-      let status = ACTIVE;
-      const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: 0 });
-      say((await server.runInBackground()).port);
-      setInterval(() => {}, 1000);
-      orders.pause = () => server.hasCommands(status = PAUSED);
-    `);
-    const port = await host.hear<number>();
-    const waiting = await wait(t, port, WAITING_GET);
-    let text = '';
-    waiting.socket.on('data', (chunk: string) => (text += chunk));
-    const idle = await open(t, port);
-    idle.resume().write(head(GET, HOST));
-    await closing(idle); // after half a second
-    await sleep(500);
-    host.tell('pause');
-    assert.equal(shortOf(await waiting.response), 'paused wait=60');
-    await sleep(150);
-    text = '';
-    waiting.socket.write(head(GET, HOST, CLOSE));
-    await closing(waiting.socket);
-    assert.match(text, /\{"status":"paused"\}$/);
-  });
-
-  it('ends when the server is closed, and so does its connection', async (t) => {
+  it('ends when the client ends its side or the server is closed, and so does its connection', async (t) => {
     const { server, port } = await start(t);
-    const waiting = await waitAll(t, port, KINDS.map(([, request]) => request));
-    const began = performance.now();
-    await server.close();
-    assert.ok(performance.now() - began < 500, 'nobody is waited for');
-    const responses = (await Promise.all(waiting.map((one) => one.responses))).flat();
-    assert.deepEqual(responses.map(shortOf), KINDS.map(([, , ended]) => ended));
-    assert.deepEqual(responses.map(({ headers }) => headers.connection), ['close', 'close', 'close']);
-    assert.deepEqual(takeAll(server), ['pause']);
-  });
-
-  it('is told that the shutdown is done before the process ends', async (t) => {
-    const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => SHUTTING_DOWN, host: '127.0.0.1', port: 0 });
-      say((await server.runInBackground()).port);
-      say(await server.nextCommand());
-      block(200); // the last save
-      await server.close();
-      process.exit();
-    `);
-    const port = await host.hear<number>();
-    const first = send(port, 'POST /api/shutdown', WAIT);
-    assert.equal(await host.hear(), 'shutdown');
-    const responses = await Promise.all([first, send(port, POST, WAIT)]);
-    assert.deepEqual(responses.map(shortOf), ['done wait=60', '202 waiting wait=60']);
-    assert.equal(responses[1].headers.connection, 'close');
-    await host.checkEnd();
-  });
-
-  it('breaks with the thread, and the next thread takes no old command for a new one', async (t) => {
-    const host = runHost(t, `
-      ${MORTAL}
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
-      hold();
-      say((await server.runInBackground()).port);
-      setInterval(() => {}, 1000);
-      orders.kill = () => kill(null);
-      orders.take = () => {
-        const command = server.receiveCommand();
-        server.report({ value: command });
-        say(command);
-      };
-    `);
-    const port = await host.hear<number>();
-    await send(port, POST);
-    const [before] = JSON.parse((await send(port, INFO)).body).commands;
-    host.tell('take');
-    assert.equal(await host.hear(), 'pause');
-    const broken = await waitAll(t, port, [head('POST /api/save-state', HOST, WAIT), WAITING_GET]);
-    host.tell('kill');
-    assert.equal(await host.hear(), 'gone');
-    for (const { responses } of broken) assert.deepEqual(await responses, []);
-    host.tell('release');
-    await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
-    assert.deepEqual(JSON.parse((await send(port, INFO)).body).commands, []);
-
-    const { response } = await wait(t, port, head('POST /api/resume', HOST, WAIT));
-    for (const command of ['save-state', 'resume']) {
-      host.tell('take');
-      assert.equal(await host.hear(), command);
+    for (const who of ['client', 'server'] as const) {
+      const waiting = await waitAll(t, port, KINDS.map(([, request]) => request));
+      if (who === 'client') for (const { connection } of waiting) connection.socket.end();
+      else await server.close();
+      const responses = await Promise.all(waiting.map(({ response }) => response));
+      assert.deepEqual(responses.map(shortOf), KINDS.map(([, , ended]) => ended), who);
+      await Promise.all(waiting.map(({ connection }) => connection.closed));
     }
-    const { id, value } = JSON.parse((await response).body);
-    assert.equal(value, 'resume');
-    const [prefix, number] = before.id.split('-');
-    assert.equal(id, `${prefix}-${Number(number) + 2}`);
+    assert.deepEqual(takeAll(server), ['pause', 'pause'], 'the commands stand');
   });
 
-  it('leaves nothing behind if it is broken off: 1,000 of them', async (t) => {
+  it('leaves nothing behind if it is broken off: 400 of them', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 1000 });
     const taken: ControlCommand[] = [];
-    for (let count = 0; count < 1000; count += 40) {
+    for (let count = 0; count < 400; count += 40) {
       const requests = Array.from({ length: 40 }, (_, index) => KINDS[index % 3]?.[1] as string);
       const waiting = await waitAll(t, port, requests);
-      for (const [index, { socket }] of waiting.entries()) {
-        if (index % 2 === 0) socket.destroy();
-        else socket.resetAndDestroy();
+      for (const [index, { connection }] of waiting.entries()) {
+        if (index % 2 === 0) connection.socket.destroy();
+        else connection.socket.resetAndDestroy();
       }
       await serveOthers(port); // the server has noticed
       taken.push(...takeAll(server));
     }
-    assert.equal(taken.length, 25 * 14);
+    assert.equal(taken.length, 10 * 14);
     await waitAll(t, port, Array(48).fill(WAITING_GET));
-    await checkNoPlace(port, 'after 1000');
+    await checkNoPlace(port, 'after 400');
   });
 
-  async function checkNoPlace(port: number, name: string): Promise<void> {
-    const shorts: string[] = [];
-    for (const request of [WAITING_GET, WAITING_INFO, WAITING_POST]) {
-      shorts.push(...(await sendAll(port, [request])).map(shortOf));
-    }
-    assert.deepEqual(shorts, ['304', '304', 'ok'], name);
+  async function checkNoPlace(where: Where, name: string): Promise<void> {
+    const responses = await sendInTurn(where, [WAITING_GET, WAITING_INFO, WAITING_POST]);
+    assert.deepEqual(responses.map(shortOf), ['304', '304', 'ok'], name);
   }
 
   /** Tries to wait, and leaves again. */
-  async function hasPlace(t: TestContext, port: number): Promise<boolean> {
-    const { socket, text } = await ask(t, port, WAITING_GET);
-    await serveOthers(port);
-    socket.resetAndDestroy();
-    await serveOthers(port); // the server has noticed
-    return text() === '';
+  async function hasPlace(where: Where): Promise<boolean> {
+    const connection = new Connection(where);
+    connection.request(WAITING_GET).catch(() => {});
+    await serveOthers(where);
+    const hasPlace = connection.text === '' && !connection.socket.closed;
+    connection.socket.resetAndDestroy();
+    await serveOthers(where); // the server has noticed
+    return hasPlace;
   }
 });

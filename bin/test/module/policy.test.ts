@@ -1,0 +1,220 @@
+// Who may use the web API, row by row: whatever a web page can send is refused, whatever other programs send is not.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  FOREIGN_HOSTS, GET, HOST, LIMIT, LOCAL_HOSTS, NAME, NAMED_HOSTS, NAMES, PAGE, POST, UNNAMED_HOSTS,
+  UNSPECIFIED_ADDRESSES, UPGRADE, WEBSOCKET, head, outcomeOf, sendInTurn, takeAll,
+} from './helpers.ts';
+import { TOKEN, makeSocketPath, startServer as start } from '../helpers.ts';
+import { lacks } from '../needs.ts';
+import type { WebApiServerOptions } from '../../../control.ts';
+
+const HTTP_1_0 = `${POST} HTTP/1.0`;
+const BEARER = `Authorization: Bearer ${TOKEN}`;
+const SECRET = 'a-Secret/that+is~long.enough_=';
+const NO_HOST = '403 allowedHosts';
+const NO_ORIGIN = '403 allowedOrigins';
+const APP = 'app://tool';
+
+const FOREIGN_ORIGINS = [
+  'null', '', 'http://localhost:8391', 'http://localhost', 'http://127.0.0.1', 'http://evil.example', '*',
+  'HTTP://localhost:3000', 'http://LOCALHOST:3000', 'http://localhost:3001', 'http://localhost:300',
+  'http://localhost:30000', 'http://localhost:3000/', 'https://localhost:3000', 'http://localhost:3000 app://tool',
+  'http://localhost:3000, app://tool', 'http://localhost:3000,', 'xhttp://localhost:3000', 'localhost:3000',
+];
+const SITES = ['none', 'same-origin', 'same-site', 'cross-site', '', 'NONE', 'none,none', 'x'];
+
+/** Whether a request may use the API: `ok`, or a status code and the option that the error names. */
+type Row = [outcome: string, line: string, ...fields: string[]];
+
+interface PolicyTable {
+  title: string;
+  isUnix?: boolean;
+  options?: Partial<WebApiServerOptions>;
+  rows: Row[];
+}
+
+const TABLES: PolicyTable[] = [
+  {
+    title: 'Host',
+    rows: [
+      ...LOCAL_HOSTS.map((host): Row => ['ok', POST, `Host: ${host}`]),
+      ...FOREIGN_HOSTS.map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
+      ['ok', POST, 'hOST: localhost'],
+      [NO_HOST, GET, 'Host: evil.example'],
+      ['403', 'HEAD /api/status', 'Host: evil.example'],
+      [NO_HOST, 'GET /', 'Host: evil.example'],
+      [NO_HOST, 'PUT /api/pause', 'Host: evil.example'],
+      [NO_HOST, 'OPTIONS *', 'Host: evil.example'],
+      [NO_HOST, GET, 'Host: evil.example', 'Sec-Fetch-Site: none'],
+      [NO_HOST, POST, 'Host: x', 'X-Forwarded-Host: localhost', 'Forwarded: host=localhost'],
+      ['400', POST],
+      ['400', 'POST http://localhost/api/pause'],
+      ['ok', HTTP_1_0],
+      ['ok', HTTP_1_0, HOST],
+      [NO_HOST, HTTP_1_0, 'Host: evil.example'],
+      [NO_HOST, 'POST http://evil.example/api/pause HTTP/1.0'],
+      ['ok', 'POST http://localhost/api/pause HTTP/1.0'],
+      [NO_ORIGIN, HTTP_1_0, 'Origin: null'],
+    ],
+  },
+  {
+    title: 'the authority of an absolute-form target, which replaces Host',
+    rows: [
+      ...LOCAL_HOSTS.map((host): Row => ['ok', `POST http://${host}/api/pause`, 'Host: evil.example']),
+      ...FOREIGN_HOSTS.filter((host) => !/[ /#\xa0]/.test(host)).map((host): Row => {
+        return [NO_HOST, `POST http://${host}/api/pause`, HOST];
+      }),
+      ['ok', 'POST HTTPS://localhost/api/pause?x', 'Host: evil.example'],
+      ['ok', 'GET http://localhost', 'Host: evil.example'],
+      [NO_HOST, 'GET http://evil.example', HOST],
+      [NO_HOST, 'POST http://evil?/api/pause', HOST],
+      [NO_HOST, 'POST ftp://localhost/api/pause', 'Host: evil.example'],
+      ['ok', 'POST /http://evil/api/pause', HOST],
+      ['ok', 'POST //evil.example/api/pause', HOST],
+    ],
+  },
+  {
+    title: 'Origin and Sec-Fetch-Site',
+    rows: [
+      ...[PAGE, APP, ...FOREIGN_ORIGINS].flatMap((origin): Row[] => [
+        [NO_ORIGIN, POST, 'Host: localhost:8391', `Origin: ${origin}`],
+        [NO_ORIGIN, GET, 'Host: localhost:8391', `Origin: ${origin}`],
+      ]),
+      ...SITES.flatMap((site): Row[] => {
+        const typed = site === 'none' ? 'ok' : NO_ORIGIN; // a user has typed the address
+        return [
+          [typed, GET, HOST, `Sec-Fetch-Site: ${site}`],
+          [typed.slice(0, 3), 'HEAD /api/status', HOST, `Sec-Fetch-Site: ${site}`],
+          [NO_ORIGIN, POST, HOST, `Sec-Fetch-Site: ${site}`],
+          [NO_ORIGIN, 'OPTIONS /api/pause', HOST, `Sec-Fetch-Site: ${site}`],
+          [NO_ORIGIN, GET, HOST, `Sec-Fetch-Site: ${site}`, 'Origin: null'],
+        ];
+      }),
+      [NO_ORIGIN, 'OPTIONS /api/pause', HOST, `Origin: ${PAGE}`, 'Access-Control-Request-Method: POST'],
+      ['ok', POST, HOST, 'Sec-Fetch-Mode: cors', 'Sec-Fetch-Dest: empty', 'Referer: http://evil.example/',
+        'User-Agent: Mozilla/5.0', 'Cookie: a=b', 'Content-Type: text/plain'],
+      ['ok', POST, HOST, ...UPGRADE],
+      ['ok', GET, HOST, ...WEBSOCKET],
+      [NO_ORIGIN, GET, HOST, 'Origin: http://evil.example', ...WEBSOCKET],
+    ],
+  },
+  {
+    title: 'fields that must not be repeated',
+    options: { allowedHosts: ['box.lan'], allowedOrigins: [PAGE, APP], token: TOKEN },
+    rows: [
+      ...[
+        ['Host', 'localhost', 'box.lan'], ['Host', 'localhost', 'evil.example'], ['Host', 'evil.example', 'localhost'],
+        ['Host', 'localhost', ''], ['Host', '', 'localhost'], ['Origin', PAGE, APP], ['Origin', PAGE, 'null'],
+        ['Origin', '', PAGE], ['Sec-Fetch-Site', 'none', 'cross-site'], ['Sec-Fetch-Site', 'cross-site', 'none'],
+        ['Authorization', `Bearer ${TOKEN}`, 'Basic x'], ['Authorization', 'Basic x', `Bearer ${TOKEN}`],
+      ].flatMap(([name = '', first, second]): Row[] => {
+        const others = name === 'Host' ? [] : [HOST];
+        const again = [`${name}: ${first}`, `${name}: ${second}`, `${name.toUpperCase()}: ${second}`];
+        return again.map((field) => ['400', GET, ...others, `${name}: ${first}`, 'X: x', field]);
+      }),
+      ['400', 'POST http://localhost/api/pause', HOST, HOST],
+      ['400', HTTP_1_0, HOST, HOST],
+      ['ok', POST, HOST, BEARER, 'Cookie: a', 'Cookie: b', 'X: x', 'x: x', 'Accept: a', 'Accept: b'],
+    ],
+  },
+  {
+    title: 'the option host, and allowedHosts',
+    options: { host: NAME, allowedHosts: [...NAMES] },
+    rows: [
+      ...NAMED_HOSTS.map((host): Row => ['ok', POST, `Host: ${host}`]),
+      ...UNNAMED_HOSTS.map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
+      ['ok', 'POST http://A.Example.org:1/api/pause', 'Host: evil'],
+      [NO_HOST, 'POST http://evil/api/pause', 'Host: box.lan'],
+      [NO_ORIGIN, POST, 'Host: box.lan', 'Origin: http://box.lan'],
+    ],
+  },
+  {
+    title: "allowedHosts: ['*']",
+    options: { allowedHosts: ['*'] },
+    rows: [
+      ...['evil.example', 'X:80', 'localhost.', '127.1', '[::1]'].map((host): Row => ['ok', POST, `Host: ${host}`]),
+      ...[...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1'].map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
+      ['400', POST],
+      [NO_ORIGIN, POST, 'Host: evil.example', 'Origin: http://evil.example'],
+      [NO_ORIGIN, POST, 'Host: evil.example', 'Sec-Fetch-Site: same-origin'],
+    ],
+  },
+  {
+    title: 'allowedOrigins',
+    options: { allowedOrigins: [PAGE, APP] },
+    rows: [
+      ...[PAGE, APP].flatMap((origin): Row[] => [
+        ['ok', POST, HOST, `Origin: ${origin}`],
+        ['ok', 'OPTIONS /api/pause', HOST, `Origin: ${origin}`],
+        ...SITES.map((site): Row => ['ok', POST, HOST, `Origin: ${origin}`, `Sec-Fetch-Site: ${site}`]),
+      ]),
+      ...FOREIGN_ORIGINS.flatMap((origin): Row[] => [
+        [NO_ORIGIN, POST, 'Host: localhost:8391', `Origin: ${origin}`],
+        [NO_ORIGIN, 'OPTIONS /api/pause', 'Host: localhost:8391', `Origin: ${origin}`],
+      ]),
+      [NO_HOST, POST, 'Host: evil', `Origin: ${PAGE}`],
+      [NO_HOST, 'OPTIONS /', 'Host: evil', `Origin: ${PAGE}`],
+      [NO_ORIGIN, POST, HOST, 'Sec-Fetch-Site: same-site'],
+    ],
+  },
+  {
+    title: 'the token, as RFC 6750 writes it',
+    options: { token: SECRET },
+    rows: [
+      ...[`Bearer ${SECRET}`, `bearer ${SECRET}`, `BEARER ${SECRET}`, `Bearer  ${SECRET}`].map((value): Row => {
+        return ['ok', POST, HOST, `Authorization: ${value}`];
+      }),
+      ...[
+        '', 'Bearer', 'Bearer ', SECRET, `Basic ${SECRET}`, `Bearer${SECRET}`, `Bearer\t${SECRET}`, `xBearer ${SECRET}`,
+        'Bearer wrong-token-wrong-token', `Bearer ${SECRET.slice(0, -1)}`, `Bearer ${SECRET.slice(1)}`,
+        `Bearer ${SECRET}x`, `Bearer ${SECRET} x`, `Bearer ${SECRET},`, `Bearer ${SECRET}, Bearer ${SECRET}`,
+        `Bearer "${SECRET}"`, `Bearer ${SECRET.toUpperCase()}`, `Bearer ${encodeURIComponent(SECRET)}`,
+        `Bearer ${btoa(SECRET)}`,
+      ].map((value): Row => ['401', POST, HOST, `Authorization: ${value}`]),
+      ['401', POST, HOST],
+      ['401', GET, HOST],
+      ['401', 'GET /', HOST],
+      ['401', `${POST}?token=${SECRET}`, HOST],
+      [NO_HOST, POST, 'Host: evil.example', `Authorization: Bearer ${SECRET}`],
+      [NO_ORIGIN, POST, HOST, `Authorization: Bearer ${SECRET}`, 'Origin: null'],
+    ],
+  },
+  {
+    title: 'a Unix socket, to which no name leads',
+    isUnix: true,
+    options: { allowedOrigins: [PAGE] },
+    rows: [
+      ...['localhost', 'evil.example', '0.0.0.0:80', '', '/run/control.sock'].map((host): Row => {
+        return ['ok', POST, `Host: ${host}`];
+      }),
+      ['ok', 'POST http://evil.example/api/pause', HOST],
+      ['ok', HTTP_1_0],
+      ['400', POST],
+      ['400', POST, HOST, HOST],
+      ['400', POST, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`],
+      ['ok', POST, HOST, `Origin: ${PAGE}`],
+      ...['Origin: http://localhost', 'Origin: null', 'Sec-Fetch-Site: cross-site', 'Sec-Fetch-Site: same-origin',
+        'Sec-Fetch-Site: none'].map((field): Row => [NO_ORIGIN, POST, HOST, field]),
+    ],
+  },
+];
+
+describe('The server', LIMIT, () => {
+  for (const { title, isUnix = false, options, rows } of TABLES) {
+    it(`decides by ${title} (${rows.length} requests)`, { skip: isUnix && lacks('Unix') }, async (t) => {
+      const place = isUnix ? { socketPath: makeSocketPath(t) } : {};
+      const { server, where } = await start(t, { maxQueueSize: 1000, ...options, ...place });
+      const responses = await sendInTurn(where, rows.map(([, line, ...fields]) => head(line, ...fields)));
+      const wrong = rows.flatMap(([expected, ...request], index) => {
+        const response = responses[index] ?? assert.fail();
+        const decision = [400, 401, 403].includes(response.statusCode) ? outcomeOf(response) : 'ok';
+        return decision === expected ? [] : [`${decision} instead of ${expected}: ${request.join(' | ')}`];
+      });
+      assert.deepEqual(wrong, []);
+      const accepted = responses.filter((response) => outcomeOf(response) === 'ok');
+      assert.equal(takeAll(server).length, accepted.length, 'what was refused is not queued');
+    });
+  }
+});
