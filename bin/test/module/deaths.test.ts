@@ -108,33 +108,28 @@ describe('A thread that dies', LIMIT, () => {
   });
 
   it('does not keep close() from resolving, at any moment, and leaves no socket', { skip: lacks('Unix') }, async (t) => {
+    const states = ['dies', 'is down', 'restarts', 'has just restarted'];
     const host = runHost(t, `
-      import { once } from 'node:events';
       import { readdirSync } from 'node:fs';
       ${MORTAL}
       const folder = ${JSON.stringify(makeFolder(t))};
       const socketPath = folder + '/control.sock';
-      for (const state of ['dies', 'is down', 'restarts', 'has just restarted']) {
-        for (const place of [{ ${LOCAL} }, { socketPath }]) {
-          const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place });
-          const { port } = await server.runInBackground();
-          const killed = kill();
-          if (state !== 'dies') await killed;
-          if (state === 'restarts' || state === 'has just restarted') await another();
-          if (state === 'has just restarted') {
-            const client = new WebApiClient(...(port === 0 ? [undefined, undefined, place] : ['127.0.0.1', port]));
-            await client.waitFor(ACTIVE);
-          }
-          const next = server.nextCommand().catch((error) => error.name);
-          const { length } = threads;
-          await server.close();
-          await sleep(150); // a restart that was due has come
-          say([state, await next, threads.length - length, ...readdirSync(folder)]);
-        }
+      for (const state of ${JSON.stringify(states)}) {
+        const place = state === 'restarts' ? { ${LOCAL} } : { socketPath };
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place });
+        await server.runInBackground();
+        const killed = kill();
+        if (state !== 'dies') await killed;
+        if (state === 'restarts' || state === 'has just restarted') await another();
+        if (state === 'has just restarted') await new WebApiClient(undefined, undefined, place).waitFor(ACTIVE);
+        const next = server.nextCommand().catch((error) => error.name);
+        const { length } = threads;
+        await server.close();
+        await sleep(150); // a restart that was due has come
+        say([state, await next, threads.length - length, ...readdirSync(folder)]);
       }
     `);
-    const states = ['dies', 'is down', 'restarts', 'has just restarted'];
-    await host.checkEnd(...states.flatMap((state) => Array(2).fill([state, 'EmptyError', 0])));
+    await host.checkEnd(...states.map((state) => [state, 'EmptyError', 0]));
   });
 
   it('is restarted ever more slowly while its port is taken, with one warning per reason', async (t) => {

@@ -29,7 +29,6 @@ describe('The socket in a folder', SUITE, () => {
       [undefined, parse(process.argv[1] ?? '').name],
       ['Pole_2.v-1', 'Pole_2.v-1'],
       ['', ''],
-      ['..', '..'],
       ['../a b/c', '.._a_b_c'],
       ['ü\n\0$(x)*?', '_____x___'],
       ['x'.repeat(32) + 'y', 'x'.repeat(32)],
@@ -53,8 +52,7 @@ describe('The socket in a folder', SUITE, () => {
     symlinkSync('old', join(parent, 'link'));
     for (const [socketPath, folder, mode] of [
       [`${parent}/new/`, 'new', '40700'],
-      [`${relative(process.cwd(), parent)}/x/..//relative/`, 'relative', '40700'],
-      [`${parent}/ü 'a' $(b)-1.sock//`, "ü 'a' $(b)-1.sock", '40700'],
+      [`${relative(process.cwd(), parent)}/x/..//ü 'a' $(b)/`, "ü 'a' $(b)", '40700'],
       [`${parent}/old/`, 'old', '40750'],
       [`${parent}/link/`, 'link', '120777'],
     ] as const) {
@@ -74,7 +72,7 @@ describe('The socket in a folder', SUITE, () => {
     writeFileSync(join(parent, 'file'), 'precious');
     symlinkSync('nowhere', join(parent, 'dangling'));
     for (const [folder, code] of [
-      ['nowhere/folder', 'ENOENT'], ['dangling', 'ENOENT'], ['file', 'ENOTDIR'], ['file/folder', 'ENOTDIR'],
+      ['nowhere/folder', 'ENOENT'], ['dangling', 'ENOENT'], ['file', 'ENOTDIR'],
     ] as const) {
       const before = contentsOf(parent);
       const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: join(parent, folder, '/'), name: 'a' });
@@ -244,7 +242,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
   it('start at once in one program', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     mkdirSync(folder);
-    const names = Array.from({ length: 8 }, (_, index) => `s${index}`);
+    const names = Array.from({ length: 6 }, (_, index) => `s${index}`);
     for (const name of names) {
       for (let more = 0; more < 10; more += 1) await leaveSocket(join(folder, `${name}-${DEAD + more}.sock`));
     }
