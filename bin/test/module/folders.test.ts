@@ -211,7 +211,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
   it('start at once in programs of their own: the sockets of killed ones go, those of live ones stay', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     const startHosts = async (): Promise<{ hosts: Host[]; paths: string[] }> => {
-      const hosts = Array.from({ length: 3 }, () => runHost(t, `
+      const hosts = Array.from({ length: 2 }, () => runHost(t, `
         const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
         const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name });
         say((await server.runInBackground()).socketPath);
