@@ -107,7 +107,7 @@ describe('A thread that dies', LIMIT, () => {
     await host.checkEnd('end');
   });
 
-  it('does not keep close() from resolving, at any moment, and leaves no socket', { skip: lacks('Unix') }, async (t) => {
+  it('does not keep close() from resolving, at any time, and leaves no socket', { skip: lacks('Unix') }, async (t) => {
     const states = ['dies', 'is down', 'restarts', 'has just restarted'];
     const host = runHost(t, `
       import { readdirSync } from 'node:fs';
@@ -255,8 +255,8 @@ describe('A thread that dies', LIMIT, () => {
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Takes commands in every way, and reports a value or a failure for each, until it is told to end; meanwhile it may kill
- * its thread or close its server.
+ * Takes commands in every way, and reports a value or a failure for each, until the order to end. Meanwhile it may
+ * kill its thread or close its server.
  */
 const RANDOM_HOST = `
   ${MORTAL}
@@ -338,7 +338,8 @@ describe('Commands are delivered exactly once', LIMIT, () => {
 
   it('in the order of each of two clients, to a host that closes its server meanwhile', async (t) => {
     const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1000;' });
-    assert.ok(taken.length >= 1000 && posts.flat().some(({ outcome }) => outcome === 'unknown'), 'closed in the middle');
+    const isClosed = posts.flat().some(({ outcome }) => outcome === 'unknown');
+    assert.ok(taken.length >= 1000 && isClosed, 'in the middle');
     checkCounts(taken, posts.flat());
     checkOrder(taken, posts);
   });
@@ -437,7 +438,8 @@ function checkCounts(taken: readonly ControlCommand[], posts: readonly Post[]): 
     const count = taken.filter((one) => one === command).length;
     const known = accepted.filter((post) => post.command === command).length;
     const unknown = posts.filter((post) => post.command === command && post.outcome === 'unknown').length;
-    assert.ok(count >= known && count <= known + unknown, `${command}: ${count} taken, ${known} ok, ${unknown} unknown`);
+    const counts = `${command}: ${count} taken, ${known} ok, ${unknown} unknown`;
+    assert.ok(count >= known && count <= known + unknown, counts);
   }
 }
 

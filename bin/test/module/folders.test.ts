@@ -256,7 +256,9 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     }));
   });
 
-  it('may be in different PID namespaces: live ones keep their sockets', { skip: lacks('PID namespaces') }, async (t) => {
+  it('may be in PID namespaces of their own: live ones keep their sockets', {
+    skip: lacks('PID namespaces'),
+  }, async (t) => {
     const folder = makeFolder(t);
     const source = `
       const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};

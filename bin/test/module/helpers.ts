@@ -321,7 +321,7 @@ export function shortOf(response: HttpResponse): string {
 // ───── Requests that wait ────────────────────────────────────────────────────────────────────────────────────────
 
 /** The id of a command. */
-export const ID: RegExp = /^[a-z\d]{3}-[1-9]\d*$/;
+const ID = /^[a-z\d]{3}-[1-9]\d*$/;
 
 export const INFO = 'GET /api/info';
 

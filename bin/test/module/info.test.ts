@@ -15,7 +15,7 @@ const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
 const LONG = 'x'.repeat(1001);
 
 describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
-  it('tells who sent a command and why, as its query does', async (t) => {
+  it('has who sent a command and why, as its query says', async (t) => {
     const { server, port } = await start(t);
     const smile = '%F0%9F%98%80';
     const rows: [query: string, by?: string | undefined, reason?: string | undefined][] = [
@@ -74,7 +74,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     await checkCause('itself');
   });
 
-  it('lists the latest 16 commands, oldest first, and what came of them', async (t) => {
+  it('lists the latest 16 commands, oldest first, with their outcomes', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 100 });
     const posted = Array.from({ length: 100 }, (_, index) => COMMANDS[index % 4] ?? 'pause');
     await postAll(port, posted);
@@ -159,7 +159,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
 });
 
 describe('report()', LIMIT, () => {
-  const OUTCOMES: [name: string, outcome: CommandOutcome, statusCode: number, told: unknown][] = [
+  const OUTCOMES: [name: string, outcome: CommandOutcome, statusCode: number, sent: unknown][] = [
     ['a path', { value: 'states/2026-11-21T14-03-07.json' }, 200, 'states/2026-11-21T14-03-07.json'],
     ['a number', { value: -0.5 }, 200, -0.5],
     ['no finite number', { value: NaN }, 200, undefined],
@@ -173,12 +173,12 @@ describe('report()', LIMIT, () => {
 
   it('returns texts without control characters, of at most 1000 characters, and finite numbers', async (t) => {
     const { server, port } = await start(t);
-    for (const [name, outcome, statusCode, told] of OUTCOMES) {
+    for (const [name, outcome, statusCode, sent] of OUTCOMES) {
       const performed = perform(port, 'save-state');
       assert.equal(await server.nextCommand(), 'save-state');
       server.report(outcome);
       server.report({ error: new Error('too late') });
-      assert.deepEqual(await performed, [statusCode, told], name);
+      assert.deepEqual(await performed, [statusCode, sent], name);
     }
   });
 

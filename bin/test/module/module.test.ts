@@ -137,7 +137,8 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
   });
 
   it('is independent of another copy in the same process', async (t) => {
-    const copy: typeof import('../../../control.ts') = await import(pathToFileURL(join(PROJECT, 'dist', 'control.js')).href);
+    const { href } = pathToFileURL(join(PROJECT, 'dist', 'control.js'));
+    const copy: typeof import('../../../control.ts') = await import(href);
     assert.notEqual(copy.WebApiServer, WebApiServer);
     let status = copy.SystemStatus.PAUSED; // as good as the module's own
     const { server, client } = await start(t, { systemStatus: () => status });
@@ -159,7 +160,8 @@ describe("README's loop", { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () 
   const bundle = join(folder, 'host.mjs');
 
   before(async () => {
-    const blocks = [...readFileSync('README.md', 'utf8').matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
+    const manual = readFileSync('README.md', 'utf8');
+    const blocks = [...manual.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
     const loop = blocks.find((code) => /new WebApiServer[^]*server\.post\(/.test(code)) ?? '';
     const option = 'systemStatus: () => status';
     assert.ok(loop.includes(option) && loop.includes("'./control.ts'"), loop);

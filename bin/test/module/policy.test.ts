@@ -135,7 +135,9 @@ const TABLES: PolicyTable[] = [
     options: { allowedHosts: ['*'] },
     rows: [
       ...['evil.example', 'X:80', 'localhost.', '127.1', '[::1]'].map((host): Row => ['ok', POST, `Host: ${host}`]),
-      ...[...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1'].map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
+      ...[...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1'].map((host): Row => {
+        return [NO_HOST, POST, `Host: ${host}`];
+      }),
       ['400', POST],
       [NO_ORIGIN, POST, 'Host: evil.example', 'Origin: http://evil.example'],
       [NO_ORIGIN, POST, 'Host: evil.example', 'Sec-Fetch-Site: same-origin'],
