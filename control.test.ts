@@ -1,6 +1,6 @@
 // The specification of control.ts: what it promises to the program that it is copied into, and to those who control
 // that program. Each promise stands here once, in the order in which a stranger asks; bin/test/module/ has what takes
-// more rows, more time or more violence. The program under control is mostly this process: `start()` starts its server,
+// more rows, more time or more stress. The program under control is mostly this process: `start()` starts its server,
 // and the test takes the commands. One that blocks its thread, exits or gets signals is a process of its own:
 // `runHost()`. Clients speak HTTP as anyone could write it: `ask()` sends one request, `exchange()` any bytes.
 
@@ -50,7 +50,7 @@ const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN
 // ───── A program under control ───────────────────────────────────────────────────────────────────────────────────
 
 describe('A program under control', LIMIT, () => {
-  it('responds while it computes without a single await, as the first screen of the README shows', async (t) => {
+  it('responds while it computes and never awaits, as the first screen of the README shows', async (t) => {
     const readme = readFileSync('README.md', 'utf8');
     const [, source = ''] = /```ts\n(import [^]*?)```/.exec(readme) ?? [];
     const [, transcript = ''] = /```\n(\$ npx [^]*?)```/.exec(readme) ?? [];
@@ -127,20 +127,18 @@ describe('GET /api/status', LIMIT, () => {
     const loop = assert.rejects(async () => {
       for (;;) status = (await server.nextCommand()) === 'pause' ? PAUSED : ACTIVE;
     }, EmptyError);
-    let shown = 0;
-    for (let round = 0; round < 30; round += 1) {
+    for (let shown = 0, round = 0; shown < 5; round += 1) {
       const [line, expected] = round % 2 === 0 ? [PAUSE, '200 paused'] : [RESUME, '200 active'];
       await ask(port, line);
       const began = performance.now();
       const { summary } = await ask(port, STATUS);
       // The server waits 10 ms for a program that does not get the CPU, and then sends the last known status.
       if (performance.now() - began >= 9) continue;
-      assert.equal(summary, expected, `round ${round}`);
+      assert.equal(summary, expected);
       shown += 1;
     }
     await server.close();
     await loop;
-    assert.ok(shown > 0);
   });
 
   it('responds 500 while systemStatus() fails, warns once for each reason, and goes on taking commands', async (t) => {
@@ -177,7 +175,7 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
     }
   });
 
-  it('waits, if the client prefers that, until the status is another', async (t) => {
+  it('waits until the status changes, if the client prefers to', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
     const waiting = [STATUS, 'HEAD /api/status'].map((line) => ask(port, line, 'If-None-Match: "active"', WAIT));
@@ -191,9 +189,9 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
     }
   });
 
-  it('responds 304 if the status is the same after the time of the wait', async (t) => {
+  it('responds 304 if the status has not changed when the wait ends', async (t) => {
     const { port } = await start(t);
-    const waiting = ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1');
+    const waiting = ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=2');
     await assertWaits(port, waiting);
     assert.equal((await waiting).statusCode, 304);
   });
@@ -213,7 +211,7 @@ describe('POST', LIMIT, () => {
     });
   }
 
-  it('is the only method for commands; the others take only GET and HEAD: 405 says so', async (t) => {
+  it('is the only method of commands; status and info take GET and HEAD; else 405', async (t) => {
     const { server, port } = await start(t);
     for (const [allow, paths] of [['POST', COMMANDS], ['GET, HEAD', ['status', 'info']]] as const) {
       for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
@@ -276,17 +274,17 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     });
   }
 
-  it('responds 202 with the state after the time of the wait: waiting on the queue, or running', async (t) => {
+  it('responds 202 with the state, waiting or running, when the wait ends', async (t) => {
     const { server, port } = await start(t);
-    const running = ask(port, PAUSE, 'Prefer: wait=1');
+    const running = ask(port, PAUSE, 'Prefer: wait=2');
     assert.equal(await server.nextCommand(), 'pause');
-    const waiting = ask(port, SAVE, 'Prefer: wait=1');
+    const waiting = ask(port, SAVE, 'Prefer: wait=2');
     assert.deepEqual([(await running).summary, (await waiting).summary], ['202 running', '202 waiting']);
     assert.deepEqual(Object.keys((await running).body), ['result', 'id', 'state']);
     assert.deepEqual(takeAll(server), ['save-state'], 'the command stands');
   });
 
-  it('responds 202 when the server closes, and 503 at once while the queue is full', async (t) => {
+  it('responds 202 at close() if the command still waits, and 503 at once if the queue is full', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 1 });
     const waiting = ask(port, PAUSE, WAIT);
     await until(() => server.hasCommands());
@@ -316,7 +314,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     }
   });
 
-  it('sends a text of up to 1000 characters or a finite number that report() gave as the value', async (t) => {
+  it('sends the value of report(): a finite number, or a text, truncated to 1000 characters', async (t) => {
     const { server, port } = await start(t);
     for (const [value, expected] of [
       ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
@@ -348,13 +346,13 @@ describe('GET /api/info', LIMIT, () => {
       detail: { episode: 7, tags: ['a'] }, commands: [],
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
-    assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 2 && before <= Date.parse(since), startedAt);
+    assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 1000 && before <= Date.parse(since));
     const { port: unnamed } = await start(t);
     assert.equal((await ask(unnamed, INFO)).body.name, basename(process.argv[1] ?? '', '.js'));
   });
 
   it('lists the latest 16 commands, oldest first, with who, why, state and outcome', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 32 });
+    const { server, port } = await start(t);
     for (let count = 0; count < 20; count += 1) {
       await ask(port, `${RESUME}?by=ana@laptop&reason=${count}`);
       server.receiveCommand();
@@ -368,7 +366,7 @@ describe('GET /api/info', LIMIT, () => {
     const ids = commands.map(({ id }: typeof commands[0]) => Number(id.slice(4)));
     assert.deepEqual(ids, Array.from({ length: 16 }, (_, index) => index + 8));
     const latest = commands.slice(-5).map(({ id, at, seconds, ...others }: typeof commands[0]) => {
-      assert.ok(Date.parse(at) <= Date.now() && seconds >= 0 === ['done', 'failed'].includes(others.state));
+      assert.ok(Date.parse(at) <= Date.now() && (seconds >= 0) === ['done', 'failed'].includes(others.state));
       return others;
     });
     assert.deepEqual(latest, [
@@ -394,7 +392,7 @@ describe('GET /api/info', LIMIT, () => {
     }
   });
 
-  it('tells since when the status holds, and who led to it and why; a no-op changes only the reason', async (t) => {
+  it('reports since when the status holds, by whom and why; a no-op changes only the reason', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
@@ -428,7 +426,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual([by, later > active.since], ['itself', true]);
   });
 
-  it('asks describe() only when a client asks, and for many clients at once', async (t) => {
+  it('calls describe() only for clients, and at most ten times a second', async (t) => {
     let calls = 0;
     const { server, port } = await start(t, { describe: () => (calls += 1) });
     server.hasCommands();
@@ -466,15 +464,15 @@ describe('GET /api/info', LIMIT, () => {
       const servers = [];
       for (const name of 'abc') servers.push(await serve({ name, describe: () => name }));
       for (;;) {
-        block(60);
+        block(30); // longer than the server waits for a status
         for (const server of servers) server.hasCommands();
       }
     `);
     const ports = [await host.hear<number>(), await host.hear<number>(), await host.hear<number>()];
     const details: string[] = [];
     for (const port of ports) details.push((await ask(port, INFO)).body.detail);
-    // The wait of 250 ms has a limit: on a busy machine, one of the programs may exceed it.
-    assert.ok(details.filter((detail) => detail !== null).length >= 2, inspect(details));
+    // The wait for a detail has a limit, too: on a busy machine, one of the programs may exceed it.
+    assert.ok(details.filter((detail, index) => detail === 'abc'[index]).length >= 2, inspect(details));
   });
 
   it('has a tag that changes with status, commands and outcomes, but not with the detail', async (t) => {
@@ -501,10 +499,10 @@ describe('GET /api/info', LIMIT, () => {
 
 describe('The queue', LIMIT, () => {
   for (const maxQueueSize of [1, 3, 16]) {
-    it(`holds maxQueueSize commands in order, ${maxQueueSize}, and refuses more with 503`, async (t) => {
+    it(`holds maxQueueSize = ${maxQueueSize} commands in order, and refuses more with 503`, async (t) => {
       const { server, port } = await start(t, { maxQueueSize });
       for (let round = 0; round < 3; round += 1) { // the ring wraps around
-        const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index * 5 + round) % 4]);
+        const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index + round) % 4]);
         for (const command of posted) assert.equal((await ask(port, `POST /api/${command}`)).summary, '200 ok');
         assert.equal((await ask(port, PAUSE)).summary, `503 ${QUEUE_FULL}`);
         assert.equal(server.receiveCommand(), posted.shift());
@@ -528,7 +526,7 @@ describe('The queue', LIMIT, () => {
     const accepted: ControlCommand[][] = [[], []];
     const clients = Promise.all(pairs.map(async (pair, client) => {
       for (let count = 0; count < 150; count += 1) {
-        const command = pair[(count * 5 + (count >> 1)) & 1] as ControlCommand;
+        const command = pair[(count + (count >> 1)) & 1] as ControlCommand;
         if ((await ask(port, `POST /api/${command}`)).statusCode === 200) accepted[client]?.push(command);
       }
     })).then(() => true);
@@ -541,7 +539,7 @@ describe('The queue', LIMIT, () => {
 
 // ───── Commands of the program itself ────────────────────────────────────────────────────────────────────────────
 
-describe('The program itself', LIMIT, () => {
+describe('Own commands:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 2 });
     await ask(port, PAUSE);
@@ -609,7 +607,7 @@ describe('A program that sleeps', LIMIT, () => {
     assert.deepEqual(takeAll(server), ['shutdown']);
   });
 
-  it('can cancel nextCommand() by a signal, and loses no command', async (t) => {
+  it('cancels nextCommand() by a signal, and loses no command', async (t) => {
     const { server, port } = await start(t);
     const controller = new AbortController();
     const reason = new Error('enough');
@@ -633,7 +631,7 @@ describe('A program that sleeps', LIMIT, () => {
     await assert.rejects(unused.nextCommand(), { name: 'EmptyError', message: 'The server was not started' });
   });
 
-  it('stays alive, unlike one with a server that listens, one that failed, its signal and a client', async (t) => {
+  it('stays alive in nextCommand(); a server, its signal and a client keep no process alive', async (t) => {
     const { port } = await start(t, { host: '127.0.0.1' });
     const host = runHost(t, `
       const server = await serve();
@@ -642,7 +640,7 @@ describe('A program that sleeps', LIMIT, () => {
       await failed.runInBackground().catch(({ code }) => say(code));
       say(await new WebApiClient('127.0.0.1', ${port}).pause());
       say(await server.nextCommand());
-      setTimeout(() => {}, 100); // the response is on its way
+      setTimeout(() => {}, 1000); // the response may be on its way: only a shutdown waits for it
     `);
     const own = await host.hear<number>();
     assert.deepEqual([await host.hear(), await host.hear()], ['EADDRINUSE', 'ok']);
@@ -671,7 +669,7 @@ describe('A program that sleeps', LIMIT, () => {
     }
   });
 
-  it('gets null from nextCommandSync() at its timeout, a waiting command, or an EmptyError when closed', async (t) => {
+  it('gets a command, null at the timeout, or an EmptyError if closed from nextCommandSync()', async (t) => {
     const { server, port } = await start(t);
     assert.deepEqual([server.nextCommandSync({ timeout: 0 }), server.nextCommandSync({ timeout: 20 })], [null, null]);
     await ask(port, PAUSE);
@@ -701,7 +699,7 @@ describe('A server', LIMIT, () => {
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
     const { server: other, port } = await start(t, { host: '127.0.0.1' });
-    for (const host of ['nosuch.invalid', '192.0.2.1', 'localhost', '127.0.0.1']) { // RFC 6761 §6.4, RFC 5737 §3
+    for (const host of ['192.0.2.1', 'localhost', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
       t.after(() => server.close());
       await assert.rejects(server.runInBackground(), ({ code, message }: NodeJS.ErrnoException) => {
@@ -733,21 +731,16 @@ describe('A server', LIMIT, () => {
     assert.equal(await client.getStatus(), PAUSED);
   });
 
-  it('finishes a request in progress on close(), and waits for no silent or slow client', async (t) => {
+  it('completes a request in progress on close(), and waits for no idle or slow client', async (t) => {
     const { server, port } = await start(t, { host: '127.0.0.1' });
-    const [pending, silent, slow] = [connectTo(port), connectTo(port), connectTo(port)];
-    const ended: string[] = [];
-    silent.on('close', () => ended.push('silent'));
-    slow.on('close', () => ended.push('slow'));
-    silent.write(head(STATUS, HOST));
-    await once(silent, 'data');
-    slow.write(`${head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2')}`);
-    pending.write(head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
-    await Promise.all([once(slow, 'data'), once(pending, 'data')]); // 100 Continue
-    const text = readToEnd(pending);
+    const [pending, idle, slow] = [connectTo(port), connectTo(port), connectTo(port)];
+    idle.write(head(STATUS, HOST));
+    for (const socket of [pending, slow]) socket.write(head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
+    await Promise.all([pending, idle, slow].map((socket) => once(socket, 'data'))); // 100 Continue, 200
+    const [text, ended] = [readToEnd(pending), once(idle, 'close')];
     const closed = server.close();
-    await until(async () => ended.includes('silent'));
-    assert.deepEqual(ended, ['silent'], 'a request in progress gets a moment');
+    await ended;
+    assert.equal(slow.closed, false, 'it gets a moment');
     pending.write('{}');
     const [response] = parse(await text);
     assert.deepEqual([response?.text, response?.headers['connection']], ['{"result":"ok"}', 'close']);
@@ -824,7 +817,7 @@ describe('A request', LIMIT, () => {
   ];
   it('is refused, and queues nothing, for', async (t) => {
     const [open, guarded] = [await start(t), await start(t, { token: TOKEN })];
-    for (const [statusCode, error, name, request] of REFUSED) {
+    for (const [statusCode, error, name, request] of REFUSED) { // a name with 'token': the guarded one
       await t.test(`${name}: ${statusCode}`, async () => {
         const { server, port } = name.includes('token') ? guarded : open;
         const responses = await exchange(port, request);
@@ -892,7 +885,9 @@ describe('socketPath', UNIX, () => {
     await once(host.process, 'close');
     assert.ok(lstatSync(socketPath).isSocket());
     const { client } = await start(t, { socketPath });
-    await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
+    const late = new WebApiServer({ systemStatus: () => PAUSED, socketPath });
+    await assert.rejects(late.runInBackground(), { code: 'EADDRINUSE' });
+    await late.close();
     assert.equal(await client.getStatus(), ACTIVE);
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, 'mine');
@@ -945,7 +940,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
     await host.ends(...commands, 'resume', 'shutdown', 'closed');
   });
 
-  it('is reported at once with its last status and the age of that, while it does not even poll', async (t) => {
+  it('is reported at once with its last status and its age, while it does not even poll', async (t) => {
     const began = Date.now();
     const port = await freePort();
     const host = runHost(t, `
@@ -982,7 +977,7 @@ describe('A program that exits when it takes a shutdown', LIMIT, () => {
     ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
     ['sleeping', 'await server.nextCommand(); process.exit();'],
   ] as const) {
-    it(`exits after the response has been sent: ${how}`, async (t) => {
+    it(`sends the response before it exits: ${how}`, async (t) => {
       for (let round = 0; round < 3; round += 1) {
         const host = runHost(t, `const server = await serve(); ${loop}`);
         assert.equal((await ask(await host.hear<number>(), SHUTDOWN)).text, '{"result":"ok"}');
@@ -996,19 +991,21 @@ describe('A server thread that dies', LIMIT, () => {
   it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
     const threads = collectThreads(t);
     const warnings = collectWarnings(t);
-    const { server, port, client } = await start(t);
-    await ask(port, `${PAUSE}?by=ana`);
+    const { server, port, client } = await start(t, { describe: () => 7 });
+    assert.equal((await ask(port, INFO)).body.detail, 7);
+    await ask(port, PAUSE);
     for (let round = 0; round < 2; round += 1) {
       await threads.at(-1)?.terminate();
-      await client.waitFor(OFFLINE);
+      await until(() => threads.length === round + 2);
       await client.waitFor(ACTIVE);
     }
     const saved = ask(port, SAVE, WAIT);
     assert.equal(await server.nextCommand(), 'pause');
     assert.equal(await server.nextCommand(), 'save-state');
-    server.report({ value: 1 });
-    assert.equal((await saved).body.value, 1);
-    assert.match(warnings.join(), new RegExp(`^The web API at localhost:${port} stopped and will be restarted: .*$`));
+    server.hasCommands();
+    assert.equal((await saved).summary, '200 done');
+    const expected = `The web API at localhost:${port} stopped and will be restarted: `;
+    assert.deepEqual(warnings.map((warning) => warning.slice(0, expected.length)), [expected]);
   });
 });
 
@@ -1039,7 +1036,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
   });
 
-  it('reports a system that it cannot reach as OFFLINE and null, and tells whether the request was sent', async (t) => {
+  it('reports a system that it cannot reach as OFFLINE or null, and whether it sent the request', async (t) => {
     const port = await freePort();
     const client = new WebApiClient('127.0.0.1', port);
     const calls = [client.info(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
@@ -1048,14 +1045,14 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     const failed = { ok: false, answered: false, statusCode: undefined };
     assert.deepEqual(await client.request('pause'), { ...failed, error, sent: false });
     const silent = await startForeign(t, () => {});
-    const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 100 });
-    const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 0.1 s`;
+    const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 1000 });
+    const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 1 s`;
     assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, sent: true });
     const cancelled = await client.request('pause', { signal: AbortSignal.abort() });
     assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.sent], [false, false]);
   });
 
-  it('reports a refusal with its error, and a server that is no control server as such', async (t) => {
+  it('reports a refusal with its error, and a server of another kind as such', async (t) => {
     const { client } = await start(t, { maxQueueSize: 1 });
     assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
     const refused = { ok: false, error: QUEUE_FULL, answered: true, sent: true, statusCode: 503 };
@@ -1078,7 +1075,8 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     assert.deepEqual(lines, [STATUS, PAUSE, RESUME, SAVE, SHUTDOWN]);
     for (const text of foreign.requests) {
       assert.ok(text.includes(`\r\nHost: 127.0.0.1:${foreign.port}\r\n`) && text.includes(`\r\n${BEARER}\r\n`), text);
-      assert.ok(text.endsWith('\r\n\r\n') && !/^(Transfer-Encoding|Content-Length: [^0])/im.test(text), text);
+      assert.match(text, /\r\nConnection: close(\r\n[^]*)?\r\n\r\n$/i);
+      assert.doesNotMatch(text, /^(Transfer-Encoding|Content-Length: [^0])/im);
     }
   });
 
@@ -1160,16 +1158,16 @@ describe('launch()', LIMIT, () => {
   });
 
   it('runs steps while active and only then, one thing at a time, and drops what follows a shutdown', async (t) => {
-    let [steps, running] = [0, 0];
+    let [steps, saves, running, most] = [0, 0, 0, 0];
     const alone = async (): Promise<void> => {
       running += 1;
       await sleep(2);
-      assert.equal(running, 1);
+      most = Math.max(most, running);
       running -= 1;
     };
-    const step = (): Promise<unknown> => alone().then(() => (steps += 1));
-    const hooks = { step, onPaused: alone, onResumed: alone, saveState: alone };
-    const { address: { port }, finished } = await launchSystem(t, hooks);
+    const hooks = { onPaused: alone, onResumed: alone, saveState: () => alone().then(() => void (saves += 1)) };
+    const step = (): unknown => alone().then(() => void (steps += 1));
+    const { address: { port }, finished } = await launchSystem(t, { step, ...hooks });
     await ask(port, PAUSE, WAIT);
     const before = steps;
     await sleep(50);
@@ -1178,6 +1176,7 @@ describe('launch()', LIMIT, () => {
     await until(() => steps > before + 2);
     for (const line of [SHUTDOWN, SAVE, PAUSE]) await ask(port, line).catch(() => {}); // it may have ended
     await finished;
+    assert.deepEqual([most, saves], [1, 3]);
   });
 
   it('keeps since, by and reason when a save returns to the status before it', async (t) => {
@@ -1215,7 +1214,7 @@ describe('launch()', LIMIT, () => {
     await finished;
   });
 
-  it('cancels a shutdown whose last save fails: the system pauses, and ends at a later one that saves', async (t) => {
+  it('cancels a shutdown whose save fails: the system pauses, and a later shutdown can end it', async (t) => {
     collectWarnings(t);
     let isFull = true;
     const log: string[] = [];
@@ -1236,15 +1235,15 @@ describe('launch()', LIMIT, () => {
     const error = new Error('out of memory');
     for (const fail of [() => assert.fail(error), () => Promise.reject(error)]) {
       let step: () => unknown = () => sleep(1);
-      const saveState = (): void => assert.fail('saved');
-      const { client, finished } = await launchSystem(t, { step: () => step(), saveState });
+      let saves = 0;
+      const { client, finished } = await launchSystem(t, { step: () => step(), saveState: () => (saves += 1) });
       step = fail;
       await assert.rejects(finished, error);
-      assert.equal(await client.getStatus(), OFFLINE);
+      assert.deepEqual([await client.getStatus(), saves], [OFFLINE, 0]);
     }
   });
 
-  it('rejects before a step if it cannot listen or onListening fails; handles signals while it runs', async (t) => {
+  it('rejects before a step if listening or onListening fails; handles signals only while it runs', async (t) => {
     const names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'];
     const countHandlers = (): number[] => names.map((name) => process.listenerCount(name));
     const before = countHandlers();
@@ -1259,7 +1258,7 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([during, countHandlers()], [before.map((count) => count + 1), before]);
   });
 
-  it('starts paused if told to, as by a command of its own', async (t) => {
+  it('starts paused with startPaused, by its own command', async (t) => {
     const log: string[] = [];
     const hooks = { step: () => (log.push('step'), sleep(1)), onPaused: () => void log.push('onPaused') };
     const { client } = await launchSystem(t, hooks, { startPaused: true });
@@ -1417,7 +1416,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     host.process.kill('SIGINT');
     assert.equal(await host.hear(), 'saveState');
     host.process.kill('SIGINT'); // a key that is held down
-    await sleep(1100);
+    await sleep(1500);
     assert.equal(host.process.signalCode, null);
     host.process.kill('SIGINT');
     assert.deepEqual(await ended, [null, 'SIGINT']);
@@ -1430,9 +1429,9 @@ describe('A wrong argument', LIMIT, () => {
   const systemStatus = (): SystemStatus => ACTIVE;
   const server = new WebApiServer({ systemStatus });
   const client = new WebApiClient('127.0.0.1', 1);
-  const serve = (options: object): unknown => new WebApiServer({ systemStatus, ...options });
+  const construct = (options: object): unknown => new WebApiServer({ systemStatus, ...options });
   const connect = (...values: unknown[]): unknown => new WebApiClient(...values as [string, number, object]);
-  const run = (system: object, config: object = {}): unknown => {
+  const launchWith = (system: object, config: object = {}): unknown => {
     const step = (): void => assert.fail('a step ran');
     return launch({ step, ...system } as System, { webApiAddress: null, ...config } as LaunchConfig);
   };
@@ -1448,14 +1447,14 @@ describe('A wrong argument', LIMIT, () => {
   const NAMES = ['', '.', '*.lan', 'box.lan:80', 'http://box.lan', 'box lan', 'box.lan.', '[::1]'];
   const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
     ['options', (value) => new WebApiServer(value), [null, 5]],
-    ['systemStatus', (value) => serve({ systemStatus: value }), [null, ACTIVE]],
-    ['host', (value) => serve({ host: value }), [127, null], HOSTS],
-    ['port', (value) => serve({ port: value }), ['80', null], [NaN, -1, 1.5, 65_536]],
-    ['maxQueueSize', (value) => serve({ maxQueueSize: value }), ['16', null], COUNTS],
-    ['maxConnections', (value) => serve({ maxConnections: value }), ['16', null], COUNTS],
-    ['socketPath', (value) => serve({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
-    ['allowedHosts', (value) => serve({ allowedHosts: [value] }), [5, null], NAMES],
-    ['allowedOrigins', (value) => serve({ allowedOrigins: [value] }), [5], ['*', 'box.lan', `${PAGE}/`, 'HTTP://x']],
+    ['systemStatus', (value) => construct({ systemStatus: value }), [null, ACTIVE]],
+    ['host', (value) => construct({ host: value }), [127, null], HOSTS],
+    ['port', (value) => construct({ port: value }), ['80', null], [NaN, -1, 1.5, 65_536]],
+    ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], COUNTS],
+    ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
+    ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
+    ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
+    ['allowedOrigins', (value) => construct({ allowedOrigins: [value] }), [5], ['*', 'box.lan', `${PAGE}/`]],
     ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
     ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],
     ['host', (value) => connect(value), [127, null], HOSTS],
@@ -1464,36 +1463,37 @@ describe('A wrong argument', LIMIT, () => {
     ['wait', (value) => client.request('pause', { wait: value }), ['1', null], [0, 1.5, 301]],
     ['status', (value) => client.waitFor(value), ['paused', null]],
     ['onStatus', (value) => client.waitFor(PAUSED, { onStatus: value }), [5, null]],
-    ['step', (value) => run({ step: value }), [null, 'x']],
-    ['webApiAddress', (value) => run({}, { webApiAddress: value }), ['localhost:80', ['localhost']]],
-    ['webApiCommandQueueSize', (value) => run({}, { webApiCommandQueueSize: value }), ['16', null], COUNTS],
-    ['startPaused', (value) => run({}, { startPaused: value, webApiAddress: ['localhost', 0] }), ['yes', null]],
+    ['step', (value) => launchWith({ step: value }), [null, 'x']],
+    ['webApiAddress', (value) => launchWith({}, { webApiAddress: value }), ['localhost:80', ['localhost']]],
+    ['webApiCommandQueueSize', (value) => launchWith({}, { webApiCommandQueueSize: value }), ['16', null], COUNTS],
+    ['startPaused', (value) => launchWith({}, { startPaused: value, webApiAddress: ['localhost', 0] }), ['yes', null]],
   ];
-  it('throws a TypeError or a RangeError that names it and shows the value', async () => {
+  it('causes a TypeError or a RangeError that names it and shows the value', async () => {
     for (const [name, call, typeErrors, rangeErrors = []] of rows) {
-      for (const value of typeErrors) await assertThrows(() => call(value), TypeError, name, inspect(value));
-      for (const value of rangeErrors) await assertThrows(() => call(value), RangeError, name, inspect(value));
+      for (const value of typeErrors) await assertThrows(() => call(value), TypeError, name, `got ${inspect(value)}`);
+      for (const value of rangeErrors) await assertThrows(() => call(value), RangeError, name, `got ${inspect(value)}`);
     }
   });
 
-  it('may be an unknown option, or one of two that exclude each other', async () => {
+  it('causes a TypeError if it is an unknown option, or one of two that exclude each other', async () => {
     for (const [call, message] of [
-      [() => serve({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, name, '],
+      [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, name, '],
       [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
       [() => client.request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
-      [() => run({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
-      [() => run({}, { startPaused: true }), 'startPaused requires a web API'],
-      [() => serve({ socketPath: 's', port: 0 }), 'socketPath replaces host and port: give one or the other'],
+      [() => client.waitFor(PAUSED, { timeOut: 1 } as object), 'waitFor has no option timeOut; it has timeout, '],
+      [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
+      [() => launchWith({}, { startPaused: true }), 'startPaused requires a web API'],
+      [() => construct({ socketPath: 's', port: 0 }), 'socketPath replaces host and port: give one or the other'],
     ] as const) await assertThrows(call, TypeError, message);
   });
 
-  it('may be a token, which the message does not show', async () => {
+  it('is not shown by the message if it is a token', async () => {
     for (const [token, errorClass, got] of [
       [123_456_789, TypeError, 'a value of type number'], ['secret-of-15-ch', RangeError, '15'],
       ['secret'.padEnd(1025, 'x'), RangeError, '1025'], ['secret with spaces', RangeError, 'other characters'],
     ] as const) {
       const message = `token must be a string of 16 to 1024 visible ASCII characters, got ${got}`;
-      await assert.rejects(async () => serve({ token }), { name: errorClass.name, message });
+      await assert.rejects(async () => construct({ token }), { name: errorClass.name, message });
       await assert.rejects(async () => connect('a', 1, { token }), { name: errorClass.name, message });
     }
   });

@@ -1,7 +1,7 @@
 // Shared by all tests: processes, servers and systems to control, files, waits.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
@@ -312,11 +312,6 @@ export async function until(
   }
 }
 
-/** Why tests with Unix sockets are skipped; false if the platform has them. */
-export function lacksSockets(): string | false {
-  return process.platform === 'win32' && 'Windows has no sockets in its file system';
-}
-
 /** A token, and the error of a request without it. */
 export const TOKEN = 'a-token-for-tests-only';
 export const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
@@ -340,26 +335,6 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
   ['a token with spaces', ['--socket', NOWHERE], 'secret in three words', `${TOKEN_FORM} other characters`],
   ['a token with a newline', ['--socket', NOWHERE], 'secret-of-a-file-with-a-\n', `${TOKEN_FORM} other characters`],
 ];
-
-/** The Debian packages of the programs that tests need. */
-const PACKAGES = {
-  Xvfb: 'xvfb', xdotool: 'xdotool', xterm: 'xterm', setxkbmap: 'x11-xkb-utils', mcs: 'mono-mcs', mono: 'mono-runtime',
-  cc: 'gcc', bash: 'bash', zsh: 'zsh', fish: 'fish', python3: 'python3', less: 'less', top: 'procps', vi: 'vim-tiny',
-  ps: 'procps', xz: 'xz-utils', make: 'make', 'stress-ng': 'stress-ng',
-  chromium: 'chromium', chromedriver: 'chromium-driver', 'systemd-analyze': 'systemd',
-} as const;
-
-/** Why tests with these programs are skipped; false if all are installed. */
-export function lacks(...programs: (keyof typeof PACKAGES)[]): string | false {
-  const missing = programs.filter((name) => spawnSync('sh', ['-c', `command -v ${name}`]).status !== 0);
-  return missing.length > 0 && missing.map((name) => `needs ${name}: apt-get install ${PACKAGES[name]}`).join('; ');
-}
-
-/** Why tests in a pseudo-terminal are skipped; false if script(1) is installed. */
-export function lacksScript(): string | false {
-  const { stdout } = spawnSync('script', ['--version'], { encoding: 'utf8' });
-  return !stdout?.includes('util-linux') && 'needs script of util-linux: apt-get install bsdutils';
-}
 
 /** Takes all commands from the queue. */
 export function takeAll(server: WebApiServer): ControlCommand[] {

@@ -18,9 +18,11 @@ const PACKAGES = {
   xterm: 'xterm', xz: 'xz-utils', zsh: 'zsh',
 } as const;
 
+type CommandLine = readonly [command: string, ...args: string[]];
+
 /** How a command becomes process 1, and how it becomes one of a user without rights. */
-export const NAMESPACE: readonly string[] = ['unshare', '--fork', '--pid', '--mount-proc', '--kill-child'];
-export const NOBODY: readonly string[] = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'];
+export const NAMESPACE: CommandLine = ['unshare', '--fork', '--pid', '--mount-proc', '--kill-child'];
+export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'];
 
 type Command = keyof typeof PACKAGES;
 type Other =

@@ -257,7 +257,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
   });
 
   it('may be in PID namespaces of their own: live ones keep their sockets', {
-    skip: lacks('PID namespaces'),
+    skip: lacks('namespace'),
   }, async (t) => {
     const folder = makeFolder(t);
     const source = `

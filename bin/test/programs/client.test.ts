@@ -85,14 +85,14 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
   });
 
   it('wait waits for a status, of a system that is offline, too', async (t) => {
-    const port = await freePort('localhost');
+    const port = await freePort();
     const ended = client(t, port, 'wait', 'active');
     await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
     assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '' });
   });
 
   it('watch prints each new status and each finished command, and --exec runs a program', async (t) => {
-    const port = await freePort('localhost');
+    const port = await freePort();
     const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"';
     const { shows, output } = startProgram(t, 'client', ['--port', `${port}`, 'watch', '--exec', command]);
     await shows(/  offline: http.*ECONNREFUSED.*\n$/);

@@ -193,7 +193,7 @@ describe('control-run: --restart', suite, () => {
 
 describe('control-run: as process 1', { ...suite, skip: lacks('Linux', 'namespace') }, () => {
   it('says what it cannot do, and takes commands and signals', async (t) => {
-    const [command = assert.fail(), ...args] = NAMESPACE;
+    const [command, ...args] = NAMESPACE;
     const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', ...handler('trap "exit 6" TERM')];
     const { shows, output, ended } = start(t, command, [...args, ...controlRun]);
     await shows(/^ready$/m);
