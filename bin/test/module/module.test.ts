@@ -164,10 +164,10 @@ describe("README's loop", { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () 
     const blocks = [...manual.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
     const loop = blocks.find((code) => /new WebApiServer[^]*server\.post\(/.test(code)) ?? '';
     const option = 'systemStatus: () => status';
-    assert.ok(loop.includes(option) && loop.includes("'./control.ts'"), loop);
+    assert.ok(loop.includes(option) && loop.includes("'./control.mts'"), loop);
     const contents = `
       import { readSync, writeSync } from 'node:fs';
-      ${loop.replace(option, `${option}, socketPath: String(process.argv[2])`)}
+      ${loop.replace(option, `${option}, socketPath: String(process.argv[2])`).replace('control.mts', 'control.ts')}
       function say(value: string) { writeSync(1, JSON.stringify(value) + '\\n'); }
       function step() { // never yields
         say('step');
