@@ -1311,7 +1311,7 @@ describe('launch()', LIMIT, () => {
   it('reports the status while a hook blocks the thread', async (t) => {
     const host = runHost(t, `
       const hook = (name) => () => (say(name), halt());
-      await run({ onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState') });
+      await launchHost({ onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState') });
     `);
     const port = await host.hear<number>();
     for (const [line, hook, status] of [
@@ -1330,7 +1330,7 @@ describe('launch()', LIMIT, () => {
     const host = runHost(t, `
       let cpu;
       const onResumed = () => say(process.cpuUsage(cpu).user / 1e6); // seconds
-      await run({ onPaused: () => void (cpu = process.cpuUsage()), onResumed });
+      await launchHost({ onPaused: () => void (cpu = process.cpuUsage()), onResumed });
     `);
     const port = await host.hear<number>();
     await ask(port, PAUSE, WAIT);
@@ -1357,7 +1357,7 @@ describe('launch()', LIMIT, () => {
 describe('A signal', { ...UNIX, concurrency: 3 }, () => {
   const HOOKS = `
     const hook = (name) => () => say(name);
-    await run({ onPaused: hook('onPaused'), saveState: hook('saveState'), onShutdown: hook('onShutdown') });
+    await launchHost({ onPaused: hook('onPaused'), saveState: hook('saveState'), onShutdown: hook('onShutdown') });
   `;
 
   for (const [signal, isPaused] of [['SIGINT', false], ['SIGTERM', true], ['SIGHUP', false]] as const) {
@@ -1399,7 +1399,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     const host = runHost(t, `
       process.removeAllListeners('warning'); // Node's printer
       const saveState = () => { throw new Error('disk full'); };
-      await run({ saveState, onShutdown: () => say('onShutdown') }).catch(({ message }) => say(message));
+      await launchHost({ saveState, onShutdown: () => say('onShutdown') }).catch(({ message }) => say(message));
     `);
     await host.hear();
     host.process.kill('SIGTERM');
@@ -1409,7 +1409,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
   it('kills the program if it is a second SIGINT, but not within a second', async (t) => {
     const host = runHost(t, `
       const saveState = () => (say('saveState'), new Promise((resolve) => setTimeout(resolve, 2 ** 30)));
-      await run({ saveState });
+      await launchHost({ saveState });
     `);
     await host.hear();
     const ended = once(host.process, 'close');

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { createInterface } from 'node:readline';
 import { start } from './helpers.ts';
+import { NAMESPACE } from './needs.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
@@ -11,19 +12,31 @@ export interface Host {
   readonly process: ChildProcess;
   /** Resolves with the next value that the host says. */
   hear<Value>(): Promise<Value>;
+  /** Resolves with all further values when the host has ended. */
+  hearAll(): Promise<unknown[]>;
   /** Lets a host go on that has called halt(). */
   release(): void;
+  /** Sends a line to a host that has called obey(). */
+  order(line: string): void;
   /** Resolves when the host has ended by itself with exit code 0 and without a word on stderr, and has said the rest. */
   ends(...rest: unknown[]): Promise<void>;
+  ended: Promise<{ code: number | null; stderr: string }>;
 }
 
 // What the source of a host can use. Its standard output has a JSON value on each line.
 const PRELUDE = `
   import { readSync, writeSync } from 'node:fs';
+  import { createInterface } from 'node:readline';
+  import { setTimeout as sleep } from 'node:timers/promises';
   import { EmptyError, SystemStatus, WebApiClient, WebApiServer, launch } from './dist/control.js';
   const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
   const say = (value) => { writeSync(1, JSON.stringify(value) + '\\n'); };
   const block = (milliseconds) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds); };
+  const port = Number(process.argv[1]);
+  const obey = (orders) => { // each line on stdin, which does not keep the process alive
+    createInterface(process.stdin).on('line', (line) => orders[line]());
+    process.stdin.unref();
+  };
   const halt = () => { readSync(0, Buffer.alloc(1)); }; // blocks until release()
   const place = { host: '127.0.0.1', port: 0 };
   const serve = async (options) => {
@@ -31,29 +44,51 @@ const PRELUDE = `
     say((await server.runInBackground()).port);
     return server;
   };
-  const run = (system, config) => {
+  const launchHost = (system, config) => {
     const onListening = ({ port }) => say(port);
     return launch({ step() {}, onListening, ...system }, { webApiAddress: ['127.0.0.1', 0], ...config });
   };
 `;
 
 /** Runs a program with the built control.js until it ends, or until the end of the test. */
-export function runHost(t: TestContext, source: string): Host {
-  const { child, ended } = start(t, process.execPath, ['--input-type=module', '--eval', PRELUDE + source]);
+export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
+  return spawnHost(t, [...nodeOptions, ...evaluate(source), String(port)]);
+}
+
+/** Runs such a program in a PID namespace of its own, as in a container. */
+export function runHostInNamespace(t: TestContext, source: string): Host {
+  const [command, ...args] = NAMESPACE;
+  return spawnHost(t, [...args, process.execPath, ...evaluate(source)], command);
+}
+
+function evaluate(source: string): string[] {
+  return ['--input-type=module', '--eval', PRELUDE + source];
+}
+
+/** Runs a command, Node unless told otherwise, with these arguments; each line of its stdout is a JSON value. */
+export function spawnHost(t: TestContext, args: readonly string[], command: string = process.execPath): Host {
+  const { child, ended } = start(t, command, args);
   const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();
-  return {
+  const host: Host = {
     process: child,
+    ended,
     async hear() {
       const { value, done } = await lines.next();
       if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
       return JSON.parse(value);
     },
+    async hearAll() {
+      const values: unknown[] = [];
+      for await (const line of lines) values.push(JSON.parse(line));
+      return values;
+    },
     release: () => void child.stdin?.write('.'),
+    order: (line) => void child.stdin?.write(`${line}\n`),
     async ends(...rest) {
-      const said: unknown[] = [];
-      for await (const line of lines) said.push(JSON.parse(line));
+      const said = await host.hearAll();
       const { code, stderr } = await ended;
       assert.deepEqual({ said, code, signal: child.signalCode, stderr }, { said: rest, code: 0, signal: null, stderr: '' });
     },
   };
+  return host;
 }

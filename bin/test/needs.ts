@@ -12,10 +12,9 @@ export const PYTHON = '/usr/bin/python3';
 /** Commands, and the Debian packages that have them. */
 const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
-  fish: 'fish', grep: 'grep', less: 'less', make: 'make', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime',
-  ps: 'procps', python3: 'python3', setpriv: 'util-linux', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils',
-  'stress-ng': 'stress-ng', 'systemd-analyze': 'systemd', top: 'procps', vi: 'vim-tiny', xdotool: 'xdotool',
-  xterm: 'xterm', xz: 'xz-utils', zsh: 'zsh',
+  fish: 'fish', grep: 'grep', less: 'less', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
+  python3: 'python3', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', top: 'procps',
+  vi: 'vim-tiny', zsh: 'zsh',
 } as const;
 
 type CommandLine = readonly [command: string, ...args: string[]];
@@ -26,7 +25,7 @@ export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534',
 
 type Command = keyof typeof PACKAGES;
 type Other =
-  | 'IPv6' | 'Linux' | 'Unix' | 'cgroup' | 'namespace' | 'nobody' | 'numpy' | 'root' | 'script' | 'typeStripping'
+  | 'IPv6' | 'Linux' | 'Unix' | 'cgroup' | 'namespace' | 'nobody' | 'root' | 'script' | 'typeStripping'
   | 'yaml';
 export type Need = Command | Other;
 
@@ -41,7 +40,6 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
     () => runs(...NOBODY, process.execPath, '--version'),
     'run as root with setpriv of util-linux and a Node that everybody may execute',
   ],
-  numpy: [() => runs(PYTHON, '-c', 'import numpy'), 'apt-get install python3 python3-numpy'],
   root: [() => process.geteuid?.() === 0, 'run as root'],
   script: [() => /util-linux/.test(outputOf('script', '--version')), 'apt-get install bsdutils'],
   typeStripping: [() => 'typescript' in process.features, 'use Node 22.18'],

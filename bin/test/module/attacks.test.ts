@@ -2,13 +2,14 @@
 // host's memory stays bounded.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   CHUNKED, Connection, GET, HOST, LIMIT, POST, WAIT, closing, connectTo, exchange, head, open, outcomeOf, readToEnd,
   runHost, send, shortOf, wait,
 } from './helpers.ts';
-import { clientAt, until } from '../helpers.ts';
+import { clientAt, startServer as start, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import type { Host } from './helpers.ts';
 import type { Socket } from 'node:net';
@@ -143,6 +144,24 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
   });
 });
 
+describe('maxConnections', LIMIT, () => {
+  it('limits the connections: a further one replaces the one that has been idle longest', async (t) => {
+    const { port } = await start(t, { maxConnections: 2 });
+    const request = async (socket: Socket): Promise<void> => {
+      socket.write(head(GET, HOST));
+      assert.match(String((await once(socket, 'data'))[0]), /^HTTP\/1\.1 200 /);
+    };
+    const [first, second] = [await open(t, port), await open(t, port)];
+    for (const socket of [first, second, first]) await request(socket);
+    for (const replaced of [second, first]) {
+      const closed = closing(replaced);
+      await request(await open(t, port));
+      await closed;
+      assert.equal(first.closed, replaced === first);
+    }
+  });
+});
+
 describe('A flood of commands', { ...LIMIT, skip: lacks('Unix') }, () => {
   it('does not hide a signal from launch()', async (t) => {
     const host = runHost(t, `
@@ -164,7 +183,7 @@ describe('A flood of commands', { ...LIMIT, skip: lacks('Unix') }, () => {
     });
     assert.equal(await host.hear(), 'flooded');
     host.process.kill('SIGTERM');
-    await host.checkEnd();
+    await host.ends();
     await Promise.all(flood);
   });
 });
@@ -205,5 +224,5 @@ async function memoryOf(host: Host): Promise<number> {
 async function checkHost(host: Host, port: number): Promise<void> {
   await checkServed(port);
   host.order('exit');
-  await host.checkEnd();
+  await host.ends();
 }

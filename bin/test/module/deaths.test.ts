@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectWorkers, exchange, head, randomCommand,
+  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectThreads, exchange, head, randomCommand,
   randomNumbers, runHost, send, wait, waitAll,
 } from './helpers.ts';
 import { clientAt, freePort, launchSystem, makeFolder, perform, startServer, until } from '../helpers.ts';
@@ -69,7 +69,7 @@ describe('A thread that dies', LIMIT, () => {
       assert.deepEqual(await host.hear(), ['pause', 'resume'], name);
     }
     host.order('exit');
-    await host.checkEnd();
+    await host.ends();
   });
 
   it('leaves a host asleep in nextCommand(), which keeps the process alive until the next command', async (t) => {
@@ -90,7 +90,7 @@ describe('A thread that dies', LIMIT, () => {
     assert.equal(await host.hear(), 'killed');
     await client.waitFor(PAUSED);
     assert.equal(await client.saveState(), 'ok');
-    await host.checkEnd('save-state');
+    await host.ends('save-state');
   });
 
   it('lets the process end while it is down and while it restarts', async (t) => {
@@ -104,7 +104,7 @@ describe('A thread that dies', LIMIT, () => {
       }
       say('end');
     `);
-    await host.checkEnd('end');
+    await host.ends('end');
   });
 
   it('does not keep close() from resolving, at any time, and leaves no socket', { skip: lacks('Unix') }, async (t) => {
@@ -129,12 +129,12 @@ describe('A thread that dies', LIMIT, () => {
         say([state, await next, threads.length - length, ...readdirSync(folder)]);
       }
     `);
-    await host.checkEnd(...states.map((state) => [state, 'EmptyError', 0]));
+    await host.ends(...states.map((state) => [state, 'EmptyError', 0]));
   });
 
   it('is restarted ever more slowly while its port is taken, with one warning per reason', async (t) => {
     const warnings = collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
     const starts: number[] = [];
     await workers[0]?.terminate();
@@ -160,7 +160,7 @@ describe('A thread that dies', LIMIT, () => {
 
   it('leaves a launched system paused, which resumes when the thread is back', async (t) => {
     collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const log: string[] = [];
     const { address: { port }, client, finished } = await launchSystem(t, {
       onPaused: () => void log.push('paused'),
@@ -179,7 +179,7 @@ describe('A thread that dies', LIMIT, () => {
 
   it('does not keep the commands of the program itself from it', async (t) => {
     const warnings = collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
     t.after(() => server.close());
     const postAndTake = async (command: ControlCommand): Promise<void> => {
@@ -199,7 +199,7 @@ describe('A thread that dies', LIMIT, () => {
 
   it('breaks the connections that wait, and the next thread takes no old command for a new one', async (t) => {
     collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const { server, port } = await startServer(t);
     const waiting = await waitAll(t, port, [
       head('POST /api/save-state', HOST, WAIT), head(GET, HOST, 'If-None-Match: "active"', WAIT),
@@ -248,7 +248,7 @@ describe('A thread that dies', LIMIT, () => {
       assert.equal(await host.hear(), command);
       host.order('go on');
     }
-    await host.checkEnd(3);
+    await host.ends(3);
   });
 });
 

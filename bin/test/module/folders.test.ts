@@ -8,7 +8,7 @@ import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  LIMIT, becomeNobody, collectWarnings, collectWorkers, contentsOf, leaveSocket, runHost, runHostInNamespace,
+  LIMIT, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, runHost, runHostInNamespace,
   startImpostor, takeAll,
 } from './helpers.ts';
 import { makeFolder, startServer as start, until } from '../helpers.ts';
@@ -119,7 +119,7 @@ describe('The socket in a folder', SUITE, () => {
       say(readdirSync(inner));
       chmodSync(folder, 0o700);
     `);
-    await host.checkEnd(
+    await host.ends(
       ['EACCES', ['a-1.sock', `a-${DEAD}.sock`]], ['EACCES', ['made'], 0o40500], ['a-1.sock'],
     );
   });
@@ -235,7 +235,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
       assert.equal(await client.getStatus(), PAUSED, socketPath);
       assert.equal(await client.pause(), 'ok');
     }
-    for (const host of [survivor, ...second.hosts]) await host?.checkEnd();
+    for (const host of [survivor, ...second.hosts]) await host?.ends();
     assert.deepEqual(readdirSync(folder), []);
   });
 
@@ -278,7 +278,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
 
     const second = runHostInNamespace(t, source); // PID 1, too
     assert.deepEqual(await second.hear(), ['EADDRINUSE', 1]);
-    await second.checkEnd();
+    await second.ends();
     const firstClient = new WebApiClient(undefined, undefined, { socketPath: inner });
     assert.equal(await firstClient.getStatus(), PAUSED);
     first.process.kill('SIGKILL');
@@ -289,7 +289,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     assert.deepEqual(await third.hear(), [inner, 1]);
     assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)]);
     assert.equal(await firstClient.pause(), 'ok');
-    await third.checkEnd();
+    await third.ends();
     assert.equal(await client.getStatus(), ACTIVE);
   });
 });
@@ -297,7 +297,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
 describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, () => {
   it('closes all the same; if its thread dies, it is restarted at the same path', async (t) => {
     const warnings = collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const folder = join(makeFolder(t), 'folder');
     const { server, address: { socketPath = '' }, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
     const isServed = async (): Promise<boolean> => (await client.pause()) === 'ok';

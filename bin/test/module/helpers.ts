@@ -1,26 +1,23 @@
-// Shared by the tests of control.ts: raw HTTP, hosts in processes of their own, random data.
+// Shared by the tests of the module: raw HTTP whose every response is checked, files of sockets, random data.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
-import { connect, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { NAMESPACE } from '../needs.ts';
-import { start } from '../helpers.ts';
-import type { ControlCommand, WebApiServer } from '../../../control.ts';
+import { connectTo, head } from '../http.ts';
+import type { ControlCommand } from '../../../control.ts';
 import type { Where } from '../helpers.ts';
-import type { ChildProcess } from 'node:child_process';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo, Server, Socket } from 'node:net';
-import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
-import type { Worker } from 'node:worker_threads';
 
-/** For each suite: what hangs is a failure, not an endless run. A slow machine needs a fraction of it. */
-export const LIMIT = { timeout: 300_000 };
+export { LIMIT, collectThreads, collectWarnings, takeAll } from '../helpers.ts';
+export { runHost, runHostInNamespace, spawnHost } from '../host.ts';
+export { connectTo, head };
+export type { Host } from '../host.ts';
 
 export const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
@@ -80,12 +77,6 @@ export interface HttpResponse {
   statusCode: number;
   headers: IncomingHttpHeaders;
   body: string;
-}
-
-/** The head of a request; the version is HTTP/1.1 unless the request line has one. */
-export function head(requestLine: string, ...fields: string[]): string {
-  const version = / HTTP\/\d\.\d$/.test(requestLine) ? '' : ' HTTP/1.1';
-  return `${[requestLine + version, ...fields].join('\r\n')}\r\n\r\n`;
 }
 
 /** A request with a body, which the server ignores. */
@@ -188,10 +179,6 @@ export async function exchange(where: Where, pieces: readonly string[], response
   await closed;
   clearTimeout(limit);
   return text;
-}
-
-export function connectTo(where: Where): Socket {
-  return connect(typeof where === 'string' ? { path: where } : { port: where, host: '127.0.0.1' });
 }
 
 /** Opens a connection that is closed at the end of the test. */
@@ -381,15 +368,6 @@ export async function startImpostor(
   return { impostor, port: (impostor.address() as AddressInfo).port };
 }
 
-/** Collects the threads that start in this process during the test, the server's among them. */
-export function collectWorkers(t: TestContext): Worker[] {
-  const workers: Worker[] = [];
-  const onWorker = (worker: Worker): void => void workers.push(worker);
-  process.on('worker', onWorker);
-  t.after(() => process.off('worker', onWorker));
-  return workers;
-}
-
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
 /** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
@@ -418,39 +396,6 @@ export function contentsOf(folder: string): unknown[][] {
   });
 }
 
-// ───── Hosts in processes of their own ───────────────────────────────────────────────────────────────────────────
-
-/** A host that must block its thread, end, or be killed. */
-export interface Host {
-  readonly process: ChildProcess;
-  /** Sends a line to its stdin. */
-  order(line: string): void;
-  /** Resolves with the next value that the host says. */
-  hear<Value>(): Promise<Value>;
-  /** Resolves with all further values when the host ends. */
-  hearAll(): Promise<unknown[]>;
-  /** Checks all further values, and that the host ends by itself with exit code 0 and an empty stderr. */
-  checkEnd(...said: unknown[]): Promise<void>;
-  ended: Promise<{ code: number | null; stderr: string }>;
-}
-
-const PRELUDE = `
-  import { readSync, writeSync } from 'node:fs';
-  import { createInterface } from 'node:readline';
-  import { setTimeout as sleep } from 'node:timers/promises';
-  import { EmptyError, SystemStatus, WebApiClient, WebApiServer, launch } from './dist/control.js';
-  const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
-  const say = (value) => { writeSync(1, JSON.stringify(value) + '\\n'); };
-  const block = (milliseconds) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds); };
-  const port = Number(process.argv[1]);
-
-  // Carries out the lines on stdin, which does not keep the process alive.
-  const obey = (orders) => {
-    createInterface(process.stdin).on('line', (line) => orders[line]());
-    process.stdin.unref();
-  };
-`;
-
 /** For hosts whose threads die: the latest is the server's. */
 export const MORTAL = `
   process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
@@ -463,63 +408,7 @@ export const MORTAL = `
   };
 `;
 
-/** Runs a program with the built control.js until it ends, or until the end of the test. */
-export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
-  return spawnHost(t, [...nodeOptions, ...evaluate(source), String(port)]);
-}
-
-/** Runs such a program in a PID namespace of its own, as in a container. */
-export function runHostInNamespace(t: TestContext, source: string): Host {
-  const [command, ...args] = NAMESPACE;
-  return spawnHost(t, [...args, process.execPath, ...evaluate(source)], command);
-}
-
-function evaluate(source: string): string[] {
-  return ['--input-type=module', '--eval', PRELUDE + source];
-}
-
-/** Runs a command, node unless told otherwise, with these arguments; each line of stdout is a JSON value. */
-export function spawnHost(t: TestContext, args: readonly string[], command: string = process.execPath): Host {
-  const { child, ended } = start(t, command, args);
-  const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();
-  const host: Host = {
-    process: child,
-    ended,
-    order: (line) => void child.stdin?.write(`${line}\n`),
-    async hear() {
-      const { value, done } = await lines.next();
-      if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
-      return JSON.parse(value);
-    },
-    async hearAll() {
-      const values: unknown[] = [];
-      for await (const line of lines) values.push(JSON.parse(line));
-      return values;
-    },
-    async checkEnd(...said) {
-      const heard = await host.hearAll();
-      const { code, stderr } = await ended;
-      const end = { heard, code, signal: child.signalCode, stderr };
-      assert.deepEqual(end, { heard: said, code: 0, signal: null, stderr: '' });
-    },
-  };
-  return host;
-}
-
-// ───── Commands, statuses, waits ─────────────────────────────────────────────────────────────────────────────────
-
-export function takeAll(server: WebApiServer): ControlCommand[] {
-  const taken: ControlCommand[] = [];
-  while (server.hasCommands()) taken.push(server.receiveCommand());
-  return taken;
-}
-
-/** Collects the test's warnings from here on; node does not print them. */
-export function collectWarnings(t: TestContext): string[] {
-  const warnings: string[] = [];
-  t.mock.method(process, 'emitWarning', (warning: string | Error) => warnings.push(String(warning)));
-  return warnings;
-}
+// ───── Random data ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The same numbers from 0 to 1 in each run: mulberry32. */
 export function randomNumbers(seed: number): () => number {

@@ -256,6 +256,22 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
 });
 
 describe('systemStatus()', LIMIT, () => {
+  it('runs at the start, at each look for commands, and when a client asks', async (t) => {
+    let calls = 0;
+    const { server, port } = await start(t, { systemStatus: () => (calls += 1, ACTIVE) });
+    const counts = [calls];
+    const controller = new AbortController();
+    const sleeping = (): void => void server.nextCommand({ signal: controller.signal }).catch(() => {});
+    for (const action of [
+      () => server.hasCommands(), sleeping, () => controller.abort(), () => send(port, 'POST /api/pause'),
+      () => server.receiveCommand(), () => send(port, 'GET /api/status'), () => send(port, 'GET /'),
+    ]) {
+      await action();
+      counts.push(calls);
+    }
+    assert.deepEqual(counts, [1, 2, 3, 3, 3, 3, 4, 4]);
+  });
+
   it('causes only so many warnings, even if each has another text', async (t) => {
     const warnings = collectWarnings(t);
     let calls = 0;

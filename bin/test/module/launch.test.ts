@@ -124,7 +124,7 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
           onShutdown: hook('onShutdown'),
         }, { ${SERVED}, startPaused: true, webApiCommandQueueSize: 1 });
       `);
-      await host.checkEnd('onListening', 'onPaused', 'saveState of paused', 'onShutdown');
+      await host.ends('onListening', 'onPaused', 'saveState of paused', 'onShutdown');
     });
   }
 });
@@ -185,7 +185,7 @@ describe('The status that saveState gets', { ...LIMIT, concurrency: 2 }, () => {
       await run(save, (control) => control.pause());
     `);
     const active = [true, false];
-    await host.checkEnd(...Array(6).fill(active), active, [false, true]);
+    await host.ends(...Array(6).fill(active), active, [false, true]);
   });
 });
 
@@ -229,7 +229,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
       'save-state by itself', 'pause by undefined', 'save-state by itself',
     ]);
     host.process.kill('SIGHUP');
-    await host.checkEnd('saveState', 'onShutdown', 'end');
+    await host.ends('saveState', 'onShutdown', 'end');
   });
 
   it('works without a web API, while active and while paused', async (t) => {
@@ -240,7 +240,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     const heard = [await host.hear(), await host.hear(), await host.hear(), await host.hear()];
     assert.deepEqual(heard, ['onPaused', 'saveState', 'onResumed', 'onPaused']);
     host.process.kill('SIGTERM');
-    await host.checkEnd('saveState', 'onShutdown', 'end');
+    await host.ends('saveState', 'onShutdown', 'end');
   });
 
   const SAY_SIGNAL = "process.on('SIGTERM', () => say('SIGTERM'));";
@@ -253,7 +253,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     assert.equal(await host.hear(), 'SIGTERM');
     host.order('go on');
     assert.deepEqual(await outcome, [200, undefined]);
-    await host.checkEnd('saveState', 'onShutdown', 'end');
+    await host.ends('saveState', 'onShutdown', 'end');
   });
 
   it('does not kill during the last save, which runs once, and is the reason in /api/info', async (t) => {
@@ -265,7 +265,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     assert.deepEqual([status, by, reason], ['shutting down', 'itself', 'SIGTERM']);
     for (const signal of ['SIGTERM', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGINT'] as const) host.process.kill(signal);
     host.order('go on');
-    await host.checkEnd('onShutdown', 'end');
+    await host.ends('onShutdown', 'end');
   });
 
   it('kills if it is a second SIGINT, but not within a second', async (t) => {

@@ -42,7 +42,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
         });
       `;
       await build({ ...BUNDLE, ...options, stdin: { contents, resolveDir: PROJECT }, outfile });
-      await spawnHost(t, [outfile]).checkEnd(['ok', 'paused'], 'pause');
+      await spawnHost(t, [outfile]).ends(['ok', 'paused'], 'pause');
     });
   }
 
@@ -109,7 +109,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       console.log(JSON.stringify([events.map((name) => process.listenerCount(name)), Object.keys(globalThis)]));
     `;
     const without = spawnHost(t, ['--input-type=module', '--eval', source]);
-    await runHost(t, source).checkEnd(await without.hear());
+    await runHost(t, source).ends(await without.hear());
   });
 
   it('starts a thread that runs no module which the program preloads', async (t) => {
@@ -122,7 +122,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       await server.runInBackground();
       await server.close();
     `, 0, ['--import', pathToFileURL(imported).href, '--require', required]);
-    await host.checkEnd('required', 'imported');
+    await host.ends('required', 'imported');
   });
 
   it('says why it cannot start a thread: under the permission model', async (t) => {
@@ -197,7 +197,7 @@ describe("README's loop", { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () 
     assert.deepEqual([await host.hear(), await host.hear()], ['save', 'step']);
     assert.deepEqual(await postAll(socketPath, ['shutdown', 'resume']), [200, 200]);
     host.process.stdin?.write('.');
-    await host.checkEnd('save');
+    await host.ends('save');
   });
 
   for (const status of [ACTIVE, PAUSED]) {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
   FOREIGN_HOSTS, GET, HOST, LIMIT, LOCAL_HOSTS, NAME, NAMED_HOSTS, NAMES, PAGE, POST, UNNAMED_HOSTS,
-  UNSPECIFIED_ADDRESSES, UPGRADE, WEBSOCKET, head, outcomeOf, sendInTurn, takeAll,
+  UNSPECIFIED_ADDRESSES, UPGRADE, WEBSOCKET, head, outcomeOf, send, sendInTurn, takeAll,
 } from './helpers.ts';
 import { TOKEN, makeSocketPath, startServer as start } from '../helpers.ts';
 import { lacks } from '../needs.ts';
@@ -219,4 +219,21 @@ describe('The server', LIMIT, () => {
       assert.equal(takeAll(server).length, accepted.length, 'what was refused is not queued');
     });
   }
+});
+
+describe('allowedOrigins', LIMIT, () => {
+  it('lets pages of these origins read every response, and no other page', async (t) => {
+    const { port } = await start(t, { token: TOKEN, allowedOrigins: [PAGE] });
+    for (const [statusCode, line, ...fields] of [
+      [200, GET, BEARER], [401, POST], [404, 'GET /', BEARER], [204, 'OPTIONS /api/pause'],
+    ] as [number, string, ...string[]][]) {
+      const { statusCode: actual, headers } = await send(port, line, ...fields, `Origin: ${PAGE}`);
+      assert.deepEqual([actual, headers['access-control-allow-origin'], headers.vary], [statusCode, PAGE, 'Origin']);
+      const other = await send(port, line, ...fields, 'Origin: http://localhost:3001');
+      assert.deepEqual([other.statusCode, other.headers['access-control-allow-origin']], [403, undefined], line);
+    }
+    const { headers } = await send(port, 'OPTIONS /api/pause', `Origin: ${PAGE}`);
+    assert.equal(headers['access-control-allow-methods'], 'GET, HEAD, POST');
+    assert.equal(headers['access-control-allow-headers'], 'Authorization, Content-Type, Prefer, If-None-Match');
+  });
 });

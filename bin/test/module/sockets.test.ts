@@ -9,7 +9,7 @@ import { dirname, join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  LIMIT, POST, becomeNobody, collectWarnings, collectWorkers, contentsOf, leaveSocket, outcomeOf, runHost, send,
+  LIMIT, POST, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, outcomeOf, runHost, send,
   startImpostor, takeAll,
 } from './helpers.ts';
 import { TOKEN, makeFolder, makeSocketPath, startServer as start, until } from '../helpers.ts';
@@ -62,7 +62,7 @@ describe('The file of a Unix socket', SUITE, () => {
       say([[...outcomes], seen[2]]);
       process.exit();
     `);
-    await host.checkEnd([['140600 control.sock'], 0]);
+    await host.ends([['140600 control.sock'], 0]);
   });
 
   it('may be out of reach of close(), which responds to a pending request all the same', async (t) => {
@@ -92,7 +92,7 @@ describe('The file of a Unix socket', SUITE, () => {
         chmodSync(folder, 0o700);
       }
     `);
-    await host.checkEnd([true, 'pause'], [true, 'pause']);
+    await host.ends([true, 'pause'], [true, 'pause']);
   });
 
   const OBSTACLES: [name: string, code: string, make: (t: TestContext, path: string) => unknown][] = [
@@ -228,7 +228,7 @@ describe('The file of a Unix socket', SUITE, () => {
       chmodSync(folder, 0o700);
       say(readdirSync(folder));
     `);
-    await host.checkEnd('EACCES', []);
+    await host.ends('EACCES', []);
   });
 
   it('is removed by close() only as long as it is the same file, under its own name', async (t) => {
@@ -315,7 +315,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       }
       process.exit();
     `);
-    await host.checkEnd('ok', 'ok');
+    await host.ends('ok', 'ok');
   });
 
   it('reports a socket without a server as OFFLINE', async (t) => {
@@ -335,7 +335,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
 describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
   it('does not take the path back after a restart if another server has it by now', async (t) => {
     collectWarnings(t);
-    const workers = collectWorkers(t);
+    const workers = collectThreads(t);
     const socketPath = makeSocketPath(t);
     const { server } = await start(t, { socketPath });
     await workers[0]?.terminate();
@@ -361,7 +361,7 @@ describe('socketPath', SUITE, () => {
       say(await client.pause());
       await server.close();
     `);
-    await host.checkEnd(true, 'ok');
+    await host.ends(true, 'ok');
     assert.deepEqual(readdirSync(folder), []);
     const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
     assert.equal(baseUrl, `unix:${folder}/a`);

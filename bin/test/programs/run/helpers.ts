@@ -1,6 +1,5 @@
 // Shared by the tests of control-run: commands under its control, and what /proc shows of their processes.
 
-import assert from 'node:assert/strict';
 import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -149,7 +148,7 @@ function lineWithoutCgroup(t: TestContext): [string, ...string[]] {
   const folder = makeFolder(t); // the user may not be able to reach the repository
   chmodSync(folder, 0o755);
   copyFileSync('dist/bin/run.js', join(folder, 'run.mjs'));
-  const [file = assert.fail(), ...args] = NOBODY;
+  const [file, ...args] = NOBODY;
   return [file, ...args, process.execPath, join(folder, 'run.mjs')];
 }
 
