@@ -63,13 +63,13 @@ describe('A program under control', LIMIT, () => {
     await shows(/^\d+\n/);
     const port = parseInt(output());
     const requests = [...transcript.matchAll(/^\$ curl .*?(-X POST )?localhost:8391(\S+)\n(\{.*?\})/gm)];
-    assert.ok(requests.length >= 3, transcript);
+    assert.equal(requests.length, 3, transcript);
     for (const [, post, path, text] of requests) {
-      assert.equal((await ask(port, `${post === undefined ? 'GET' : 'POST'} ${path}`)).text, text);
+      if (post !== undefined) assert.equal((await ask(port, `POST ${path}`)).text, text);
+      else await until(async () => (await ask(port, `GET ${path}`)).text === text); // it may not get the CPU for 10 ms
     }
     assert.match((await ask(port, SAVE, WAIT)).summary, /^500 save-state failed: /, 'it refuses what it cannot do');
     assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
-    assert.equal((await ask(port, STATUS)).summary, '200 active');
     assert.equal((await ask(port, SHUTDOWN, WAIT)).summary, '200 done');
     assert.equal((await ended).code, 0);
   });

@@ -206,10 +206,10 @@ interface ListedCommand extends Omit<CommandInfo, 'id' | 'at' | 'state' | 'secon
   endedAt?: number;
 }
 
-/** A status, since when in milliseconds, and who and why. */
+/** A status, since when it holds, and who and why. */
 interface StatusRecord extends Pick<ListedCommand, 'by' | 'reason'> {
   cell: number; // STATUS
-  since: number;
+  since: number; // milliseconds
 }
 
 /** What the host tells the thread besides `close`: a detail, or news of a command. */
@@ -231,15 +231,15 @@ function tidy(text: string, maxLength: number = 200): string {
 /** The server thread's access to shared memory, and what it knows of the host. */
 /* istanbul ignore next @preserve */
 function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tidy) {
-  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, idPrefix } = data;
+  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, idPrefix, hasDetail } = data;
   const slots = memory.length - cells.RING;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
   };
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
+  const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
-  const describeMs = 250; // how long the host has for a detail, which may take it longer than a sample
-  const detailMs = 100; // a detail this young is reused
+  const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
 
   const waiters: Set<Waiter> = new Set();
@@ -291,14 +291,12 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
      */
     whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
       const now = performance.now();
-      const limitMs = wantsDetail ? describeMs : sampleMs;
       const isSampled = link.noteSample(now);
-      const isDetailOld = wantsDetail && now - detailRequestedAt >= detailMs;
+      const isDetailOld = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
       const isDetailDue = isDetailOld && Atomics.compareExchange(memory, cells.DETAIL, 0, 1) === 0;
-      if (isDetailDue) {
-        detailRequestedAt = now;
-        setTimeout(link.settle, describeMs);
-      }
+      if (isDetailDue) detailRequestedAt = now;
+      const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
+      const limitMs = isDetailAwaited ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
       if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
@@ -314,6 +312,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
         onEnd,
         deadline: requestedAt + limitMs,
       });
+      if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
     /** Advances CLOCK, every 250 ms. */
@@ -409,7 +408,8 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
         listed.endedAt ??= times[cells.DONE_AT / 2] as number;
         pending.delete(index);
       }
-      const isSame = cell === status.cell && since === status.since;
+      // STATUS_AT is written first. While it is ahead of STATUS, the number of a command tells that nothing has changed.
+      const isSame = cell === status.cell && (since === status.since || cell >>> 3 !== 0);
       if (pending.size === size && isSame && newRunning === running) return;
       const isFormer = cell === formerStatus.cell && since === formerStatus.since;
       if (!isSame && isFormer) {
@@ -987,13 +987,11 @@ function serve(
     wait(response: ServerResponse, head: RequestHead, isReady: () => boolean, onEnd: (hasWaited: boolean) => void) {
       const seconds = policy.secondsToWait(head);
       const connection = connections.get(response.req.socket);
-      if (seconds === 0 || connection === undefined || isClosing) return onEnd(false);
-      const isDone = isReady();
-      const waits = [...connections.values()].filter(({ wait }) => wait !== undefined).length;
-      if (!isDone && waits >= maxWaits) return onEnd(false);
+      if (seconds === 0 || connection === undefined || isClosing || isReady()) return onEnd(false);
+      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return onEnd(false);
       response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
       const isLatest = response === connection.latest && connection.pending === connection.routed;
-      if (isDone || !isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
+      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
       connection.wait = {
         isReady,
         onEnd() {
@@ -1150,8 +1148,8 @@ export interface CommandInfo {
 
 /**
  * The response to `GET /api/info`. All times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is
- * when it changed; `by` and `reason` are those of the command that led to it, if known. A save that returns to the
- * status before it changes none of them, and a `pause` while paused only the reason, if it has one. `heardAt` is when
+ * when it changed; `by` and `reason` are those of the command that led to it, if known. A command that returns
+ * to the status before it, such as a save, changes none of them; a `pause` while paused only the reason, if it has one. `heardAt` is when
  * the program last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest
  * first.
  */
@@ -1226,6 +1224,7 @@ function prepareThreadData(options: WebApiServerOptions) {
     maxNumber: MAX_NUMBER,
     statusNames: STATUS_NAMES,
     commands: COMMANDS,
+    hasDetail: describe !== undefined,
     idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
       name: tidy(name),
@@ -1263,7 +1262,7 @@ export class WebApiServer {
   #restartTimer: NodeJS.Timeout | undefined;
 
   #published = -1; // index of the status that STATUS holds
-  #before = { status: -1, cell: 0, since: 0 }; // that was published when the latest command was taken
+  #before = { status: -1, cell: 0, since: 0 }; // what was published when the latest command was taken
   #seen = 0; // SEQUENCE when the queue was last found empty
   #isOwn = false; // whether the command taken last is one of the host itself
   readonly #posted: ListedCommand[] = []; // on the queue ahead of those of clients
@@ -1487,7 +1486,7 @@ export class WebApiServer {
     const status = this.#sampleStatus();
     if (status !== this.#published) {
       const number = Atomics.load(this.#memory, CELL.RUNNING);
-      const isBack = number !== 0 && status === this.#before.status; // a save returns to the status before it
+      const isBack = number !== 0 && status === this.#before.status; // after a save, or a pause that failed
       this.#published = status;
       this.#data.times[CELL.STATUS_AT / 2] = isBack ? this.#before.since : Date.now();
       Atomics.store(this.#memory, CELL.STATUS, isBack ? this.#before.cell : (number << 3) | status);

@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
+import type { Where } from './http.ts';
 import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { AddressInfo, Socket } from 'node:net';
@@ -97,7 +98,7 @@ export interface LaunchedSystem {
   finished: Promise<void>;
 }
 
-/** Launches a system on a free port unless told otherwise, and shuts it down at the end of the test. */
+/** Launches a system, by default on a free port, and shuts it down at the end of the test. */
 export async function launchSystem(
   t: TestContext,
   hooks: Partial<System> = {},
@@ -121,9 +122,6 @@ export async function launchSystem(
   return { address, client, finished };
 }
 
-/** Where raw requests go: a port of 127.0.0.1, or the path of a Unix socket. */
-export type Where = number | string;
-
 export interface StartedServer {
   server: WebApiServer;
   address: WebApiAddress;
@@ -132,7 +130,7 @@ export interface StartedServer {
   client: WebApiClient;
 }
 
-/** Starts a server on a free port of localhost unless told otherwise; the host is the test. Closes it afterwards. */
+/** Starts a server, by default on a free port of localhost; the host is the test. Closes it afterwards. */
 export async function startServer(
   t: TestContext,
   options: Partial<WebApiServerOptions> = {},
@@ -175,7 +173,7 @@ export async function getInfo(port: number): Promise<Info> {
   return await response.json() as Info;
 }
 
-/** Waits for a detail: a host that does not get the CPU for 10 ms is reported with its previous one. */
+/** Waits for a detail: a host that does not get the CPU for 250 ms is reported with its previous one. */
 export async function getDetail(port: number): Promise<unknown> {
   let detail: unknown = null;
   await until(async () => (detail = (await getInfo(port)).detail) !== null);

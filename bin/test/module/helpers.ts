@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { connectTo, head } from '../http.ts';
 import type { ControlCommand } from '../../../control.ts';
-import type { Where } from '../helpers.ts';
+import type { Where } from '../http.ts';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import type { TestContext } from 'node:test';

@@ -9,7 +9,7 @@ import {
 } from './helpers.ts';
 import { startServer as start, until } from '../helpers.ts';
 import { SystemStatus } from '../../../control.ts';
-import type { Where } from '../helpers.ts';
+import type { Where } from '../http.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 const { ACTIVE, PAUSING, PAUSED } = SystemStatus;

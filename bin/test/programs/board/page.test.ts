@@ -336,7 +336,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   it('tells a system that is silent from one in a long step, and shows one that dies and comes back', async (t) => {
     const describe = 'describe: () => ({ pid: process.pid })';
     const mortal = await startHost(t, `step: () => sleep(50), ${describe}`);
-    const busy = await startHost(t, 'step: () => (process.uptime() < 2 ? sleep(50) : block())');
+    const busy = await startHost(t, 'step: () => block()');
     const { child } = mortal.running;
     await open(t, [mortal, busy].map(({ port }) => targetOf(port)));
     await seesAll(browser, ([first, second]) => {

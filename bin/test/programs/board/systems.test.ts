@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
@@ -11,7 +13,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { Series } from '../../../board/series.ts';
 import {
-  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem } from './helpers.ts';
@@ -95,10 +97,14 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
 
   it('reports since when the program is in a long step', async (t) => {
     const startedAt = Date.now();
-    const { port } = await startHost(t, 'step: () => (process.uptime() < 3 ? sleep(20) : block(60_000))');
+    const signal = join(makeFolder(t), 'signal');
+    const { port } = await startHost(t, `
+      step: () => (process.getBuiltinModule('node:fs').existsSync('${signal}') ? block(60_000) : sleep(20)),
+    `);
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const before = await untilSystem(board, ({ status }) => status === 'active');
     assert.equal(before.unheardSince, null);
+    writeFileSync(signal, '');
     const during = await untilSystem(board, (system) => system.unheardSince !== null);
     const { unheardSince, unansweredSince, status } = during;
     assert.ok(Number(unheardSince) > startedAt && Number(unheardSince) < Date.now() - 1000);
