@@ -1148,10 +1148,10 @@ export interface CommandInfo {
 
 /**
  * The response to `GET /api/info`. All times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is
- * when it changed; `by` and `reason` are those of the command that led to it, if known. A command that returns
- * to the status before it, such as a save, changes none of them; a `pause` while paused only the reason, if it has one. `heardAt` is when
- * the program last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest
- * first.
+ * when it changed; `by` and `reason` are those of the command that led to it, if known. A command that returns to the
+ * status before it, such as a save, changes none of them; a `pause` while paused changes the reason, if it has one.
+ * `heardAt` is when the program last looked for commands or had a turn, to a quarter of a second. `commands` are the
+ * latest 16, oldest first.
  */
 export interface SystemInfo {
   name: string;
