@@ -1135,7 +1135,8 @@ describe('waitFor()', LIMIT, () => {
 describe('launch()', LIMIT, () => {
   it('calls each hook in its status, and sends what it returns to the client that waits', async (t) => {
     const log: string[] = [];
-    const hook = (name: string, value?: unknown) => async (status?: SystemStatus): Promise<unknown> => {
+    const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
+      const status = args.find((argument) => argument instanceof SystemStatus);
       log.push(`${name}(${status ?? ''}) while ${(await launched.client.getStatus()).statusName}`);
       return value;
     };
@@ -1277,7 +1278,7 @@ describe('launch()', LIMIT, () => {
     const { client, address: { port }, finished } = await launchSystem(t, {
       describe() { return typeof this.step; },
       onPaused,
-    }, { name: 'pole', webApiCommandQueueSize: 2, webApiOptions: { token: TOKEN } });
+    }, { name: 'pole', webApiCommandQueueSize: 2, token: TOKEN });
     assert.equal((await ask(port, STATUS)).statusCode, 401);
     const { name, detail } = await client.info() ?? {};
     assert.deepEqual([name, detail], ['pole', 'function']);

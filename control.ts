@@ -1,4 +1,4 @@
-/*! control.ts 0.7.1 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.8.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -20,26 +20,27 @@
 // Or let launch({ step: work, saveState: save }) provide the loop, the statuses and the signal handlers.
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
-//   GET  /api/info         who did what and why, what came of it, and what the program is doing
+//   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
-//        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, what came of the command
+//        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
 //
-// Sections, in order: statuses and commands, shared memory, policy, server thread, WebApiServer (the host's side),
-// WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
+// Sections, in order: statuses and commands, journal, shared memory, policy, server thread, WebApiServer (the host's
+// side), WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { once } from 'node:events';
-import { lstatSync, statSync, unlinkSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.7.1';
+export const VERSION: string = '0.8.0';
 
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
@@ -50,16 +51,13 @@ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */
 export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
-const MAX_QUEUE_SIZE = 65_536;
+const MAX_QUEUE_SIZE = 1000;
 const DEFAULT_MAX_CONNECTIONS = 64;
-const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is 8 longer
+const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is up to 9 longer
 const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
-const BLOCK_MS = 500; // nextCommandSync() looks after the server thread this often
-const DEAD_MS = 3000; // and replaces it if its clock has stood still this long
-const GRACE_MS = 1000; // for pending requests when the server closes
-const HEALTHY_MS = 10_000; // a thread that has listened this long counts as healthy
-const MAX_RESTART_DELAY_MS = 5000;
+const HANG_MS = 10_000; // a thread that has not ended this long after close() hangs
+const RESTART_MS = 1000;
 const WARNING = 'ControlWarning'; // the type of all warnings
 const MAX_WARNINGS = 20; // about systemStatus() and describe()
 const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
@@ -67,6 +65,7 @@ const MAX_DETAIL_BYTES = 4096; // as JSON
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
 const POLL_INTERVAL_MS = 50; // of waitFor()
 const WAIT_S = 1; // waitFor() asks again after this: a program that does not poll may have changed
+const WHO_MS = 500; // how long to ask who uses an address
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
 const KILL_MS = 1000; // a second SIGINT this long after the first kills the program
 const MAX_SLEEP_MS = 2 ** 31 - 1; // the limit of setTimeout()
@@ -113,126 +112,229 @@ const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SH
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-/** What came of a command. */
+/** A command, who sent it as the client claims (`itself` for the program), and why. */
+export interface CommandRequest {
+  command: ControlCommand;
+  /** Three random letters or digits of the process, and the number of the command: `k3f-7`; `k3f-i2` if `itself`. */
+  id: string;
+  by?: string | undefined;
+  reason?: string | undefined;
+}
+
+/** The outcome of a command. */
 export interface CommandOutcome {
-  /** For the client, such as the path of a checkpoint: a finite number, or a string, cut at 1000 characters. */
+  /** For the client, such as the path of a checkpoint: a finite number, or a string, truncated to 1000 characters. */
   value?: string | number | undefined;
   /** If the command failed: what was thrown. */
   error?: unknown;
 }
 
+// ───── Journal ───────────────────────────────────────────────────────────────────────────────────────────────────
+//
+// The command queue is a journal: a ring of records in shared memory. The server thread appends a record, the host
+// takes it and adds the outcome. Records stay readable until the ring comes round to them.
+//
+//  clients ──HTTP──▶ server thread ──append──▶ [ command, time, who, why │ state, time, outcome ] ──take──▶ host
+//                          ▲                                       │                ▲                        │
+//                          └────────────── outcomes ◀──────────────┘                └──────── complete ──────┘
+//
+//    record    n−3      n−2      n−1        n       n+1
+//             done    failed   running   waiting  waiting
+//                                 │        TAIL               HEAD
+//                            taken last
+//
+// HEAD counts the records appended, TAIL those taken, ENDED those completed. They increase modulo 2³². The number of
+// slots is a power of two, so it divides 2³², and consecutive records stay in consecutive slots. Record n is number
+// n + 1 to people.
+//
+// Every field of a record has one writer at a time. The appender stores HEAD last, and whoever completes the record
+// stores its state last: a reader that sees HEAD or the state sees everything written before. The host takes a record
+// only after it has completed the one before, so records behind the latest one taken are complete.
+//
+// There are four journals. The server thread appends commands. The host appends its own commands, which it takes ahead
+// of the others, and its statuses and details, which are only read. The thread may fall behind while it reads what the
+// host appends, so latest() reads again if the ring has come round meanwhile.
+
+/* istanbul ignore next @preserve */
+function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
+  const [head, tail, ended] = [0, 16, 17]; // indexes of the counters; each writer has its own cache line of 64 bytes
+  const firstRecord = 32;
+  const roomBytes = 4096; // each record has two rooms for texts, behind all records; a page never used costs nothing
+  const recordBytes = 32;
+  const words = new Int32Array(memory);
+  const times = new Float64Array(memory);
+  const texts = Buffer.from(memory);
+  const slots = (memory.byteLength - 4 * firstRecord) / (recordBytes + 2 * roomBytes);
+  // Fields of a record: code, state, lengths of two texts, and two times of 8 bytes
+  const [state, textLength, outcomeLength, at, endedAt] = [1, 2, 3, 2, 3];
+  const [open, done, failed] = [0, 1, 2];
+  const [hasString, hasNumber] = [4, 8]; // added to the state
+
+  const journal = {
+    head(): number { return Atomics.load(words, head); },
+
+    tail(): number { return Atomics.load(words, tail); },
+
+    waiting(): number { return (Atomics.load(words, head) - Atomics.load(words, tail)) | 0; },
+
+    /** Increases with each change of the journal. */
+    changes(): number { return Atomics.load(words, head) + Atomics.load(words, tail) + Atomics.load(words, ended); },
+
+    /** Returns the index of a record in `words`. */
+    at(index: number): number { return firstRecord + (index & (slots - 1)) * (recordBytes / 4); },
+
+    /** Returns the index of the first room of a record in `texts`. */
+    roomOf(index: number): number {
+      return 4 * firstRecord + slots * recordBytes + (index & (slots - 1)) * 2 * roomBytes;
+    },
+
+    /** Appends a record and returns its index. `code` is an index into a list, `text` has at most 4096 bytes. */
+    append(code: number, time: number, text: string): number {
+      const index = Atomics.load(words, head);
+      const record = journal.at(index);
+      words[record] = code;
+      words[record + state] = open;
+      words[record + textLength] = text === '' ? 0 : texts.write(text, journal.roomOf(index), roomBytes);
+      times[record / 2 + at] = time;
+      Atomics.store(words, head, (index + 1) | 0);
+      return index;
+    },
+
+    /** Takes the next record and returns its code. There must be one. */
+    take(): number {
+      const index = Atomics.load(words, tail);
+      const code = words[journal.at(index)] as number;
+      Atomics.store(words, tail, (index + 1) | 0);
+      return code;
+    },
+
+    /** Adds the outcome to the record taken last. */
+    complete(value: string | number | undefined, error: string | undefined): void {
+      const index = (Atomics.load(words, tail) - 1) | 0;
+      const record = journal.at(index);
+      const text = String(error ?? value ?? '');
+      words[record + outcomeLength] = text === '' ? 0 : texts.write(text, journal.roomOf(index) + roomBytes, roomBytes);
+      times[record / 2 + endedAt] = Date.now();
+      const kind = typeof value === 'number' ? hasNumber : typeof value === 'string' ? hasString : 0;
+      Atomics.store(words, record + state, error === undefined ? done + kind : failed);
+      Atomics.add(words, ended, 1);
+    },
+
+    isComplete(index: number): boolean { return Atomics.load(words, journal.at(index) + state) !== open; },
+
+    codeOf(index: number): number { return words[journal.at(index)] as number; },
+
+    read(index: number) {
+      const record = journal.at(index);
+      const room = journal.roomOf(index);
+      const kind = Atomics.load(words, record + state); // before the outcome
+      const text = texts.toString('utf8', room, room + (words[record + textLength] as number));
+      const [by = '', reason = ''] = text.split('\n');
+      const outcomeEnd = room + roomBytes + (words[record + outcomeLength] as number);
+      const outcome = kind === open ? '' : texts.toString('utf8', room + roomBytes, outcomeEnd);
+      return {
+        id: `${idPrefix}${(index + 1) >>> 0}`,
+        code: words[record] as number,
+        isWaiting: ((index - Atomics.load(words, tail)) | 0) >= 0,
+        isComplete: kind !== open,
+        at: times[record / 2 + at] as number,
+        endedAt: times[record / 2 + endedAt] as number,
+        text,
+        by: by || undefined,
+        reason: reason || undefined,
+        error: kind === failed ? outcome : undefined,
+        value: kind === done + hasString ? outcome : kind === done + hasNumber ? Number(outcome) : undefined,
+      };
+    },
+
+    /** Returns the latest records, oldest first. */
+    latest(count: number) {
+      for (;;) {
+        const end = Atomics.load(words, head);
+        const indexes = Array.from({ length: count }, (_, position) => (end - count + position) | 0);
+        const records = indexes.map((index) => journal.read(index)).filter((record) => record.at > 0);
+        if (((Atomics.load(words, head) - end) | 0) < slots - count) return records;
+      }
+    },
+  };
+  return journal;
+}
+
+/** Allocates a journal with at least that many slots. */
+function allocateJournal(least: number): SharedArrayBuffer {
+  const slots = 1 << (32 - Math.clz32(least - 1)); // the smallest power of two
+  return new SharedArrayBuffer(4 * 32 + slots * (32 + 2 * 4096)); // see openJournal()
+}
+
+type Journal = ReturnType<typeof openJournal>;
+
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
 //
-//  clients ──HTTP──▶ server thread ──▶ [ command queue ] ──▶ host: hasCommands(), receiveCommand()
-//                      ▲     ▲                                │
-//                      │     └───────── [ status ] ◀──────────┤ systemStatus()
-//                      └─────────────── messages ◀────────────┘ describe(), report(), post()
+// Besides the journals, the two threads share one Int32Array. While both run, each cell has one writer, except where
+// noted.
 //
-// The two threads share one Int32Array. While both run, each cell has one writer, except where noted. The two writers
-// do not share a cache line of 64 bytes.
-//
-// The queue is a ring buffer. HEAD counts the commands put in, TAIL those taken out; command n is in slot n mod the
-// number of slots.
-//
-//      slot 0    1    2    3              slot 0    1    2    3
-//             TAIL        HEAD              HEAD        TAIL
-//       ┌────┬──▼─┬────┬──▼─┐             ┌────┬──▼─┬────┬──▼─┐
-//       │    │ c5 │ c6 │    │             │ c8 │    │    │ c7 │
-//       └────┴────┴────┴────┘             └────┴────┴────┴────┘
-//
-// The queue is empty if HEAD = TAIL and full if HEAD − TAIL = maxQueueSize. Both counters only increase, modulo 2³².
-// The number of slots is a power of two, so it divides 2³², and consecutive commands stay in consecutive slots.
-//
-// RESPONDED counts the commands whose response has been written. The host does not take `shutdown` before that: a
-// program that exits at once would cut off the response. After 200 ms it takes the command all the same, because a
+// RESPONDED counts the commands whose response has been written. The host does not return `shutdown` before that: a
+// program that exits at once would cut off the response. After 200 ms it returns the command all the same, because a
 // thread that has died in between may have written the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
 // reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
-// than its sample request and all earlier commands.
-//
-// DONE counts the commands of clients that are over, in order. Texts come as messages, which need not arrive before the
-// cells that are written after them: the thread relies on STATUS, RUNNING and DONE only once it has received as many
-// messages as TOLD says. The host notifies NEWS of all that the thread may wait for.
+// than its sample request and all earlier commands. The host notifies NEWS of everything that the thread may wait for.
 
 const CELL = {
   // Written by the server thread:
-  HEAD: 0,
-  SEQUENCE: 1,
-  REQUESTED: 2, // SEQUENCE of the latest sample request
-  CLOCK: 3, // counts quarters of a second
-  RESPONDED: 4,
-  CHANGES: 5, // of what /api/info tells, for its tag
+  SEQUENCE: 0,
+  REQUESTED: 1, // SEQUENCE of the latest sample request
+  CLOCK: 2, // counts quarters of a second
+  RESPONDED: 3,
   // Written by both:
-  NOTIFIED: 6, // 1 while a wake-up message is unread; the host resets it
-  DETAIL: 7, // 1 while the thread requests a detail, 2 while describe() runs; the host resets it
-  NUMBER: 8, // of the latest command: the host has commands of its own
+  NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
+  DETAIL: 5, // 1 while the thread requests a detail; the host resets it
   // Written by the host, from byte 64:
-  TAIL: 16,
-  STATUS: 17, // index in STATUSES, or STATUSES.length while systemStatus() fails; plus 8 × the number of its command
-  SAMPLED: 18, // CLOCK at the latest sample
-  ACKNOWLEDGED: 19,
-  SLEEPERS: 20, // 1 while a command must wake the host
-  RUNNING: 21, // number of the command taken last, or 0 once it is over
-  TOLD: 22, // messages to the present thread
-  NEWS: 23,
-  DONE: 24,
-  STATUS_AT: 28, // a double: when the status changed, in milliseconds
-  DONE_AT: 30, // a double: when DONE did
-  // The slots of the queue, written by the server thread: index in COMMANDS, plus 4 × the number of the command
-  RING: 32,
+  SAMPLED: 16, // CLOCK at the latest sample
+  ACKNOWLEDGED: 17,
+  SLEEPERS: 18, // above 0 while a command must wake the host
+  NEWS: 19,
 } as const;
 
-const MAX_NUMBER = 2 ** 29 - 1; // STATUS has 29 bits for the number of a command; then it begins with 1 again
-
-// The server thread runs five functions: tidy(), linkToHost(), prepareResponse(), createPolicy() and serve(). They are
-// sent to it as source text. The thread cannot load this file: in a bundle, it contains the host, which would run a
-// second time. Hence three rules for these functions:
+// The server thread runs eight functions, which are sent to it as source text. The thread cannot load this file: in a
+// bundle, it contains the host, which would run a second time (`import.meta.url` names the bundle, and in CommonJS
+// there is none; a `data:` URL has the same limits as source text). Hence three rules for these functions:
 //
 // - They use nothing but their arguments and globals.
-// - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks. Methods of object
-//   literals take their place.
+// - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks; stand-ins for
+//   these helpers do not survive minification. Methods of object literals take their place.
 // - They contain no syntax that older compile targets turn into helper calls: async functions, object spread, class
 //   fields. Coverage counters would break them too, hence the `istanbul` comments.
 
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-/** A command in the list of `/api/info`. */
-interface ListedCommand extends Omit<CommandInfo, 'id' | 'at' | 'state' | 'seconds'> {
-  number: number;
-  at: number; // milliseconds
-  endedAt?: number;
-}
-
-/** A status, since when it holds, and who and why. */
-interface StatusRecord extends Pick<ListedCommand, 'by' | 'reason'> {
-  cell: number; // STATUS
-  since: number; // milliseconds
-}
-
-/** What the host tells the thread besides `close`: a detail, or news of a command. */
-type HostMessage = { detail: string } | ({ number: number } & Partial<ListedCommand>);
-
-/** Ends when it is ready or at its deadline. */
-interface Waiter {
-  isReady(): boolean;
-  onEnd(): void;
+/** A request and its response. It may wait until it is ready or at its deadline. */
+interface Exchange {
+  readonly connection: Connection;
+  readonly response: ServerResponse;
+  readonly head: RequestHead;
+  command: number; // index in the journal
+  tagOf: () => string | undefined; // the present tag of what it asks for
+  respond: (exchange: Exchange) => void;
+  awaited: number; // SEQUENCE of the sample request that it waits for
+  isReady: (exchange: Exchange) => boolean;
+  onEnd: (exchange: Exchange) => void;
   deadline: number; // performance.now()
 }
 
-/** Removes control characters from a text that others will print, and cuts it: `by`, `reason` and `name` at 200. */
+/** Removes control characters from a text that others will print, and truncates it: `by`, `reason`, `name` to 200. */
 /* istanbul ignore next @preserve */
 function tidy(text: string, maxLength: number = 200): string {
   return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
 }
 
-/** The server thread's access to shared memory, and what it knows of the host. */
+/** The server thread's access to shared memory. */
 /* istanbul ignore next @preserve */
-function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tidy) {
-  const { memory, times, cells, commands, statusNames, maxQueueSize, maxNumber, idPrefix, hasDetail } = data;
-  const slots = memory.length - cells.RING;
+function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJournal, tidyText: typeof tidy) {
+  const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
   };
@@ -242,83 +344,75 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
 
-  const waiters: Set<Waiter> = new Set();
+  const commands = open(data.commands, `${idPrefix}-`);
+  const own = open(data.own, `${idPrefix}-i`);
+  const statuses = open(data.statuses);
+  const details = open(data.details);
+  let waiting: Exchange[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
-
-  let received = 0; // messages
-  let detail: unknown = null;
   let detailRequestedAt = -Infinity;
-  let status: StatusRecord = { cell: Atomics.load(memory, cells.STATUS), since: times[cells.STATUS_AT / 2] as number };
-  let formerStatus = status; // before the latest command that changed it; a save returns to it
-  let running = Atomics.load(memory, cells.RUNNING);
-  const pending: Map<number, ListedCommand> = new Map(); // by index in the queue: the commands of clients
-  const list: Map<number, ListedCommand> = new Map(); // by number: the latest commands, and all that are not over
-  Atomics.add(memory, cells.CHANGES, 1); // the list is empty
 
   const link = {
-    /** Puts a command on the queue. release() follows. Returns null if the queue is full. */
-    enqueue(command: ControlCommand, query: string): ListedCommand | null {
-      const head = Atomics.load(memory, cells.HEAD);
-      if (((head - Atomics.load(memory, cells.TAIL)) | 0) >= maxQueueSize) return null;
-      const number = ((Atomics.add(memory, cells.NUMBER, 1) >>> 0) % maxNumber) + 1;
-      memory[cells.RING + (head & (slots - 1))] = (number << 2) | commands.indexOf(command);
-      Atomics.store(memory, cells.HEAD, (head + 1) | 0);
+    /** Appends a command and returns its index, or null if the queue is full. release() follows. */
+    enqueue(code: number, query: string): number | null {
+      if (commands.waiting() >= maxQueueSize) return null;
+      if (commands.head() % 8 === 0) link.settle(); // in time: a record is not reused before 16 others are taken
+      let origin = '';
+      if (query !== '') {
+        const parameters = new URLSearchParams(query);
+        origin = `${tidyText(parameters.get('by') ?? '')}\n${tidyText(parameters.get('reason') ?? '')}`;
+      }
+      const index = commands.append(code, Date.now(), origin);
       link.advanceSequence();
-      const listed = link.addToList({ number, command, at: Date.now() });
-      pending.set(head, listed);
-      if (query === '') return listed;
-      const parameters = new URLSearchParams(query);
-      listed.by = tidyText(parameters.get('by') ?? '') || undefined;
-      listed.reason = tidyText(parameters.get('reason') ?? '') || undefined;
-      return listed;
+      return index;
     },
 
-    /** Lets the host take a shutdown, and wakes it if it sleeps. */
-    release(): void {
-      Atomics.store(memory, cells.RESPONDED, Atomics.load(memory, cells.HEAD));
-      Atomics.notify(memory, cells.RESPONDED);
+    /** Lets the host return a shutdown, and wakes it if it sleeps. */
+    release(code: number): void {
+      Atomics.store(memory, cells.RESPONDED, commands.head());
+      if (commandNames[code] === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.notify();
     },
+
+    isComplete({ command }: Exchange): boolean { return commands.isComplete(command); },
+
+    outcome({ command }: Exchange): CommandInfo { return link.describe(commands.read(command)); },
+
+    // ── Samples ──
 
     /**
      * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
      * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if
      * the latest is old enough, and waits for up to 250 ms.
      */
-    whenSampled(onEnd: () => void, wantsDetail: boolean = false): void {
+    whenSampled(exchange: Exchange, onEnd: (exchange: Exchange) => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
-      const isDetailOld = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
-      const isDetailDue = isDetailOld && Atomics.compareExchange(memory, cells.DETAIL, 0, 1) === 0;
-      if (isDetailDue) detailRequestedAt = now;
+      const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
+      if (isDetailDue) {
+        detailRequestedAt = now;
+        Atomics.store(memory, cells.DETAIL, 1);
+      }
       const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
       const limitMs = isDetailAwaited ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
       if (!isStale) {
         const isFresh = isSampled && now - sampledAt < freshMs;
         const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
-        if (isFresh || hasTimedOut) return onEnd();
+        if (isFresh || hasTimedOut) return onEnd(exchange);
       }
       if (isStale || isSampled) link.requestSample(now);
-      const awaited = requested;
-      link.addWaiter({
-        isReady() {
-          return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0 && link.isComplete();
-        },
-        onEnd,
-        deadline: requestedAt + limitMs,
-      });
+      exchange.awaited = requested;
+      link.wait(exchange, link.isAcknowledged, onEnd, requestedAt + limitMs);
       if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
-    /** Advances CLOCK, every 250 ms. */
-    tick(): void {
-      Atomics.add(memory, cells.CLOCK, 1);
-      link.settle();
+    isAcknowledged({ awaited }: Exchange): boolean {
+      return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
     },
 
     requestSample(now: number): void {
@@ -328,6 +422,13 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       Atomics.store(memory, cells.REQUESTED, requested);
       link.notify();
       setTimeout(link.settle, sampleMs);
+    },
+
+    /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
+    noteSample(now: number): boolean {
+      if (((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) < 0) return false;
+      if (sampledAt < requestedAt && now - requestedAt < sampleMs) sampledAt = now;
+      return true;
     },
 
     advanceSequence(): void {
@@ -341,146 +442,84 @@ function linkToHost(data: ThreadData, wakeHost: () => void, tidyText: typeof tid
       if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) wakeHost();
     },
 
-    /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
-    noteSample(now: number): boolean {
-      if (((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) < 0) return false;
-      if (sampledAt < requestedAt && now - requestedAt < sampleMs) sampledAt = now;
-      return true;
-    },
+    // ── Waiting ──
 
-    /** Adds a waiter that is not ready. Deadlines are checked at each change and every 250 ms. */
-    addWaiter(waiter: Waiter): void {
-      waiters.add(waiter);
+    /** Calls back when the exchange is ready, or at its deadline: checked at each change and every 250 ms. */
+    wait(exchange: Exchange, isReady: Exchange['isReady'], onEnd: Exchange['onEnd'], deadline: number): void {
+      exchange.isReady = isReady;
+      exchange.onEnd = onEnd;
+      exchange.deadline = deadline;
+      waiting.push(exchange);
       if (!isWatching) link.settle();
     },
 
-    /** Ends the waiters that are ready or past their deadlines, and watches NEWS for the others. */
+    /** Ends the waits that are ready or past their deadlines, and watches NEWS for the others. */
     settle(): void {
       for (;;) {
-        const news = Atomics.load(memory, cells.NEWS);
+        const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
         link.noteSample(now);
-        link.update();
-        for (const waiter of waiters) {
-          if (!waiter.isReady() && now + 1 <= waiter.deadline) continue;
-          waiters.delete(waiter);
-          waiter.onEnd();
+        const candidates = waiting;
+        waiting = [];
+        for (const exchange of candidates) {
+          if (exchange.isReady(exchange) || now + 1 > exchange.deadline) exchange.onEnd(exchange);
+          else waiting.push(exchange);
         }
-        if (isWatching || waiters.size === 0) return;
+        if (isWatching || waiting.length === 0) return;
         const watch = waitAsync(memory, cells.NEWS, news);
         isWatching = watch.async;
-        if (!isWatching) continue;
-        return void (watch.value as Promise<string>).then(() => {
-          isWatching = false;
-          link.settle();
-        });
+        if (isWatching) return void (watch.value as Promise<string>).then(link.onNews);
       }
     },
 
-    receive(message: HostMessage): void {
-      received += 1;
-      if ('detail' in message) {
-        detail = JSON.parse(message.detail);
-      } else {
-        const listed = list.get(message.number);
-        if (listed !== undefined) Object.assign(listed, message);
-        else if ('command' in message) link.addToList(message as ListedCommand); // one of the host itself
-        Atomics.add(memory, cells.CHANGES, 1);
-      }
+    onNews(): void {
+      isWatching = false;
       link.settle();
     },
 
-    /** Returns whether no message is on its way. */
-    isComplete(): boolean {
-      return Atomics.load(memory, cells.TOLD) === received;
+    /** Advances CLOCK, every 250 ms. */
+    tick(): void {
+      Atomics.add(memory, cells.CLOCK, 1);
+      link.settle();
     },
 
-    /** Notes the status, the command that is running and those that are over. */
-    update(): void {
-      const cell = Atomics.load(memory, cells.STATUS);
-      const since = times[cells.STATUS_AT / 2] as number;
-      const newRunning = Atomics.load(memory, cells.RUNNING);
-      const done = Atomics.load(memory, cells.DONE);
-      if (!link.isComplete()) return;
-      const { size } = pending;
-      for (const [index, listed] of pending) {
-        if (((done - index) | 0) <= 0) break;
-        listed.endedAt ??= times[cells.DONE_AT / 2] as number;
-        pending.delete(index);
-      }
-      // STATUS_AT is written first. While it is ahead of STATUS, the number of a command tells that nothing has changed.
-      const isSame = cell === status.cell && (since === status.since || cell >>> 3 !== 0);
-      if (pending.size === size && isSame && newRunning === running) return;
-      const isFormer = cell === formerStatus.cell && since === formerStatus.since;
-      if (!isSame && isFormer) {
-        [status, formerStatus] = [formerStatus, status];
-      } else if (!isSame) {
-        const number = cell >>> 3;
-        const { by, reason } = number === 0 ? { by: 'itself', reason: undefined } : list.get(number) ?? {};
-        if (number !== status.cell >>> 3) formerStatus = status;
-        status = { cell, since, by, reason };
-      }
-      running = newRunning;
-      Atomics.add(memory, cells.CHANGES, 1);
-    },
+    // ── What the host reports ──
 
-    /** Adds a command to the list, and now and then removes old ones. */
-    addToList(listed: ListedCommand): ListedCommand {
-      list.set(listed.number, listed);
-      Atomics.add(memory, cells.CHANGES, 1);
-      if (list.size <= 4 * maxListed) return listed;
-      link.update();
-      link.updateReason();
-      for (const [oldest, { endedAt }] of list) {
-        if (list.size <= maxListed || endedAt === undefined) break;
-        list.delete(oldest);
-      }
-      return listed;
-    },
-
-    /** A pause of a paused system is a no-op, except that its reason replaces the earlier one. */
-    updateReason(): void {
-      if (statusNames[status.cell & 7] !== 'paused') return;
-      for (const { number, command, endedAt = 0, error, reason } of list.values()) {
-        const isLater = number > status.cell >>> 3 && endedAt >= status.since;
-        if (command === 'pause' && isLater && error === undefined) status.reason = reason ?? status.reason;
-      }
-    },
-
-    describe({ number, command, at, endedAt, value, error, by, reason }: ListedCommand): CommandInfo {
-      const unfinished = number === running ? 'running' : 'waiting';
-      const state = endedAt === undefined ? unfinished : error === undefined ? 'done' : 'failed';
-      const seconds = endedAt === undefined ? undefined : Math.max(0, endedAt - at) / 1000;
-      const id = `${idPrefix}-${number}`;
-      return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
-    },
-
-    statusIndex(): number {
-      return Atomics.load(memory, cells.STATUS) & 7;
-    },
+    /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
+    statusIndex(): number { return statuses.codeOf(statuses.head() - 1); },
 
     /** Returns the age of the latest sample in quarters of a second. */
     age(): number {
       return Math.max(0, (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0);
     },
 
+    /** Read it before info(): the host counts a change after making it, so the tag may be older, but never newer. */
     infoTag(): string {
-      link.update();
-      return `"${idPrefix}-${Atomics.load(memory, cells.CHANGES) >>> 0}"`;
+      return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes()) >>> 0}"`;
     },
 
     info(): object {
-      link.update();
-      link.updateReason();
+      const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
+      const records = [...commands.latest(maxListed), ...own.latest(maxListed)].sort((one, other) => one.at - other.at);
       return Object.assign({}, data.about, {
-        status: statusNames[status.cell & 7] ?? null,
-        since: new Date(status.since).toISOString(),
+        status: statusNames[status.code] ?? null,
+        since: new Date(status.at).toISOString(),
         by: status.by,
         reason: status.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
-        detail,
-        commands: [...list.values()].slice(-maxListed).map(link.describe),
+        detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
+        commands: records.slice(-maxListed).map(link.describe),
       });
+    },
+
+    describe(record: ReturnType<Journal['read']>): CommandInfo {
+      const { id, code, at, endedAt, isWaiting, isComplete, value, error, by, reason } = record;
+      const unfinished = isWaiting ? 'waiting' : 'running';
+      return {
+        id, command: commandNames[code] as ControlCommand, at: new Date(at).toISOString(),
+        state: !isComplete ? unfinished : error === undefined ? 'done' : 'failed', value, error,
+        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
+      };
     },
   };
   return link;
@@ -513,36 +552,61 @@ interface RequestHead {
   authority: string | undefined; // host and port that the request is for
   fields: Record<string, string | undefined>; // by lowercase name, only those in `fieldNames` and `listNames`
   hasDuplicate: boolean;
+  waitSeconds: number; // of Prefer
+  knownTags: Set<string> | null; // of If-None-Match
+}
+
+/**
+ * Returns whether the Host field of a request names this machine: localhost, an IP address except 0.0.0.0/8 and `::`,
+ * or one of the names, with any port. A name is `'box.lan'`, `'.lan'` for lan and its subdomains, or `'*'`.
+ */
+/* istanbul ignore next @preserve */
+export function isAllowedHost(authority: string, names: readonly string[]): boolean {
+  const { BlockList, isIPv4, isIPv6 } = process.getBuiltinModule('node:net');
+  const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
+  unspecified.addSubnet('0.0.0.0', 8);
+  unspecified.addAddress('::', 'ipv6');
+  // Not `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names.
+  const [, ipv6, other = ''] = /^(?:\[([^\]%]+)(?:%[^\]]*)?\]|([\w.-]+))(?::\d*)?$/.exec(authority) ?? [];
+  if (ipv6 !== undefined) return isIPv6(ipv6) && !unspecified.check(ipv6, 'ipv6');
+  if (isIPv4(other)) return !unspecified.check(other);
+  const host = other.toLowerCase();
+  if (host === '') return false; // malformed
+  return ['localhost', ...names].some((entry) => {
+    const name = entry.toLowerCase();
+    return name === '*' || name === host || (name[0] === '.' && `.${host}`.endsWith(name));
+  });
 }
 
 /* istanbul ignore next @preserve */
 function createPolicy(
-  { host, socketPath, token, allowedHosts, allowedOrigins }: ThreadData,
+  { host, socketPath, token, allowedHosts }: ThreadData,
   prepare: typeof prepareResponse,
+  isAllowed: typeof isAllowedHost,
 ) {
-  const { BlockList, isIPv4, isIPv6 } = process.getBuiltinModule('node:net');
   const missingHost = prepare(400, { error: 'Missing Host header' });
   const duplicateField = prepare(400, { error: 'Duplicate header field' });
   const foreignHost = prepare(403, {
     error: 'Host not allowed: use localhost or an IP address, or set the option allowedHosts',
   });
-  const foreignOrigin = prepare(403, { error: 'Origin not allowed: set the option allowedOrigins' });
-  const webPage = prepare(403, { error: 'Requests from web pages are not allowed: set the option allowedOrigins' });
+  const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
+  const unauthorized = prepare(401, {
+    error: 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs',
+  }, 'WWW-Authenticate', 'Bearer');
 
   const fieldNames = new Set([
     'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding',
   ]);
   const listNames = new Set(['prefer', 'if-none-match']); // several lines are one list (RFC 9110 §5.3)
   const maxWait = 300; // seconds
-  const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
-  unspecified.addSubnet('0.0.0.0', 8);
-  unspecified.addAddress('::', 'ipv6');
-  let allowedAuthority: string | undefined; // cached: BlockList is slow, and most requests have the same
+  let allowedAuthority: string | undefined; // cached: most requests have the same
 
   const policy = {
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
     readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
-      const head: RequestHead = { path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false };
+      const head: RequestHead = {
+        path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false, waitSeconds: 0, knownTags: null,
+      };
       for (let index = 0; index < rawHeaders.length; index += 2) {
         const name = (rawHeaders[index] as string).toLowerCase();
         const value = rawHeaders[index + 1];
@@ -554,7 +618,15 @@ function createPolicy(
           head.fields[name] = earlier === undefined ? value : `${earlier},${value}`;
         }
       }
-      head.authority = head.fields['host'];
+      const { host: hostField, prefer, 'if-none-match': known } = head.fields;
+      head.authority = hostField;
+      if (prefer !== undefined) { // RFC 7240 §4.3; of several, the first counts (§2)
+        const [, value] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
+        head.waitSeconds = Math.min(/^\d+[ \t]*$/.test(value ?? '') ? Number(value) : 0, maxWait);
+      }
+      if (known !== undefined) { // RFC 9110 §13.1.2
+        head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
+      }
       if (url[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
         const match = /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
         if (match !== null) [, head.authority, head.path = ''] = match;
@@ -566,56 +638,27 @@ function createPolicy(
       return head;
     },
 
-    /** Returns an error response if the request is malformed or could come from a foreign web page, otherwise null. */
+    /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead): PreparedResponse | null {
-      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site } } = head;
+      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
-      if (authority !== undefined && authority !== allowedAuthority) {
-        if (!policy.isAllowedHost(authority)) return foreignHost;
+      // Web pages cannot reach a Unix socket.
+      if (authority !== undefined && authority !== allowedAuthority && socketPath === undefined) {
+        if (!isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
         allowedAuthority = authority;
       }
-      if (origin !== undefined) return allowedOrigins.includes(origin) ? null : foreignOrigin;
       const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
-      return site === undefined || isTyped ? null : webPage;
-    },
-
-    /** Avoids `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names. */
-    isAllowedHost(authority: string): boolean {
-      if (socketPath !== undefined) return true; // web pages cannot reach a Unix socket
-      const [, ipv6, other = ''] = /^(?:\[([^\]%]+)(?:%[^\]]*)?\]|([\w.-]+))(?::\d*)?$/.exec(authority) ?? [];
-      if (ipv6 !== undefined) return isIPv6(ipv6) && !unspecified.check(ipv6, 'ipv6');
-      if (isIPv4(other)) return !unspecified.check(other);
-      const name = other.toLowerCase();
-      if (name === '') return false; // malformed
-      if (name === 'localhost' || name === host.toLowerCase()) return true;
-      return allowedHosts.some((entry) => {
-        return entry === '*' || entry === name || (entry[0] === '.' && `.${name}`.endsWith(entry));
-      });
+      if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
+      return token === undefined || policy.isToken(authorization, token) ? null : unauthorized;
     },
 
     /** Compares digests, so that the time taken reveals nothing about the token. */
-    hasToken(authorization: string | undefined): boolean {
-      if (token === undefined) return true;
+    isToken(authorization: string | undefined, expected: string): boolean {
       const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
       const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? ''; // RFC 6750 §2.1
-      const [digest, expected] = [given, token].map((text) => createHash('sha256').update(text).digest());
-      return timingSafeEqual(digest as Buffer, expected as Buffer);
-    },
-
-    /** Returns the seconds of `Prefer: wait=N` (RFC 7240 §4.3), or 0. Of several, the first counts (§2). */
-    secondsToWait({ fields: { prefer } }: RequestHead): number {
-      if (prefer === undefined) return 0;
-      const list = prefer.replace(/"(?:[^"\\]|\\.?)*("|$)/g, (quoted) => (/^"\d+"$/.test(quoted) ? quoted : '""'));
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*(?:=([^,;]*)|[,;]|$)/i.exec(list) ?? [];
-      const [, seconds, quotedSeconds] = /^\s*(?:(\d+)|"(\d+)")\s*$/.exec(value) ?? [];
-      return Math.min(Number(seconds ?? quotedSeconds ?? 0), maxWait);
-    },
-
-    /** Returns whether If-None-Match names the tag of the current response (RFC 9110 §13.1.2). */
-    isKnown({ fields: { 'if-none-match': list } }: RequestHead, tag: string | undefined): boolean {
-      if (list === undefined || tag === undefined) return false;
-      return list.trim() === '*' || list.split(',').some((known) => known.trim().replace(/^W\//, '') === tag);
+      const [one, other] = [given, expected].map((text) => createHash('sha256').update(text).digest());
+      return timingSafeEqual(one as Buffer, other as Buffer);
     },
   };
   return policy;
@@ -626,7 +669,7 @@ function createPolicy(
 /** What the thread reports to the host; `null` only wakes the host. */
 type ThreadMessage =
   | null
-  | { type: 'listening'; port: number; isPublic: boolean; socketId: string }
+  | { type: 'listening'; port: number; isPublic: boolean }
   | ({ type: 'failed' } & Failure);
 
 interface Failure {
@@ -635,71 +678,79 @@ interface Failure {
 }
 
 interface Connection {
-  latest?: ServerResponse | undefined; // to the request routed last, until it is sent
-  pending: number; // requests without a response
-  routed: number; // those of them that are complete; makeRoom() spares the connection meanwhile
-  idleTicks: number; // quarters of a second since the latest request
-  acceptsRequests: boolean; // false after reject() or cut()
-  isFinished: boolean; // its last response has been sent
-  wait?: Waiter | undefined; // for a request that waits with Prefer
+  readonly socket: Socket;
+  exchange: Exchange | null; // from the end of a request until its response is sent
+  waits: boolean; // with Prefer, until then
+  isLast: boolean; // the connection takes no more requests
+  idleSince: number; // performance.now()
 }
 
-/** The HTTP server. A new command needs route(), ControlCommand, COMMANDS, WebApiClient and Launch. */
+/**
+ * The HTTP server. A connection has one request at a time: a further one that comes before the response ends the
+ * connection after this response (RFC 9112 §9.3.2: clients must expect it). A new command needs only ControlCommand,
+ * COMMANDS, Launch, and a method of WebApiClient.
+ */
 /* istanbul ignore next @preserve */
 function serve(
-  { statusNames, maxConnections, host, port, socketPath, isInFolder }: ThreadData,
-  report: (message: ThreadMessage) => void,
+  { commandNames, statusNames, maxConnections }: ThreadData,
   prepare: typeof prepareResponse,
   policy: ReturnType<typeof createPolicy>,
   link: ReturnType<typeof linkToHost>,
 ) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
-  const fs = process.getBuiltinModule('node:fs');
-  const net = process.getBuiltinModule('node:net');
-
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
-  const tickMs = 250;
-  const maxIdleTicks = 60; // 15 s without a request
-  // Requests without a response, per connection: about 2048 on all connections, which need up to 16 KB of heap each
-  const maxPending = Math.max(4, Math.min(32, 2048 / maxConnections));
+  const maxIdleMs = 15_000;
+  const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
-  const lockPath = `${socketPath}.start`; // a folder in which one server at a time prepares its socket
-  const lockMs = 10_000; // an older one is left from a process that ended meanwhile
 
   const ok = prepare(200, { result: 'ok' });
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
-  const preflight = prepare(204, null, ...[
-    'Access-Control-Allow-Methods', 'GET, HEAD, POST',
-    'Access-Control-Allow-Headers', 'Authorization, Content-Type, Prefer, If-None-Match',
-  ]);
-  const unauthorized = prepare(401, {
-    error: 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs',
-  }, 'WWW-Authenticate', 'Bearer');
-  const invalidEndpoint = prepare(404, { error: 'Invalid API endpoint' });
+  const codes = new Map(commandNames.map((command, code) => [`/api/${command}`, code]));
+  const paths = ['/api/status', '/api/info', ...codes.keys()];
+  const invalidEndpoint = prepare(404, { error: 'Invalid API endpoint' }, // RFC 8288
+    'Link', paths.map((path) => `<${path}>; rel="item"`).join(', '));
   const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
 
   const listeners: Server[] = []; // two for localhost
-  const connections: Map<Socket, Connection> = new Map(); // in the order of their latest responses
+  const connections: Map<Socket, Connection> = new Map();
   let isClosing = false;
 
   const server = {
-    start(): void {
-      if (isInFolder) server.prepareFolder(socketPath as string);
-      if (socketPath !== undefined) return server.listenOnSocket(socketPath);
-      // Node's listen('localhost') uses only the first address, but clients may try either.
-      server.listen(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
+    createListener(): Server {
+      const listener = createServer({
+        maxHeaderSize: 8192, // bytes, including the request line
+        headersTimeout: 5000, // milliseconds until the headers are complete
+        requestTimeout: 10_000, // milliseconds until the request is complete
+        connectionsCheckingInterval: 2000, // how often both limits are checked
+        keepAliveTimeout: 0, // tick() closes idle connections, with one timer for all
+        requireHostHeader: false, // the policy checks it, responding in JSON
+      }, server.onRequest);
+      listener.maxHeadersCount = maxFields + 1; // Node need not keep more
+      Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
+      listener.on('connection', server.onConnection);
+      listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
+      listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
+      listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+        const statusCodes: Record<string, number> = {
+          ERR_HTTP_REQUEST_TIMEOUT: 408,
+          HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
+          HPE_HEADER_OVERFLOW: 431,
+        };
+        server.finish(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
+      });
+      listeners.push(listener);
+      return listener;
     },
 
-    /** Ends all waits, closes idle connections at once and the others after their last response, then the thread. */
+    /** Ends all waits, closes idle connections at once and the others after their response, then ends the thread. */
     close(): void {
       isClosing = true;
       link.settle();
-      for (const connection of connections.values()) server.endWait(connection);
       let open = listeners.length;
       if (open === 0) process.exit(); // still starting
       for (const listener of listeners) {
@@ -708,150 +759,21 @@ function serve(
           if (open === 0) process.exit();
         });
       }
-    },
-
-    fail({ message, code }: Failure): void {
-      report({ type: 'failed', message, code });
-      process.exit();
-    },
-
-    // ── Listening ──
-
-    /** Listens on all addresses, on the same port. */
-    listen(addresses: string[], boundPort: number): void {
-      const [address, ...others] = addresses;
-      if (address === undefined) return server.reportListening(boundPort, '');
-      const listener = server.createListener();
-      listener.on('error', (error: NodeJS.ErrnoException) => {
-        const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
-        if (lacksFamily && others.length + listeners.length > 0) server.listen(others, boundPort); // no IPv4 or no IPv6
-        else server.fail(error);
-      });
-      listener.listen(boundPort, address, () => {
-        listeners.push(listener);
-        server.listen(others, (listener.address() as AddressInfo).port);
-      });
-    },
-
-    /** Makes the folder if necessary, and removes the sockets there that dead processes of this name and user left. */
-    prepareFolder(path: string): void {
-      const [, folder = '', prefix = ''] = /^(.*\/)(.*-)/s.exec(path) ?? [];
-      try {
-        fs.mkdirSync(folder, 0o700);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      for (const connection of connections.values()) {
+        if (connection.socket.bytesRead === 0) connection.socket.destroy(); // Node does not count it as idle
+        server.endWait(connection);
       }
-      for (const name of fs.readdirSync(folder)) {
-        const [, pid] = /^(\d+)\.sock$/.exec(name.startsWith(prefix) ? name.slice(prefix.length) : '') ?? [];
-        if (pid === undefined || server.isRunning(Number(pid))) continue;
-        const socket = folder + name;
-        const entry = fs.lstatSync(socket, { throwIfNoEntry: false });
-        if (entry?.isSocket() !== true || entry.uid !== process.geteuid?.()) continue;
-        const probe = net.connect(socket, () => probe.destroy()); // it may be live in another container
-        probe.on('error', ({ code }: NodeJS.ErrnoException) => {
-          const isReplaced = fs.lstatSync(socket, { throwIfNoEntry: false })?.mtimeMs !== entry.mtimeMs; // or removed
-          if (code === 'ECONNREFUSED' && !isReplaced) fs.rmSync(socket, { force: true });
-        });
-      }
-    },
-
-    isRunning(pid: number): boolean {
-      try {
-        return process.kill(pid, 0);
-      } catch (error) {
-        return (error as NodeJS.ErrnoException).code !== 'ESRCH'; // it may belong to another user
-      }
-    },
-
-    /** Replaces the socket of a dead server, but neither that of a live one nor any other file. */
-    listenOnSocket(path: string): void {
-      const message = `another server is starting there (if not, remove ${lockPath})`;
-      if (!server.lock()) return server.fail({ code: 'EADDRINUSE', message });
-      const probe = net.connect(path, () => {
-        probe.destroy();
-        server.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
-      });
-      probe.on('error', (error: NodeJS.ErrnoException) => {
-        const entry = fs.lstatSync(path, { throwIfNoEntry: false });
-        if (entry?.isSocket() === false) {
-          return server.fail({ code: 'EEXIST', message: 'it is not a socket; the path of a folder ends in /' });
-        }
-        if (entry !== undefined && error.code !== 'ECONNREFUSED') return server.fail(error);
-        const listener = server.createListener();
-        listener.on('error', server.fail);
-        listener.listen(`${lockPath}/s`, () => {
-          listeners.push(listener);
-          fs.chmodSync(`${lockPath}/s`, 0o600);
-          fs.renameSync(`${lockPath}/s`, path);
-          server.unlock();
-          const { ino, mtimeMs } = fs.lstatSync(path);
-          server.reportListening(0, `${ino} ${mtimeMs}`);
-        });
-      });
-    },
-
-    /** Makes the folder, whose mode hides the socket until chmod. Returns false if another server has made it. */
-    lock(): boolean {
-      const left = fs.lstatSync(lockPath, { throwIfNoEntry: false });
-      const isOwn = left?.isDirectory() === true && left.uid === process.geteuid?.();
-      const isOld = isOwn && Date.now() - left.mtimeMs > lockMs;
-      try {
-        if (isOld) server.unlock();
-        fs.mkdirSync(lockPath, 0o700);
-      } catch (error) {
-        if (isOld || (error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-        throw error;
-      }
-      process.on('exit', server.unlock); // if the start fails
-      return true;
-    },
-
-    unlock(): void {
-      process.off('exit', server.unlock);
-      fs.rmSync(`${lockPath}/s`, { force: true });
-      fs.rmdirSync(lockPath);
-    },
-
-    reportListening(boundPort: number, socketId: string): void {
-      const isPublic = listeners.some((listener) => {
-        const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
-        return !/^(::ffff:)?127\.|^::1$/.test(address);
-      });
-      setInterval(server.tick, tickMs);
-      report({ type: 'listening', port: boundPort, isPublic, socketId });
-    },
-
-    createListener(): Server {
-      const listener = createServer({
-        maxHeaderSize: 8192, // bytes, including the request line
-        headersTimeout: 5000, // milliseconds until the headers are complete
-        requestTimeout: 10_000, // milliseconds until the request is complete
-        connectionsCheckingInterval: 2000, // how often both limits are checked
-        keepAliveTimeout: 0, // tick() cuts idle connections, with one timer for all
-        requireHostHeader: false, // the policy checks it, responding in JSON
-      }, server.onRequest);
-      listener.maxHeadersCount = maxFields + 1; // Node need not keep more
-      Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
-      listener.on('connection', server.onConnection);
-      listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
-      listener.on('connect', (_request, socket) => server.reject(socket as Socket, 501));
-      listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-        const statusCodes: Record<string, number> = {
-          ERR_HTTP_REQUEST_TIMEOUT: 408,
-          HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
-          HPE_HEADER_OVERFLOW: 431,
-        };
-        server.reject(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
-      });
-      return listener;
+      setTimeout(process.exit, graceMs);
     },
 
     // ── Connections ──
 
     onConnection(socket: Socket): void {
-      const connection: Connection = { pending: 0, routed: 0, idleTicks: 0, acceptsRequests: true, isFinished: false };
+      const connection: Connection = {
+        socket, exchange: null, waits: false, isLast: false, idleSince: performance.now(),
+      };
       connections.set(socket, connection);
-      socket.on('end', () => server.endWait(connection));
+      socket.on('end', () => connection.waits && server.endWait(connection));
       socket.on('close', () => {
         connections.delete(socket);
         server.endWait(connection);
@@ -860,169 +782,165 @@ function serve(
       if (connections.size > maxConnections) server.makeRoom();
     },
 
-    /** Cuts the longest idle connection: the newest one, if all others wait for a response. */
+    /** Closes the longest idle connection: the newest one, if all others wait for a response. */
     makeRoom(): void {
-      for (const [socket, { routed }] of connections) {
-        if (routed > 0) continue;
-        connections.delete(socket); // the event 'close' comes later
-        return void socket.destroy();
-      }
+      const idle = [...connections.values()].filter(({ exchange }) => exchange === null);
+      const longest = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
+      connections.delete(longest.socket); // the event 'close' comes later
+      longest.socket.destroy();
     },
 
-    /** Cuts idle connections. A client that does not read its responses counts as idle: Node stops reading from it. */
+    /** Closes idle connections. A client that does not read its responses counts as idle. */
     tick(): void {
       link.tick();
-      for (const [socket, connection] of connections) {
-        connection.idleTicks = connection.wait === undefined ? connection.idleTicks + 1 : 0;
-        const isSilent = socket.bytesRead === 0 && connection.idleTicks > 1; // Node does not count it as idle
-        if (connection.idleTicks > maxIdleTicks || (isClosing && isSilent)) socket.destroy();
+      const now = performance.now();
+      for (const { socket, exchange, idleSince } of connections.values()) {
+        if (exchange === null && now - idleSince > maxIdleMs) socket.destroy();
       }
     },
 
     // ── Requests ──
 
-    /** Routes a request once it is complete, and after the earlier requests of its connection. */
+    /** Routes a request once it is complete. */
     onRequest(request: IncomingMessage, response: ServerResponse): void {
-      const connection = connections.get(request.socket);
-      if (connection?.acceptsRequests !== true) return;
-      connection.idleTicks = 0;
-      connection.pending += 1;
-      server.endWait(connection);
-      if (connection.pending > maxPending) return server.cut(request.socket, connection);
-      if (request.httpVersionMajor !== 1) return server.reject(request.socket, 505); // Node accepts 0.9 and 2.0, too
-      if (request.rawHeaders.length > 2 * maxFields) return server.reject(request.socket, 431); // RFC 6585 §5
+      const { socket } = request;
+      const connection = connections.get(socket);
+      if (connection === undefined || connection.isLast) return;
+      if (response.socket === null) return server.finishEarly(socket); // the response before is not sent
+      if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
+      if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
       const head = policy.readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
-      if (size > maxBodySize) return server.reject(request.socket, 413);
-      const isFirst = response.socket !== null; // no earlier response is pending on this connection
-      if (isFirst && size === 0) return server.route(request, response, head);
+      if (size > maxBodySize) return server.finish(socket, 413);
+      if (size === 0) return server.route(connection, response, head);
       let received = 0; // the body is ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
-        if (received > maxBodySize) server.reject(request.socket, 413);
+        if (received > maxBodySize) server.finish(socket, 413);
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
-        if (isComplete && request.socket.writable) server.route(request, response, head);
+        if (isComplete && socket.writable) server.route(connection, response, head);
       });
     },
 
-    route(request: IncomingMessage, response: ServerResponse, head: RequestHead): void {
-      const connection = connections.get(request.socket);
-      if (connection === undefined || connection.isFinished) return;
-      connection.latest = response;
-      connection.routed += 1;
-      const refusal = policy.refusal(request, head);
-      if (refusal !== null) return server.send(response, refusal);
-      const { origin, authorization } = head.fields;
-      if (origin !== undefined) { // an allowed origin
-        response.setHeader('Access-Control-Allow-Origin', origin).setHeader('Vary', 'Origin');
-        response.setHeader('Access-Control-Expose-Headers', 'ETag, Preference-Applied');
-        if (request.method === 'OPTIONS') return server.send(response, preflight);
-      }
-      if (!policy.hasToken(authorization)) return server.send(response, unauthorized);
+    route(connection: Connection, response: ServerResponse, head: RequestHead): void {
+      const exchange: Exchange = {
+        connection, response, head, command: 0, tagOf: server.statusTag, respond: server.sendOk,
+        awaited: 0, isReady: link.isComplete, onEnd: server.sendOk, deadline: 0,
+      };
+      connection.exchange = exchange;
+      const refusal = policy.refusal(response.req, head);
+      if (refusal !== null) return server.send(exchange, refusal);
       switch (head.path) {
-        case '/api/status': return server.sendStatus(response, head);
-        case '/api/info': return server.sendInfo(response, head);
-        case '/api/pause': return server.enqueue(response, head, 'pause');
-        case '/api/resume': return server.enqueue(response, head, 'resume');
-        case '/api/shutdown': return server.enqueue(response, head, 'shutdown');
-        case '/api/save-state': return server.enqueue(response, head, 'save-state');
-        default: return server.send(response, invalidEndpoint);
+        case '/api/status': return server.get(exchange, server.statusTag, server.sendStatus);
+        case '/api/info': return server.get(exchange, link.infoTag, server.requestInfo);
+        default: {
+          const code = codes.get(head.path);
+          if (code === undefined) return server.send(exchange, invalidEndpoint);
+          if (response.req.method !== 'POST') return server.send(exchange, postOnly);
+          return server.enqueue(exchange, code);
+        }
       }
     },
 
-    enqueue(response: ServerResponse, head: RequestHead, command: ControlCommand): void {
-      if (response.req.method !== 'POST') return server.send(response, postOnly);
-      const listed = link.enqueue(command, head.query);
-      if (listed === null) return server.send(response, queueFull);
-      server.wait(response, head, () => listed.endedAt !== undefined, (hasWaited) => {
-        if (hasWaited) server.sendOutcome(response, link.describe(listed));
-        else server.send(response, ok);
-      });
-      link.release(); // the response is in the kernel, unless an earlier one or a slow client holds it up
+    enqueue(exchange: Exchange, code: number): void {
+      const { head } = exchange;
+      const index = link.enqueue(code, head.query);
+      if (index === null) return server.send(exchange, queueFull);
+      exchange.command = index;
+      if (server.mayWait(exchange)) server.wait(exchange, link.isComplete, server.sendOutcome);
+      else server.sendOk(exchange);
+      link.release(code); // the response is in the kernel, unless a slow client holds it up
     },
 
-    sendOutcome(response: ServerResponse, { id, command, state, value, error, seconds }: CommandInfo): void {
-      if (state === 'failed') return server.send(response, prepare(500, { error: `${command} failed: ${error}` }));
-      server.send(response, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
+    sendOk(exchange: Exchange): void { server.send(exchange, ok); },
+
+    sendOutcome(exchange: Exchange): void {
+      const { id, command, state, value, error, seconds } = link.outcome(exchange);
+      if (state === 'failed') return server.send(exchange, prepare(500, { error: `${command} failed: ${error}` }));
+      server.send(exchange, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
     },
 
-    sendStatus(response: ServerResponse, head: RequestHead): void {
-      server.sendNews(response, head, () => statusTags[link.statusIndex()], () => {
-        const status = statuses[link.statusIndex()];
-        if (status === undefined) return server.send(response, internalError); // systemStatus() fails
-        const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
-        if (ageSeconds > 0) response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
-        server.send(response, status);
-      });
+    // ── Tagged responses ──
+
+    /** Responds to a GET or HEAD once the status is sampled, and once the client does not know the tag. */
+    get(exchange: Exchange, tagOf: Exchange['tagOf'], respond: Exchange['respond']): void {
+      const { method } = exchange.response.req;
+      if (method !== 'GET' && method !== 'HEAD') return server.send(exchange, getOnly);
+      exchange.tagOf = tagOf;
+      exchange.respond = respond;
+      link.whenSampled(exchange, server.onSampled);
     },
 
-    sendInfo(response: ServerResponse, head: RequestHead): void {
-      server.sendNews(response, head, link.infoTag, () => {
-        link.whenSampled(() => {
-          const tag = link.infoTag(); // before the update in info()
-          server.send(response, prepare(200, link.info(), 'ETag', tag));
-        }, true);
-      });
+    onSampled(exchange: Exchange): void {
+      if (!server.isNew(exchange) && server.mayWait(exchange)) server.wait(exchange, server.isNew, server.sendIfNew);
+      else server.sendIfNew(exchange);
     },
 
-    /** Responds to a GET or HEAD once the status is sampled: with 304 if the client knows the current tag. */
-    sendNews(response: ServerResponse, head: RequestHead, getTag: () => string | undefined, send: () => void) {
-      const { method } = response.req;
-      if (method !== 'GET' && method !== 'HEAD') return server.send(response, getOnly);
-      link.whenSampled(() => {
-        server.wait(response, head, () => !policy.isKnown(head, getTag()), () => {
-          const tag = getTag();
-          if (policy.isKnown(head, tag)) server.send(response, prepare(304, null, 'ETag', tag as string));
-          else send();
-        });
-      });
+    /** Returns whether If-None-Match does not name the present tag (RFC 9110 §13.1.2). */
+    isNew({ head: { knownTags }, tagOf }: Exchange): boolean {
+      if (knownTags === null) return true;
+      const tag = tagOf();
+      return tag === undefined || !(knownTags.has(tag) || knownTags.has('*'));
+    },
+
+    sendIfNew(exchange: Exchange): void {
+      const tag = exchange.tagOf() ?? '';
+      if (server.isNew(exchange)) exchange.respond(exchange);
+      else server.send(exchange, prepare(304, null, 'ETag', tag));
+    },
+
+    statusTag(): string | undefined { return statusTags[link.statusIndex()]; },
+
+    sendStatus(exchange: Exchange): void {
+      const status = statuses[link.statusIndex()];
+      if (status === undefined) return server.send(exchange, internalError); // systemStatus() fails
+      const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
+      if (ageSeconds > 0) exchange.response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
+      server.send(exchange, status);
+    },
+
+    requestInfo(exchange: Exchange): void { link.whenSampled(exchange, server.sendInfo, true); },
+
+    sendInfo(exchange: Exchange): void {
+      const tag = link.infoTag(); // first
+      server.send(exchange, prepare(200, link.info(), 'ETag', tag));
     },
 
     // ── Waiting ──
 
-    /** Calls back at once if the client does not ask to wait, or if no place is free. */
-    wait(response: ServerResponse, head: RequestHead, isReady: () => boolean, onEnd: (hasWaited: boolean) => void) {
-      const seconds = policy.secondsToWait(head);
-      const connection = connections.get(response.req.socket);
-      if (seconds === 0 || connection === undefined || isClosing || isReady()) return onEnd(false);
-      if ([...connections.values()].filter(({ wait }) => wait !== undefined).length >= maxWaits) return onEnd(false);
-      response.setHeader('Preference-Applied', `wait=${seconds}`); // RFC 7240 §3
-      const isLatest = response === connection.latest && connection.pending === connection.routed;
-      if (!isLatest || !connection.acceptsRequests || response.req.socket.readableEnded) return onEnd(true);
-      connection.wait = {
-        isReady,
-        onEnd() {
-          connection.wait = undefined;
-          onEnd(true);
-        },
-        deadline: performance.now() + seconds * 1000,
-      };
-      link.addWaiter(connection.wait);
+    /** Returns whether the client asks to wait, and a place is free. */
+    mayWait({ head: { waitSeconds } }: Exchange): boolean {
+      if (waitSeconds === 0 || isClosing) return false;
+      return [...connections.values()].filter(({ waits }) => waits).length < maxWaits;
     },
 
-    /** Ends the wait of a request, if there is one: it holds up the requests that come after it. */
-    endWait({ wait }: Connection): void {
-      if (wait === undefined) return;
-      wait.deadline = 0;
+    wait(exchange: Exchange, isReady: Exchange['isReady'], onEnd: Exchange['onEnd']): void {
+      const { connection, response, head: { waitSeconds } } = exchange;
+      response.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
+      if (isReady(exchange) || connection.isLast || connection.socket.readableEnded) return onEnd(exchange);
+      connection.waits = true;
+      link.wait(exchange, isReady, onEnd, performance.now() + waitSeconds * 1000);
+    },
+
+    endWait({ exchange }: Connection): void {
+      if (exchange === null) return;
+      exchange.deadline = 0;
       link.settle();
     },
 
     // ── Responses ──
 
-    /** Sends every response except those of reject(). */
-    send(response: ServerResponse, { statusCode, headers, body }: PreparedResponse): void {
-      const connection = connections.get(response.req.socket);
-      if (connection === undefined) return; // the client is gone
-      connection.pending -= 1;
-      connection.routed -= 1;
-      connections.delete(response.req.socket);
-      connections.set(response.req.socket, connection); // to the end
-      const isLast = isClosing && response === connection.latest;
-      connection.isFinished ||= isLast;
-      response.writeHead(statusCode, isLast ? [...headers, 'Connection', 'close'] : headers);
+    /** Sends every response except those of finish(). */
+    send({ connection, response }: Exchange, { statusCode, headers, body }: PreparedResponse): void {
+      connection.exchange = null;
+      connection.waits = false;
+      connection.idleSince = performance.now();
+      if (connection.socket.destroyed) return; // the client is gone
+      connection.isLast ||= isClosing;
+      response.writeHead(statusCode, connection.isLast ? [...headers, 'Connection', 'close'] : headers);
       // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
       if (body !== '' && response.req.method !== 'HEAD') {
         response.cork();
@@ -1030,52 +948,169 @@ function serve(
         response.uncork();
       }
       response.end();
-      // A reference kept until the next request would survive into the old generation.
-      if (response === connection.latest && response.socket !== null) connection.latest = undefined;
     },
 
-    // ── Rejections ──
-
     /**
-     * Rejects CONNECT and any malformed, late or too large request, and closes the connection. Earlier requests get
-     * their responses first (RFC 9112 §9.3.2).
+     * Takes no more requests from a connection. The response to the current request closes it. If there is none, an
+     * error response does: to CONNECT and to any malformed, late or too large request.
      */
-    reject(socket: Socket, statusCode: number): void {
+    finish(socket: Socket, statusCode?: number): void {
       const connection = connections.get(socket);
-      if (connection?.acceptsRequests !== true) return;
-      connection.acceptsRequests = false;
-      server.endWait(connection);
+      if (connection === undefined || connection.isLast) return;
+      connection.isLast = true;
       socket.pause();
-      setImmediate(() => {
-        const { latest } = connection;
-        if (latest?.writableFinished === false) latest.on('close', () => server.writeRejection(socket, statusCode));
-        else server.writeRejection(socket, statusCode);
+      server.endWait(connection);
+      setImmediate(() => { // the current request may become complete in this turn
+        if (connection.exchange !== null || !socket.writable) return;
+        socket.end(statusCode === undefined ? '' : server.rejection(statusCode), () => socket.destroy());
       });
     },
 
-    writeRejection(socket: Socket, statusCode: number): void {
-      if (!socket.writable) return;
+    rejection(statusCode: number): string {
       const reason = STATUS_CODES[statusCode];
       const date = new Date().toUTCString(); // RFC 9110 §6.6.1; Node adds it to all other responses
       const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
       const { headers, body } = prepare(statusCode, { error }, 'Date', date, 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
-      socket.end(`HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`, () => socket.destroy());
+      return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
     },
 
     /**
-     * Cuts a connection with too many pending requests. Node still parses what it has already read from it, perhaps
-     * thousands of requests. The other connections pause for a turn, so that these requests are freed first.
+     * Ends a connection with a further request before the response to the current one. Node still parses what it has
+     * already read from it, perhaps thousands of requests. The other connections pause for a turn, so that these
+     * requests are freed first.
      */
-    cut(socket: Socket, connection: Connection): void {
-      connection.acceptsRequests = false;
-      socket.destroy();
-      const others = [...connections.keys()].filter((one) => !one.isPaused());
+    finishEarly(socket: Socket): void {
+      server.finish(socket);
+      const others = [...connections.keys()].filter((other) => !other.isPaused());
       for (const other of others) other.pause();
       setTimeout(() => others.forEach((other) => other.resume()));
     },
   };
   return server;
+}
+
+/** Listens at host and port, or at a Unix socket. */
+/* istanbul ignore next @preserve */
+function listen(
+  { host, port, socketPath, isInFolder }: ThreadData,
+  createListener: () => Server,
+  report: (message: ThreadMessage) => void,
+) {
+  const fs = process.getBuiltinModule('node:fs');
+  const net = process.getBuiltinModule('node:net');
+  const listeners: Server[] = [];
+
+  const listening = {
+    start(): void {
+      if (socketPath !== undefined) return listening.prepareFolder(socketPath);
+      // Node's listen('localhost') uses only the first address, but clients may try either.
+      listening.listenAt(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
+    },
+
+    fail({ message, code }: Failure): void {
+      report({ type: 'failed', message, code });
+      process.exit();
+    },
+
+    report(boundPort: number): void {
+      const isPublic = listeners.some((listener) => {
+        const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
+        return !/^(::ffff:)?127\.|^::1$/.test(address);
+      });
+      report({ type: 'listening', port: boundPort, isPublic });
+    },
+
+    /** Listens on all addresses, on the same port. */
+    listenAt(addresses: string[], boundPort: number): void {
+      const [address, ...others] = addresses;
+      if (address === undefined) return listening.report(boundPort);
+      const listener = createListener();
+      listener.on('error', (error: NodeJS.ErrnoException) => {
+        const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
+        if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
+        else listening.listenAt(others, boundPort); // no IPv4 or no IPv6
+      });
+      listener.listen(boundPort, address, () => {
+        listeners.push(listener);
+        listening.listenAt(others, (listener.address() as AddressInfo).port);
+      });
+    },
+
+    // ── Unix sockets ──
+    //
+    // The socket is made in a private folder beside its path, so that nobody can connect before chmod. Then it is linked
+    // to its path, which fails if there is something: of servers that start at once, one succeeds.
+
+    /** Refuses a folder in which another user could replace the socket. */
+    prepareFolder(path: string): void {
+      const [folder] = /^.*\//s.exec(path) as unknown as [string];
+      if (isInFolder && !fs.existsSync(folder)) fs.mkdirSync(folder, 0o700);
+      const { uid, mode } = fs.statSync(folder);
+      const isOwn = uid === 0 || uid === process.geteuid?.();
+      const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
+      if (isOwn && !isOpen) return listening.makeSocket(path, fs.mkdtempSync(`${folder}.`));
+      const remedy = isOwn ? `others can write to its folder; chmod go-w '${folder}'` : 'its folder is not yours';
+      listening.fail({ code: 'EACCES', message: remedy });
+    },
+
+    makeSocket(path: string, privateFolder: string): void {
+      process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
+      const socket = `${privateFolder}/s`;
+      const listener = createListener();
+      listener.on('error', listening.fail);
+      listener.listen(socket, () => {
+        listeners.push(listener);
+        fs.chmodSync(socket, 0o600);
+        listening.linkSocket(socket, path);
+      });
+    },
+
+    linkSocket(socket: string, path: string): void {
+      try {
+        fs.linkSync(socket, path);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return listening.makeWay(socket, path);
+        return listening.fail(error as NodeJS.ErrnoException);
+      }
+      const own = fs.lstatSync(path);
+      process.on('exit', () => {
+        if (listening.isSame(path, own)) fs.rmSync(path);
+      });
+      fs.rmSync(socket);
+      listening.report(0);
+    },
+
+    /** Moves the socket of a dead server away, but neither that of a live one nor any other file. */
+    makeWay(socket: string, path: string): void {
+      const found = fs.lstatSync(path, { throwIfNoEntry: false });
+      if (found?.isSocket() === false) {
+        return listening.fail({ code: 'EEXIST', message: 'it is not a socket; the path of a folder ends in /' });
+      }
+      const probe = net.connect(path, () => {
+        probe.destroy();
+        listening.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
+      });
+      probe.on('error', ({ code, message }: NodeJS.ErrnoException) => {
+        if (code !== 'ECONNREFUSED' && code !== 'ENOENT') return listening.fail({ code, message });
+        try {
+          fs.renameSync(path, `${socket}.old`);
+          if (!listening.isSame(`${socket}.old`, found)) fs.linkSync(`${socket}.old`, path); // back: that one is live
+        } catch (error) {
+          const isGone = (error as NodeJS.ErrnoException).code === 'ENOENT'; // another server was faster
+          if (!isGone) return listening.fail(error as NodeJS.ErrnoException);
+        }
+        listening.linkSocket(socket, path);
+      });
+    },
+
+    /** Compares the time, too, because inodes are reused. */
+    isSame(path: string, entry: Stats | undefined): boolean {
+      const present = fs.lstatSync(path, { throwIfNoEntry: false });
+      return present !== undefined && present.ino === entry?.ino && present.mtimeMs === entry.mtimeMs;
+    },
+  };
+  return listening;
 }
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
@@ -1088,7 +1123,7 @@ export interface WebApiServerOptions {
    * returns anything but one of the five statuses that servers report, clients get a 500.
    */
   systemStatus: () => SystemStatus;
-  /** Name of the system in `/api/info`, cut at 200 characters. Default: that of the script, without its extension. */
+  /** Name of the system in `/api/info`, truncated to 200 characters. Default: that of the script, without extension. */
   name?: string | undefined;
   /**
    * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. It is called like
@@ -1099,16 +1134,21 @@ export interface WebApiServerOptions {
   host?: string | undefined;
   /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
   port?: number | undefined;
-  /** Capacity of the command queue, from 1 to 65536. Default: 16. */
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
   /**
+   * Whether a command counts as done when the host looks for the next one. Default: true. With false, only `report()`,
+   * `receiveCommand()` and `close()` complete it: for a host that calls `hasCommands()` while it carries out a command.
+   */
+  autoReport?: boolean | undefined;
+  /**
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes. Only the user who runs the program
-   * can open it (mode 0600). The socket of a dead server is replaced. While a server starts, the folder PATH.start
-   * keeps others from starting there. Not available on Windows.
+   * can open it (mode 0600). The socket of a dead server is replaced. Its folder must belong to this user or root, and
+   * others may write to it only if it has the sticky bit, as /tmp has. Not available on Windows.
    *
-   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock. NAME is `name`, cut at 32
+   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock. NAME is `name`, truncated to 32
    * characters, with `_` for all but ASCII letters, digits, `.` and `-`. The server makes the folder if its parent
-   * exists, and removes the sockets that dead processes of the same NAME and user have left there.
+   * exists.
    */
   socketPath?: string | undefined;
   /**
@@ -1116,34 +1156,24 @@ export interface WebApiServerOptions {
    * is sent unencrypted.
    */
   token?: string | undefined;
-  /**
-   * Names, besides `host` and localhost, that clients may use for the server, without port: `'box.lan'`, `'.lan'` for
-   * lan and its subdomains, `'*'` for all names. IP addresses are always allowed, except 0.0.0.0/8 and `::`.
-   */
+  /** Names, besides `host` and localhost, that clients may use for the server: see `isAllowedHost()`. */
   allowedHosts?: readonly string[] | undefined;
-  /** Origins whose web pages may use the API, as browsers send them: `'http://localhost:3000'`. Default: none. */
-  allowedOrigins?: readonly string[] | undefined;
   /** Maximum number of connections, from 1 to 65536. A further one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
 }
 
-// The options that launch() passes on.
-const WEB_API_OPTIONS = ['socketPath', 'token', 'allowedHosts', 'allowedOrigins', 'maxConnections'] as const;
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
+const SERVER_OPTIONS = ['systemStatus', 'describe', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS];
 
-/**
- * A command, as `GET /api/info` lists it. `at` is when it was accepted, `seconds` the time from then until it was over.
- * `by` is who sent it, as the client claims, or `itself` for the program.
- */
-export interface CommandInfo {
-  id: string; // three random letters or digits of the process and the number of the command: `k3f-7`
-  command: ControlCommand;
+/** A command, as `GET /api/info` lists it. */
+export interface CommandInfo extends CommandRequest {
+  /** When it was accepted. */
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
   value?: string | number | undefined;
   error?: string | undefined;
+  /** From then until it was completed. */
   seconds?: number | undefined;
-  by?: string | undefined;
-  reason?: string | undefined;
 }
 
 /**
@@ -1186,22 +1216,19 @@ export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
 
-/** What `launch()` uses of a server besides its public methods. */
-interface Internals {
-  readonly memory: Int32Array;
-  readonly posted: readonly ListedCommand[];
-  reportsItself: boolean; // hooks may call hasCommands()
+/** A status as it was published. */
+interface PublishedStatus {
+  code: number; // index in STATUSES, or STATUSES.length while systemStatus() fails
+  since: number; // milliseconds
+  origin: string; // who and why, as in the journal
 }
-
-const INTERNALS: WeakMap<WebApiServer, Internals> = new WeakMap();
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions) {
-  const names = ['systemStatus', 'name', 'describe', 'host', 'port', 'maxQueueSize', ...WEB_API_OPTIONS];
-  checkOptions('WebApiServer', options, names);
+  checkOptions('WebApiServer', options, SERVER_OPTIONS);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
-    port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, token, allowedHosts = [], allowedOrigins = [],
+    port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
     maxConnections = DEFAULT_MAX_CONNECTIONS,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
@@ -1210,20 +1237,24 @@ function prepareThreadData(options: WebApiServerOptions) {
   checkHost('host', host);
   checkInteger('port', port, 0, 65_535);
   checkInteger('maxQueueSize', maxQueueSize, 1, MAX_QUEUE_SIZE);
+  check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
-  checkEntries('allowedHosts', allowedHosts, /^(\*|\.?[\w-]+(\.[\w-]+)*)$/, "'box.lan', '.lan' or '*'");
-  checkEntries('allowedOrigins', allowedOrigins, /^[a-z\d+.-]+:\/\/[a-z\d_.:[\]-]+$/, "'http://localhost:3000'");
+  if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
+  for (const entry of allowedHosts as readonly string[]) {
+    const isValid = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/.test(entry);
+    check('each of allowedHosts', entry, 'string', "like 'box.lan', '.lan' or '*'", isValid);
+  }
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
-  const slots = 1 << (32 - Math.clz32(maxQueueSize - 1)); // the smallest power of two that is large enough
-  const buffer = new SharedArrayBuffer((CELL.RING + slots) * Int32Array.BYTES_PER_ELEMENT);
   return {
-    memory: new Int32Array(buffer),
-    times: new Float64Array(buffer, 0, CELL.RING / 2),
+    memory: new Int32Array(new SharedArrayBuffer(128)),
     cells: CELL,
-    maxNumber: MAX_NUMBER,
+    commands: allocateJournal(maxQueueSize + 16),
+    own: allocateJournal(maxQueueSize + 16),
+    statuses: allocateJournal(16),
+    details: allocateJournal(16),
     statusNames: STATUS_NAMES,
-    commands: COMMANDS,
+    commandNames: COMMANDS,
     hasDetail: describe !== undefined,
     idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
@@ -1236,8 +1267,7 @@ function prepareThreadData(options: WebApiServerOptions) {
     host, port, token, maxQueueSize, maxConnections,
     socketPath: resolveSocketPath(options.socketPath, host, port, socketName),
     isInFolder: options.socketPath?.endsWith('/') === true,
-    allowedHosts: allowedHosts.map((name) => name.toLowerCase()),
-    allowedOrigins: [...allowedOrigins],
+    allowedHosts: [...allowedHosts],
   };
 }
 
@@ -1251,38 +1281,46 @@ function prepareThreadData(options: WebApiServerOptions) {
 export class WebApiServer {
   readonly #systemStatus: () => SystemStatus;
   readonly #describe: () => unknown;
-  readonly #memory: Int32Array;
+  readonly #isAutomatic: boolean;
   readonly #data: ThreadData;
+  readonly #memory: Int32Array;
+  readonly #commands: Journal; // of clients
+  readonly #own: Journal; // commands of the host itself
+  readonly #statuses: Journal;
+  readonly #details: Journal;
 
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
-  #restarts = 0; // since a thread was last healthy
-  #socketId = ''; // inode and time of the Unix socket, because inodes are reused
   #restartTimer: NodeJS.Timeout | undefined;
 
-  #published = -1; // index of the status that STATUS holds
-  #before = { status: -1, cell: 0, since: 0 }; // what was published when the latest command was taken
+  #published: PublishedStatus = { code: -1, since: 0, origin: '' };
+  #before: PublishedStatus = this.#published; // when the command taken last was taken
+  #taken: Journal | null = null; // that holds the command taken last
+  #isRunning = false; // whether it is not completed
+  #isSampling = false; // systemStatus() or describe() runs, and may call hasCommands()
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #isOwn = false; // whether the command taken last is one of the host itself
-  readonly #posted: ListedCommand[] = []; // on the queue ahead of those of clients
   #interrupt: AbortController | null = null; // of `signal`
-  readonly #internals: Internals;
+  readonly #wakeUps: Set<() => void> = new Set(); // of nextCommand()
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
     this.#data = prepareThreadData(options);
-    this.#memory = this.#data.memory;
+    const { memory, commands, own, statuses, details, idPrefix } = this.#data;
+    this.#memory = memory;
+    this.#commands = openJournal(commands, `${idPrefix}-`);
+    this.#own = openJournal(own, `${idPrefix}-i`);
+    this.#statuses = openJournal(statuses);
+    this.#details = openJournal(details);
     this.#systemStatus = options.systemStatus;
     this.#describe = options.describe ?? (() => null);
-    this.#internals = { memory: this.#memory, posted: this.#posted, reportsItself: false };
-    INTERNALS.set(this, this.#internals);
+    this.#isAutomatic = options.autoReport ?? true;
   }
 
   /**
    * Starts the server. Its thread starts at once, even if the host does not yield. A server that listens does not keep
-   * the process alive. If its thread dies, a new one takes over with the same address and queue, after 0.1 to 5 s and
-   * once the host yields. `close()` during the start resolves the promise.
+   * the process alive. If its thread dies, a new one takes over with the same address, queue and history, after a
+   * second and once the host yields. `close()` during the start resolves the promise.
    *
    * @returns The address for clients, with the actual port if `port` is 0.
    * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
@@ -1296,16 +1334,16 @@ export class WebApiServer {
     try {
       await this.#startThread();
     } catch (error) {
+      const message = await this.#describeFailure(error as Failure);
       if (this.#state === 'starting') this.#state = 'idle';
-      throw error;
+      throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${message}`), { code: (error as Failure).code });
     }
-    const { host: boundHost, port, socketPath } = this.#data;
-    const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
-    return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
+    return this.#address();
   }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
+    if (this.#isSampling) return this.#holdsCommands();
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
       this.#publish();
@@ -1313,7 +1351,7 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (!this.#internals.reportsItself) this.#complete({});
+    if (this.#isAutomatic) this.#complete({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
     this.#acknowledge(sequence);
     this.#seen = sequence;
@@ -1329,14 +1367,24 @@ export class WebApiServer {
    */
   receiveCommand(): ControlCommand {
     this.#complete({});
-    this.#isOwn = this.#posted.length > 0;
-    const { command, number } = this.#posted.shift() ?? this.#take();
-    const { memory, times } = this.#data;
-    this.#before = {
-      status: this.#published, cell: memory[CELL.STATUS] as number, since: times[CELL.STATUS_AT / 2] as number,
-    };
-    Atomics.store(memory, CELL.RUNNING, number);
+    if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
+    const isOwn = this.#own.waiting() > 0;
+    const journal = isOwn ? this.#own : this.#commands;
+    const command = COMMANDS[journal.take()] as ControlCommand;
+    this.#taken = journal;
+    this.#isRunning = true;
+    this.#before = this.#published;
+    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
+    const isResponding = !isOwn && ((responded - journal.tail()) | 0) < 0;
+    if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command;
+  }
+
+  /** The command taken last, who sent it and why; null before the first. */
+  get request(): CommandRequest | null {
+    if (this.#taken === null) return null;
+    const { id, code, by, reason } = this.#taken.read(this.#taken.tail() - 1);
+    return { command: COMMANDS[code] as ControlCommand, id, by, reason };
   }
 
   /**
@@ -1344,7 +1392,7 @@ export class WebApiServer {
    * the process alive.
    *
    * @param options.signal Cancels the wait: the promise rejects with the signal's reason. No command is lost.
-   * @throws {EmptyError} If the queue is empty and the server is closed or was never started.
+   * @throws {EmptyError} If the queue is empty and the server is closed, or was never started and nothing was posted.
    */
   async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
     const { signal } = options;
@@ -1353,15 +1401,13 @@ export class WebApiServer {
       // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
       this.#checkOpen();
-      const keepAlive = setInterval(() => {}, 2 ** 30);
-      if (!this.signal.aborted) await once(this.signal, 'abort', signal && { signal }).catch(() => {});
-      clearInterval(keepAlive);
+      await this.#sleep(signal);
     }
   }
 
   /**
    * Like `nextCommand()`, but blocks the thread, for a host that never yields. Clients still get the status and the
-   * detail, but no timer and no signal handler runs. A server thread that has died is replaced after three seconds.
+   * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced.
    *
    * @param options.timeout How long to wait, in milliseconds. Default: without limit.
    * @returns Null if no command came in time.
@@ -1373,40 +1419,32 @@ export class WebApiServer {
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
     const deadline = performance.now() + timeout;
-    for (let standstills = 0; ;) {
+    for (;;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
-      const clock = Atomics.load(this.#memory, CELL.CLOCK);
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
       if (this.#state === 'closed') throw new EmptyError('The server is closed');
       this.#checkOpen();
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
-      const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, Math.min(remaining, BLOCK_MS));
-      const stands = end === 'timed-out' && clock === Atomics.load(this.#memory, CELL.CLOCK);
-      standstills = stands ? standstills + 1 : 0; // counted, because the whole process may have been stopped
-      if (standstills * BLOCK_MS < DEAD_MS) continue;
-      standstills = 0;
-      void this.#worker?.terminate();
-      this.#warnOnce(`The web API at ${this.#where()} was restarted: its thread did not respond`, Infinity);
-      this.#startThread().catch(({ message }) => this.#restartLater(message));
+      Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
     }
   }
 
   /**
-   * Aborts when a command waits on the queue or the server is closed, so that a long asynchronous step can end early.
-   * Once the queue is empty again, a new signal takes its place. Does not keep the process alive.
+   * Aborts when a command waits that ends the present work: a `pause` while the status is active, or a `shutdown`. So a
+   * long asynchronous step can end early. The reason is an AbortError that names the command. Once that command is
+   * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
-    if (this.#interrupt === null || (this.#interrupt.signal.aborted && !this.#holdsCommands())) {
+    if (this.#interrupt === null || (this.#interrupt.signal.aborted && this.#findInterruption() === null)) {
+      if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // from now on, each command wakes the host
       this.#interrupt = new AbortController();
-      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
-      this.#interrupt.signal.addEventListener('abort', () => void Atomics.sub(this.#memory, CELL.SLEEPERS, 1));
-      if (this.#holdsCommands()) this.#interrupt.abort();
+      this.#interruptStep();
     }
     return this.#interrupt.signal;
   }
 
-  /** Completes the command taken last, and tells what came of it. A no-op if it is completed. */
+  /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome): void {
     checkOptions('report', outcome, ['value', 'error']);
     this.#publish(); // while the command is known to be the cause of a new status
@@ -1417,33 +1455,28 @@ export class WebApiServer {
    * Puts a command of the program itself on the queue, ahead of those of clients: from a signal handler, a timer or a
    * user interface. Works without a running server, too.
    *
-   * @param options.reason For `/api/info`, cut at 200 characters.
+   * @param options.reason For `/api/info`, truncated to 200 characters.
    * @returns False if `maxQueueSize` such commands are waiting.
    * @throws {TypeError} If there is no such command or option, or the reason is not a string.
    */
   post(command: ControlCommand, options: { reason?: string | undefined } = {}): boolean {
-    if (!COMMANDS.includes(command)) {
-      throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
-    }
+    const code = COMMANDS.indexOf(command);
+    if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['reason']);
     const { reason = '' } = options;
     check('reason', reason, 'string', 'a string');
-    if (this.#posted.length >= this.#data.maxQueueSize) return false;
-    const number = ((Atomics.add(this.#memory, CELL.NUMBER, 1) >>> 0) % MAX_NUMBER) + 1;
-    const text = tidy(reason) || undefined;
-    const posted: ListedCommand = { number, command, at: Date.now(), by: 'itself', reason: text };
-    this.#posted.push(posted);
-    this.#tell(posted);
+    if (this.#own.waiting() >= this.#data.maxQueueSize) return false;
+    this.#own.append(code, Date.now(), `itself\n${tidy(reason)}`);
     this.#notify();
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
-    this.#interruptSteps();
+    this.#onCommand();
     return true;
   }
 
   /**
    * Stops the server. It completes the command taken last, accepts no more connections, responds to pending requests,
-   * and cuts the remaining connections after one second. Commands on the queue can still be received. Further calls are
-   * no-ops.
+   * and closes the remaining connections after one second. Commands on the queue can still be received. Further calls
+   * are no-ops.
    *
    * @returns A promise that resolves when the port is free and the thread has ended.
    */
@@ -1452,68 +1485,117 @@ export class WebApiServer {
     return this.#closed;
   }
 
+  // ── Commands ──
+
   #complete(outcome: CommandOutcome): void {
-    const number = Atomics.load(this.#memory, CELL.RUNNING);
-    if (number === 0) return;
+    if (!this.#isRunning) return;
+    this.#isRunning = false;
     const { value } = outcome;
-    const endedAt = Date.now();
-    const news: Partial<ListedCommand> = {};
-    if (Number.isFinite(value)) news.value = value;
-    if (typeof value === 'string') news.value = tidy(value, MAX_VALUE_LENGTH);
-    if ('error' in outcome) news.error = tidy(describeError(outcome.error), MAX_VALUE_LENGTH);
-    if (this.#isOwn || 'value' in news || 'error' in news) this.#tell({ number, endedAt, ...news });
-    else this.#data.times[CELL.DONE_AT / 2] = endedAt; // a message would take longer
-    Atomics.store(this.#memory, CELL.DONE, Atomics.load(this.#memory, CELL.TAIL));
-    Atomics.store(this.#memory, CELL.RUNNING, 0);
+    const isFailed = 'error' in outcome;
+    const error = isFailed ? tidy(describeError(outcome.error), MAX_VALUE_LENGTH) : undefined;
+    const text = typeof value === 'string' ? tidy(value, MAX_VALUE_LENGTH) : undefined;
+    (this.#taken as Journal).complete(Number.isFinite(value) ? value : text, error);
+    // A pause of a paused system is a no-op, except that its reason replaces the earlier one.
+    if (!isFailed && this.#published === this.#before && STATUSES[this.#before.code] === PAUSED) this.#updateReason();
     this.#notify();
   }
 
-  /** Takes a command of a client from the queue. */
-  #take(): Pick<ListedCommand, 'command' | 'number'> {
-    if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
-    const tail = Atomics.load(this.#memory, CELL.TAIL);
-    const slots = this.#memory.length - CELL.RING;
-    const slot = this.#memory[CELL.RING + (tail & (slots - 1))] as number;
-    const command = COMMANDS[slot & 3] as ControlCommand;
-    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isWritten = ((responded - tail) | 0) > 0;
-    if (command === 'shutdown' && !isWritten) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
-    Atomics.store(this.#memory, CELL.TAIL, (tail + 1) | 0);
-    return { command, number: slot >>> 2 };
+  #updateReason(): void {
+    const { command, reason } = this.request as CommandRequest;
+    if (command !== 'pause' || reason === undefined) return;
+    const [by] = this.#published.origin.split('\n');
+    this.#appendStatus({ ...this.#published, origin: `${by}\n${reason}` });
   }
 
+  #holdsCommands(): boolean {
+    return this.#own.waiting() > 0 || this.#commands.waiting() > 0;
+  }
+
+  /** Returns the first waiting command that ends the present work, or null. */
+  #findInterruption(): ControlCommand | null {
+    const isActive = STATUSES[this.#published.code] === ACTIVE;
+    for (const journal of [this.#own, this.#commands]) {
+      for (let waiting = journal.waiting(); waiting > 0; waiting -= 1) {
+        const command = COMMANDS[journal.codeOf(journal.head() - waiting)] as ControlCommand;
+        if (command === 'shutdown' || (command === 'pause' && isActive)) return command;
+      }
+    }
+    return null;
+  }
+
+  #interruptStep(): void {
+    const command = this.#interrupt?.signal.aborted === false ? this.#findInterruption() : null;
+    if (command !== null) this.#interrupt?.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
+  }
+
+  /** Wakes nextCommand(), and interrupts a step. */
+  #onCommand(): void {
+    for (const wakeUp of this.#wakeUps) wakeUp();
+    this.#interruptStep();
+  }
+
+  #sleep(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve) => {
+      const keepAlive = setInterval(() => {}, 2 ** 30);
+      const wakeUp = (): void => {
+        clearInterval(keepAlive);
+        signal?.removeEventListener('abort', wakeUp);
+        if (this.#wakeUps.delete(wakeUp)) Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
+        resolve();
+      };
+      this.#wakeUps.add(wakeUp);
+      signal?.addEventListener('abort', wakeUp);
+      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
+      if (this.#holdsCommands()) wakeUp();
+    });
+  }
+
+  #checkOpen(): void {
+    if (this.#state === 'idle' && this.#own.head() === 0) throw new EmptyError('The server was not started');
+    if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+  }
+
+  // ── Status and detail ──
+
   #publish(): void {
-    const status = this.#sampleStatus();
-    if (status !== this.#published) {
-      const number = Atomics.load(this.#memory, CELL.RUNNING);
-      const isBack = number !== 0 && status === this.#before.status; // after a save, or a pause that failed
-      this.#published = status;
-      this.#data.times[CELL.STATUS_AT / 2] = isBack ? this.#before.since : Date.now();
-      Atomics.store(this.#memory, CELL.STATUS, isBack ? this.#before.cell : (number << 3) | status);
-      this.#notify();
+    const code = this.#sampleStatus();
+    if (code !== this.#published.code) {
+      const isBack = this.#isRunning && code === this.#before.code; // after a save, or a pause that failed
+      const { by = '', reason = '' } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
+      const origin = this.#published.code === -1 ? '' : `${by}\n${reason}`; // nobody led to the first
+      this.#appendStatus(isBack ? this.#before : { code, since: Date.now(), origin });
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
 
+  #appendStatus(status: PublishedStatus): void {
+    this.#published = status;
+    this.#statuses.append(status.code, status.since, status.origin);
+    this.#notify();
+  }
+
   /** Returns the index of the status, or STATUSES.length if there is none. */
   #sampleStatus(): number {
+    this.#isSampling = true;
     try {
       const status: SystemStatus | null | undefined = this.#systemStatus();
       const statusName = status?.statusName ?? '';
-      if (statusName === STATUS_NAMES[this.#published]) return this.#published;
+      if (statusName === STATUS_NAMES[this.#published.code]) return this.#published.code;
       const index = STATUS_NAMES.indexOf(statusName); // by name: the status may come from another copy of this file
       if (index !== -1) return index;
       Promise.resolve(status).catch(() => {}); // a rejected promise must not end the host
       this.#warnOnce(`systemStatus must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
     } catch (error) {
       this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
+    } finally {
+      this.#isSampling = false;
     }
     return STATUSES.length;
   }
 
   #acknowledge(sequence: number): void {
-    if (Atomics.compareExchange(this.#memory, CELL.DETAIL, 1, 2) === 1) {
-      this.#tell({ detail: this.#sampleDetail() });
+    if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
+      this.#details.append(0, Date.now(), this.#sampleDetail());
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
@@ -1522,6 +1604,7 @@ export class WebApiServer {
 
   /** Returns JSON: `null` if there is no detail. */
   #sampleDetail(): string {
+    this.#isSampling = true;
     try {
       const detail = this.#describe();
       const json = isPromise(detail) ? undefined : JSON.stringify(detail ?? null);
@@ -1530,6 +1613,8 @@ export class WebApiServer {
       this.#warnOnce(`describe must return a value whose JSON has at most ${MAX_DETAIL_BYTES} bytes`);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
+    } finally {
+      this.#isSampling = false;
     }
     return 'null';
   }
@@ -1540,12 +1625,6 @@ export class WebApiServer {
     Atomics.notify(this.#memory, CELL.NEWS);
   }
 
-  #tell(message: HostMessage): void {
-    if (this.#worker === null) return;
-    this.#worker.postMessage(message);
-    Atomics.add(this.#memory, CELL.TOLD, 1);
-  }
-
   /** Shows each message once. The limit is for errors of systemStatus() whose text varies. */
   #warnOnce(message: string, limit: number = MAX_WARNINGS): void {
     if (this.#warned.has(message) || this.#warned.size >= limit) return;
@@ -1553,24 +1632,10 @@ export class WebApiServer {
     process.emitWarning(message, WARNING);
   }
 
-  #checkOpen(): void {
-    if (this.#state === 'idle') throw new EmptyError('The server was not started');
-    if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
-  }
-
-  #holdsCommands(): boolean {
-    return this.#posted.length > 0 || Atomics.load(this.#memory, CELL.HEAD) !== Atomics.load(this.#memory, CELL.TAIL);
-  }
-
-  /** Also wakes nextCommand(). */
-  #interruptSteps(): void {
-    if (this.#holdsCommands() || this.#state === 'closed') this.#interrupt?.abort();
-  }
-
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    this.#interruptSteps();
+    if (this.#holdsCommands()) this.#onCommand();
     setImmediate(() => this.#sampleIfRequested()); // after nextCommand() has taken a command
   }
 
@@ -1582,40 +1647,32 @@ export class WebApiServer {
     this.#acknowledge(sequence);
   }
 
-  /** Resolves once the thread listens or the server is closed. Rejects if the first start fails. */
+  // ── The thread ──
+
+  /** Resolves once the thread listens or the server is closed. Rejects with a Failure if the first start fails. */
   async #startThread(): Promise<void> {
-    clearTimeout(this.#restartTimer); // nextCommandSync() may be first
-    Atomics.store(this.#memory, CELL.TOLD, 0);
     const worker = this.#createThread();
     this.#worker = worker;
-    for (const posted of this.#posted) this.#tell(posted);
     await new Promise<void>((resolve, reject) => {
-      let listeningSince = Infinity;
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
-        if (message.type === 'listening') {
-          listeningSince = performance.now();
-          this.#socketId = message.socketId;
-          this.#onListening(message.port, message.isPublic);
-          return resolve();
-        }
-        failure = message;
+        if (message.type === 'failed') return void (failure = message);
+        this.#onListening(message.port, message.isPublic);
+        resolve();
       });
       worker.on('error', (error: NodeJS.ErrnoException) => {
         failure = { message: `its thread failed: ${describeError(error)}`, code: error.code };
       });
       worker.on('exit', () => {
-        if (this.#worker !== worker) return resolve(); // it has been replaced
         this.#worker = null;
         // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
-        this.#interruptSteps();
-        if (this.#state === 'closed') return resolve();
-        if (this.#state === 'starting') return reject(this.#cannotServe(failure));
-        if (performance.now() - listeningSince >= HEALTHY_MS) this.#restarts = 0;
-        this.#restartLater(failure.message);
+        this.#onCommand();
+        if (this.#state === 'closed') resolve();
+        else if (this.#state === 'starting') reject(failure);
+        else this.#restartLater(failure.message);
       });
       if (this.#state === 'running') worker.unref(); // after on('message'), which refs it
     });
@@ -1626,32 +1683,26 @@ export class WebApiServer {
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
-      const policy = (${createPolicy})(workerData, prepare);
-      const link = (${linkToHost})(workerData, () => report(null), ${tidy});
-      const server = (${serve})(workerData, report, prepare, policy, link);
-      process.on('uncaughtException', server.fail);
-      parentPort.on('message', (message) => message === 'close' ? server.close() : link.receive(message));
-      try { server.start(); } catch (error) { server.fail(error); } // Deno throws past uncaughtException
+      const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
+      const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
+      const server = (${serve})(workerData, prepare, policy, link);
+      const listening = (${listen})(workerData, server.createListener, report);
+      process.on('uncaughtException', listening.fail);
+      parentPort.on('message', server.close);
+      setInterval(server.tick, 250);
+      try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
     `;
-    const { maxConnections, maxQueueSize } = this.#data;
-    const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16 + maxQueueSize / 512; // several times what floods need
-    try {
-      return new Worker(source, {
-        eval: true,
-        workerData: this.#data,
-        name: 'runtime-control',
-        execArgv: [], // not the host's --import and --require
-        env: {}, // nor its NODE_OPTIONS
-        stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-        resourceLimits: { maxOldGenerationSizeMb, maxYoungGenerationSizeMb: 16 },
-      });
-    } catch (error) {
-      throw this.#cannotServe(error as NodeJS.ErrnoException);
-    }
-  }
-
-  #cannotServe({ message, code }: Failure): Error {
-    return Object.assign(new Error(`Cannot serve at ${this.#where()}: ${message}`), { code });
+    const { maxConnections } = this.#data;
+    const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16; // several times what floods need
+    return new Worker(source, {
+      eval: true,
+      workerData: this.#data,
+      name: 'runtime-control',
+      execArgv: [], // not the host's --import and --require
+      env: {}, // nor its NODE_OPTIONS
+      stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
+      resourceLimits: { maxOldGenerationSizeMb, maxYoungGenerationSizeMb: 16 },
+    });
   }
 
   #onListening(port: number, isPublic: boolean): void {
@@ -1665,19 +1716,35 @@ export class WebApiServer {
     process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
-  /** Restarts the thread after a delay, which grows until a thread is healthy. Warns of each reason once. */
+  /** Restarts the thread after a second. Warns of each reason once. */
   #restartLater(reason: string): void {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`, Infinity);
-    const delayMs = Math.min(100 * 2 ** this.#restarts, MAX_RESTART_DELAY_MS);
-    this.#restarts += 1;
     const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
-    this.#restartTimer = setTimeout(restart, delayMs).unref();
+    this.#restartTimer = setTimeout(restart, RESTART_MS).unref();
+  }
+
+  #address(): WebApiAddress {
+    const { host: boundHost, port, socketPath } = this.#data;
+    const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
+    return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
   }
 
   #where(): string {
     const { host, port, socketPath } = this.#data;
     return socketPath ?? authorityOf(host, port);
+  }
+
+  /** Names the system that uses the address, if it is a control system that responds. */
+  async #describeFailure({ message, code }: Failure): Promise<string> {
+    const { host, port, socketPath } = this.#address();
+    if (code !== 'EADDRINUSE') return message;
+    const { token } = this.#data;
+    const client = socketPath === undefined
+      ? new WebApiClient(host, port, { token, timeout: WHO_MS })
+      : new WebApiClient(undefined, undefined, { socketPath, token, timeout: WHO_MS });
+    const info = await client.info();
+    return info === null ? message : `it is in use by ${tidy(String(info.name))} (process ${info.pid})`;
   }
 
   async #stopThread(): Promise<void> {
@@ -1688,23 +1755,11 @@ export class WebApiServer {
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
-      const grace = setTimeout(() => worker.terminate(), GRACE_MS);
-      await new Promise((resolve) => worker.once('exit', resolve));
-      clearTimeout(grace);
+      const lastResort = setTimeout(() => worker.terminate(), HANG_MS);
+      await once(worker, 'exit');
+      clearTimeout(lastResort);
     }
-    this.#removeSocket();
-    this.#interruptSteps(); // for nextCommand(), if there is no thread
-  }
-
-  #removeSocket(): void {
-    const { socketPath } = this.#data;
-    if (socketPath === undefined) return;
-    try {
-      const { ino, mtimeMs } = lstatSync(socketPath);
-      if (`${ino} ${mtimeMs}` === this.#socketId) unlinkSync(socketPath);
-    } catch {
-      // It is gone, or out of reach until the next server replaces it.
-    }
+    this.#onCommand(); // for nextCommand(), if there is no thread
   }
 }
 
@@ -1712,7 +1767,7 @@ export class WebApiServer {
 
 /**
  * The outcome of a request. `value` is the name of the status or the result of the command, or empty if nothing has
- * changed since the client's `tag`; `body` is the whole response. `answered` tells whether a control server responded,
+ * changed since the client's `tag`; `body` is the whole response. `answered` is whether a control server responded,
  * and `sent` whether the request may have reached one: a command that was sent but not answered may still take effect.
  */
 export type WebApiReply =
@@ -1725,7 +1780,7 @@ export interface RequestOptions {
   wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. */
   by?: string | undefined;
-  /** Why. Both are cut at 200 characters. */
+  /** Why. Both are truncated to 200 characters. */
   reason?: string | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */
   tag?: string | undefined;
@@ -1837,9 +1892,10 @@ export class WebApiClient {
       if (signal?.aborted === true) cancel();
       const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
       const isCommand = COMMANDS.includes(endpoint as ControlCommand);
-      const value = statusCode === 304 ? '' : isCommand ? body['result'] : nameOf(body['status']);
+      const value = statusCode === 304 ? '' : isCommand ? body['result'] : body['status'] ?? ''; // null in `info`
       const { error } = body;
-      if ([200, 202, 304].includes(statusCode) && typeof value === 'string') return { ok: true, value, body, tag };
+      const isSuccess = [200, 202, 304].includes(statusCode) && ['string', 'number'].includes(typeof value);
+      if (isSuccess) return { ok: true, value: String(value), body, tag };
       if (statusCode >= 400 && typeof error === 'string') return { ok: false, error, answered: true, sent, statusCode };
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
       return { ok: false, error: mismatch, answered: false, sent, statusCode };
@@ -1933,13 +1989,7 @@ export class WebApiClient {
   }
 }
 
-/** The original, written in Python, numbers the statuses from 1. */
-function nameOf(status: unknown): unknown {
-  if (status === null) return ''; // of `info`
-  return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? String(status) : status;
-}
-
-/** Returns null if the reply tells no known status. A system that took the request and did not respond may hang. */
+/** Returns null if the reply has no known status. A system that took the request and did not respond may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
   return reply.answered || (reply.sent && reply.statusCode === undefined) ? null : OFFLINE;
@@ -1964,8 +2014,8 @@ function authorityOf(host: string, port: number): string {
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
 /**
- * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. What a hook
- * returns is told to the client that waits for its command, if it is a string or a finite number; a failure is, too.
+ * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
+ * waits for a command receives the value of its hook, if that is a string or a finite number, or its error.
  */
 export interface System {
   /** Does one piece of the work. Called repeatedly while the system is active. */
@@ -1973,13 +2023,13 @@ export interface System {
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails, the system stays active. */
-  onPaused?(): unknown;
+  onPaused?(request: CommandRequest): unknown;
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
-  onResumed?(): unknown;
+  onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
-  saveState?(status: SystemStatus): unknown;
+  saveState?(status: SystemStatus, request: CommandRequest): unknown;
   /** Called last, after the final `saveState()`. */
-  onShutdown?(): unknown;
+  onShutdown?(request: CommandRequest): unknown;
   /** See `WebApiServerOptions.describe`. */
   describe?(): unknown;
 }
@@ -1994,31 +2044,29 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
   shutdown(reason?: string): boolean;
 }
 
-/** Configuration of `launch()`. */
-export interface LaunchConfig extends Pick<WebApiServerOptions, 'name'> {
+/** Configuration of `launch()`: its own options, and those of the server. */
+export interface LaunchConfig extends Omit<WebApiServerOptions, LaunchOption> {
   /** Host and port of the web API, or null for no web API. Default: `['localhost', 8391]`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
-  /** Capacity of the command queue, from 1 to 65536. Default: 16. */
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
   /** Pauses before the first step: for a state that was saved while paused. Requires a web API. Default: false. */
   startPaused?: boolean | undefined;
-  /** Other options of the server. */
-  webApiOptions?: Omit<WebApiServerOptions, LaunchOption> | undefined;
 }
 
 type Hook = 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown';
-type LaunchOption = 'systemStatus' | 'name' | 'describe' | 'host' | 'port' | 'maxQueueSize';
+type LaunchOption = 'systemStatus' | 'describe' | 'host' | 'port' | 'maxQueueSize' | 'autoReport';
 
 /**
  * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
  * prevent that, because Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
  * paused system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every
- * 10 ms or after a step that takes longer, and up to 250 ms later when steps have just become longer.
+ * 10 ms or after a step that takes longer.
  *
- * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
- * command is called off and the system pauses, so that it can be shut down again. The promise rejects with the error of
- * the save the second time, after a signal, or without a web API. If a step fails, it rejects with that error, and no
- * state is saved.
+ * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, no state is lost
+ * silently: a shutdown by command is cancelled, and the system pauses, so that it can be shut down again. After a
+ * signal, or without a web API, the promise rejects with the error of the save. If a step fails, it rejects with that
+ * error, and no state is saved.
  *
  * @throws {TypeError} If an argument has the wrong type or an option is unknown.
  * @throws {RangeError} If an option is out of range.
@@ -2031,15 +2079,11 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
 class Launch {
   readonly #system: System;
   readonly #server: WebApiServer;
-  readonly #internals: Internals;
   readonly #control: Control;
   readonly #hasWebApi: boolean;
   #status: SystemStatus = ACTIVE;
   #isOver = false;
   #signal: string | null = null; // the first that asked for a shutdown
-  #calledOff: { number: number; outcome: CommandOutcome } | null = null; // with the number of the latest command then
-  #turnEndsAt = 0; // when to yield to the event loop
-  #batch = 1; // steps that take about a millisecond
 
   constructor(system: System, config: LaunchConfig) {
     check('system', system, 'object', 'an object');
@@ -2047,36 +2091,27 @@ class Launch {
     for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
       if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
     }
-    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'name', 'startPaused', 'webApiOptions']);
+    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
     const {
-      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, name,
-      startPaused = false, webApiOptions = {},
+      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize, startPaused = false, ...options
     } = config;
     if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
       throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
     }
-    if (webApiAddress !== null) {
-      checkHost('the host of webApiAddress', webApiAddress[0]);
-      checkInteger('the port of webApiAddress', webApiAddress[1], 0, 65_535);
-    }
-    checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, MAX_QUEUE_SIZE);
     check('startPaused', startPaused, 'boolean', 'a boolean');
     if (startPaused && webApiAddress === null) throw new TypeError('startPaused requires a web API');
-    checkOptions('webApiOptions', webApiOptions, WEB_API_OPTIONS);
     this.#system = system;
     this.#hasWebApi = webApiAddress !== null;
     const server = new WebApiServer({
-      ...webApiOptions,
+      ...options,
       systemStatus: () => this.#status,
-      name,
       describe: system.describe && (() => system.describe?.()),
       host: webApiAddress?.[0],
       port: webApiAddress?.[1],
       maxQueueSize: webApiCommandQueueSize,
+      autoReport: false, // hooks may call hasCommands()
     });
     this.#server = server;
-    this.#internals = INTERNALS.get(server) as Internals;
-    this.#internals.reportsItself = true;
     if (startPaused) {
       this.#status = PAUSING;
       server.post('pause', { reason: 'started paused' });
@@ -2117,100 +2152,75 @@ class Launch {
   }
 
   async #work(): Promise<void> {
-    const server = this.#server;
-    while (!this.#isOver) {
-      const sequence = this.#internals.memory[CELL.SEQUENCE] as number; // before the poll, so that nothing is missed
-      if (server.hasCommands()) server.report(await this.#execute(server.receiveCommand()));
-      else if (this.#signal !== null) server.report(await this.#shutDown()); // the queue was too full for a command
-      else if (this.#status === PAUSED) await sleep(MAX_SLEEP_MS, null, { signal: server.signal }).catch(() => {});
-      else await this.#advance(sequence);
-      if (performance.now() >= this.#turnEndsAt) await this.#yield(); // a stream of commands must not prevent it
-    }
-  }
-
-  async #yield(): Promise<void> {
-    await nextTurn(); // the rest of this turn, which may be past the check for signals
-    await nextTurn(); // a complete turn
-    this.#turnEndsAt = performance.now() + TURN_MS;
-  }
-
-  /**
-   * Runs steps for about a millisecond, or until there is something new. CLOCK ends a batch that takes much longer. The
-   * status does not change meanwhile, so that hasCommands() would do more than necessary.
-   */
-  async #advance(sequence: number): Promise<void> {
     const system = this.#system;
-    const control = this.#control;
-    const { memory, posted } = this.#internals;
-    const clock = memory[CELL.CLOCK] as number;
-    const start = performance.now();
-    const batch = this.#batch;
-    const turnEndsAt = this.#hasWebApi ? Infinity : this.#turnEndsAt; // without a thread, CLOCK stands still
-    let steps = 0;
-    let isLast: boolean;
-    do {
-      const result = system.step(control);
-      if (isPromise(result)) await result;
-      steps += 1;
-      memory[CELL.SAMPLED] = clock;
-      isLast = turnEndsAt === Infinity ? steps >= batch : performance.now() >= turnEndsAt;
-    } while (!isLast && memory[CELL.SEQUENCE] === sequence && memory[CELL.CLOCK] === clock && posted.length === 0);
-    this.#batch = Math.min(2 * steps, steps / (performance.now() - start));
-  }
-
-  #execute(command: ControlCommand): Promise<CommandOutcome> {
-    switch (command) {
-      case 'pause': return this.#pause();
-      case 'resume': return this.#resume();
-      case 'save-state': return this.#save();
-      case 'shutdown': return this.#shutDown();
+    const server = this.#server;
+    let turnEndsAt = 0; // when to yield to the event loop
+    while (!this.#isOver) {
+      if (server.hasCommands()) {
+        await this.#execute(server.receiveCommand());
+      } else if (this.#signal !== null) {
+        server.post('shutdown', { reason: this.#signal }); // the queue was full before
+      } else if (this.#status === PAUSED) {
+        await this.#execute(await server.nextCommand());
+      } else {
+        const result = system.step(this.#control);
+        if (isPromise(result)) await result;
+      }
+      if (performance.now() < turnEndsAt) continue;
+      await nextTurn(); // the rest of this turn, which may be past the check for signals
+      await nextTurn(); // a complete turn
+      turnEndsAt = performance.now() + TURN_MS;
     }
   }
 
-  async #pause(): Promise<CommandOutcome> {
+  async #execute(command: ControlCommand): Promise<void> {
+    const request = this.#server.request as CommandRequest;
+    switch (command) {
+      case 'pause': return this.#server.report(await this.#pause(request));
+      case 'resume': return this.#server.report(await this.#resume(request));
+      case 'save-state': return this.#server.report(await this.#save(request));
+      case 'shutdown': return this.#server.report(await this.#shutDown(request));
+    }
+  }
+
+  async #pause(request: CommandRequest): Promise<CommandOutcome> {
     if (this.#status === PAUSED) return {};
     this.#setStatus(PAUSING);
-    const outcome = await this.#call('onPaused');
+    const outcome = await this.#call('onPaused', request);
     this.#setStatus('error' in outcome ? ACTIVE : PAUSED);
     return outcome;
   }
 
-  async #resume(): Promise<CommandOutcome> {
+  async #resume(request: CommandRequest): Promise<CommandOutcome> {
     if (this.#status === ACTIVE) return {};
     this.#setStatus(RESUMING);
-    const outcome = await this.#call('onResumed');
+    const outcome = await this.#call('onResumed', request);
     this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
     return outcome;
   }
 
-  async #save(): Promise<CommandOutcome> {
+  async #save(request: CommandRequest): Promise<CommandOutcome> {
     const status = this.#status;
-    const paused = await this.#pause();
+    const paused = await this.#pause(request);
     if ('error' in paused) return paused;
-    const outcome = await this.#call('saveState', status);
-    if (status === ACTIVE) await this.#resume();
+    const outcome = await this.#call('saveState', status, request);
+    if (status === ACTIVE) await this.#resume(request);
     return outcome;
   }
 
   /** Saves for the last time and ends the launch, unless the save fails and a client can try again. */
-  async #shutDown(): Promise<CommandOutcome> {
-    const { memory } = this.#internals;
-    const calledOff = this.#calledOff;
-    const number = Atomics.load(memory, CELL.RUNNING);
-    if (calledOff !== null && this.#signal === null && number <= calledOff.number) return calledOff.outcome;
+  async #shutDown(request: CommandRequest): Promise<CommandOutcome> {
     const status = this.#status;
     this.#setStatus(SHUTTING_DOWN);
-    const saved = await this.#call('saveState', status);
-    const isSaved = !('error' in saved);
-    if (!isSaved && this.#signal === null && this.#hasWebApi && calledOff === null) {
-      this.#calledOff = { number: Atomics.load(memory, CELL.NUMBER), outcome: saved };
+    const saved = await this.#call('saveState', status, request);
+    if ('error' in saved && this.#signal === null && this.#hasWebApi) {
       if (status === PAUSED) this.#setStatus(PAUSED);
-      else await this.#pause();
+      else await this.#pause(request);
       return saved;
     }
-    const ended = await this.#call('onShutdown');
+    const ended = await this.#call('onShutdown', request);
     this.#isOver = true;
-    if (isSaved) return { ...saved, ...ended };
+    if (!('error' in saved)) return { ...saved, ...ended };
     this.#server.report(saved);
     throw saved.error;
   }
@@ -2220,13 +2230,13 @@ class Launch {
     this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
   }
 
-  async #call(hook: Hook, ...args: SystemStatus[]): Promise<CommandOutcome> {
+  async #call(hook: Hook, ...args: [...SystemStatus[], CommandRequest]): Promise<CommandOutcome> {
     try {
-      const value = await this.#system[hook]?.(...args as [SystemStatus]);
+      const value = await (this.#system[hook] as ((...args: unknown[]) => unknown) | undefined)?.apply(this.#system, args);
       return typeof value === 'string' || typeof value === 'number' ? { value } : {};
     } catch (error) {
       const message = `${hook} failed: ${describeError(error)}`;
-      process.emitWarning(message, { type: WARNING, detail: (error as Error | null)?.stack });
+      process.emitWarning(message, { type: WARNING, detail: inspect(error) });
       return { error: hook === 'saveState' ? error : new Error(message) };
     }
   }
@@ -2238,10 +2248,14 @@ function isPromise(value: unknown): boolean {
   return typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
 }
 
-/** Node's connection errors may have a code but no message. */
+/** Node's connection errors may have a code but no message, and an object may throw when it is read. */
 function describeError(error: unknown): string {
-  const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // instanceof fails in Jest
-  return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
+  try {
+    const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // instanceof fails in Jest
+    return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
+  } catch {
+    return 'an error that cannot be described';
+  }
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
@@ -2275,11 +2289,6 @@ function checkToken(token: unknown): void {
   if (typeof token !== 'string') throw new TypeError(`${message} a value of type ${typeof token}`);
   if (!/^[!-~]*$/.test(token)) throw new RangeError(`${message} other characters`);
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
-}
-
-function checkEntries(name: string, value: unknown, form: RegExp, examples: string): void {
-  if (!Array.isArray(value)) throw new TypeError(`${name} must be an array, got ${inspect(value)}`);
-  for (const entry of value) check(`each of ${name}`, entry, 'string', `like ${examples}`, form.test(entry));
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */

@@ -33,8 +33,8 @@ async function main(): Promise<number> {
 
   const demo = new Demo(learner, checkpoints, { goal, saveMs, startPaused });
   process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
-  const { host, port, ...webApiOptions } = access;
-  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], startPaused, webApiOptions });
+  const { host, port, ...options } = access;
+  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], startPaused, ...options });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
   await end.catch((error: unknown) => {
     if (error !== demo.saveError) throw error;

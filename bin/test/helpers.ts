@@ -114,7 +114,7 @@ export async function launchSystem(
     finished = launch(system, { webApiAddress: ['127.0.0.1', 0], ...config });
     finished.catch(reject);
   });
-  const client = clientAt(t, address, config.webApiOptions?.token);
+  const client = clientAt(t, address, config.token);
   t.after(async () => {
     const ended = finished.then(() => true, () => true);
     while (!(await Promise.race([ended, sleep(200, false)]))) await client.shutdown(); // it may be called off once

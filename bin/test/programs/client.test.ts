@@ -132,10 +132,9 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
 
   it('list lists the systems of a folder, and --all sends a command to each', { skip: lacks('Unix') }, async (t) => {
     const folder = makeFolder(t);
-    const webApiOptions = { socketPath: `${folder}/` };
     const names = ['eval', 'train'];
     const systems = await Promise.all(names.map((name) => {
-      return launchSystem(t, {}, { name, webApiAddress: undefined, webApiOptions });
+      return launchSystem(t, {}, { name, webApiAddress: undefined, socketPath: `${folder}/` });
     }));
     const targets = names.map((name) => `unix:${folder}/${name}-${process.pid}.sock`);
     const list = await runProgram(t, 'client', ['list', '--dir', folder]);

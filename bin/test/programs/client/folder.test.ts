@@ -258,8 +258,7 @@ function openFolder(t: TestContext, name: string = ''): Opened {
   const folder = join(root, name);
   mkdirSync(folder, { recursive: true });
   const launch: Opened['launch'] = async (name, hooks) => {
-    const webApiOptions = { socketPath: `${folder}/` };
-    const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, webApiOptions });
+    const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, socketPath: `${folder}/` });
     systems.push(system);
     return system;
   };

@@ -48,8 +48,7 @@ describe('control-console on a terminal', SUITE, () => {
 
   it('keeps answers out of the history, and names the system in the question', async (t) => {
     const [folder, socketPath] = [makeFolder(t), makeSocketPath(t)];
-    const webApiOptions = { socketPath };
-    await launchSystem(t, { saveState: () => sleep(200) }, { webApiAddress: undefined, webApiOptions });
+    await launchSystem(t, { saveState: () => sleep(200) }, { webApiAddress: undefined, socketPath });
     const command = `${process.execPath} dist/bin/console.js`;
     const env = { CONTROL_SOCKET: socketPath, XDG_STATE_HOME: folder };
     const { type, shows, ended } = await pseudoTerminal(t, command, READY, env);
