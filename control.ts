@@ -24,37 +24,30 @@
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
 //        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
 //
-// Sections, in order: statuses and commands, journal, shared memory, policy, server thread, WebApiServer (the host's
-// side), WebApiClient, launch (a ready-made loop), checks. "Host" is the controlled program. The file imports Node's
+// The sections follow a command on its way: journal, shared memory, policy, server thread, WebApiServer (the side of the
+// host, the controlled program); then come WebApiClient, launch (a ready-made loop) and checks. The file imports Node's
 // built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
-import { once } from 'node:events';
-import { statSync } from 'node:fs';
+import { EventEmitter, once } from 'node:events';
+import { statSync, type Stats } from 'node:fs';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
-import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
 export const VERSION: string = '0.8.0';
-
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
-
 /** The default port of servers and clients. */
 export const DEFAULT_PORT = 8391;
-
 /** The default capacity of the command queue. */
 export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
-const MAX_QUEUE_SIZE = 1000;
-const DEFAULT_MAX_CONNECTIONS = 64;
 const MAX_SOCKET_PATH_LENGTH = 94; // bytes; macOS allows 103, and the temporary path is up to 9 longer
-const HEAP_MB = 64; // limit of the server thread's heap, apart from its connections
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const HANG_MS = 10_000; // a thread that has not ended this long after close() hangs
 const RESTART_MS = 1000;
@@ -63,29 +56,19 @@ const MAX_WARNINGS = 20; // about systemStatus() and describe()
 const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
 const MAX_DETAIL_BYTES = 4096; // as JSON
 const MAX_BODY_LENGTH = 65_536; // characters of a response that the client reads
-const POLL_INTERVAL_MS = 50; // of waitFor()
-const WAIT_S = 1; // waitFor() asks again after this: a program that does not poll may have changed
-const WHO_MS = 500; // how long to ask who uses an address
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
 const KILL_MS = 1000; // a second SIGINT this long after the first kills the program
-const MAX_SLEEP_MS = 2 ** 31 - 1; // the limit of setTimeout()
 const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
-/** The status of a system. */
+/** The status of a system. The client reports `OFFLINE` if it cannot get the status; servers never send it. */
 export class SystemStatus {
-  /** Running normally: `'active'`. */
-  static readonly ACTIVE: SystemStatus = new SystemStatus('active');
-  /** Changing from active to paused: `'pausing'`. */
+  static readonly ACTIVE: SystemStatus = new SystemStatus('active'); // running normally
   static readonly PAUSING: SystemStatus = new SystemStatus('pausing');
-  /** Doing nothing until resumed: `'paused'`. */
-  static readonly PAUSED: SystemStatus = new SystemStatus('paused');
-  /** Changing from paused to active: `'resuming'`. */
+  static readonly PAUSED: SystemStatus = new SystemStatus('paused'); // doing nothing until resumed
   static readonly RESUMING: SystemStatus = new SystemStatus('resuming');
-  /** About to end: `'shutting down'`. */
   static readonly SHUTTING_DOWN: SystemStatus = new SystemStatus('shutting down');
-  /** The client could not get the status: `'offline'`. Servers never send it. */
   static readonly OFFLINE: SystemStatus = new SystemStatus('offline');
 
   /** The lowercase name, as sent by `GET /api/status`. */
@@ -97,9 +80,7 @@ export class SystemStatus {
   }
 
   /** Returns `statusName`. */
-  toString(): string {
-    return this.statusName;
-  }
+  toString(): string { return this.statusName; }
 }
 Object.freeze(SystemStatus);
 
@@ -112,170 +93,151 @@ const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SH
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-/** A command, who sent it as the client claims (`itself` for the program), and why. */
+/**
+ * A command, who sent it (as the client claims, or `itself` for the program), and why. `id` is three random letters or
+ * digits of the process and a number: `k3f-7`, or `k3f-i2` for a command of the program itself.
+ */
 export interface CommandRequest {
   command: ControlCommand;
-  /** Three random letters or digits of the process, and the number of the command: `k3f-7`; `k3f-i2` if `itself`. */
   id: string;
   by?: string | undefined;
   reason?: string | undefined;
 }
 
-/** The outcome of a command. */
+/** The outcome of a command: what was thrown, or a finite number or a string, which is truncated to 1000 characters. */
 export interface CommandOutcome {
-  /** For the client, such as the path of a checkpoint: a finite number, or a string, truncated to 1000 characters. */
   value?: string | number | undefined;
-  /** If the command failed: what was thrown. */
   error?: unknown;
 }
 
 // ───── Journal ───────────────────────────────────────────────────────────────────────────────────────────────────
 //
-// The command queue is a journal: a ring of records in shared memory. The server thread appends a record, the host
-// takes it and adds the outcome. Records stay readable until the ring comes round to them.
+// The command queue is a journal: a ring of records in shared memory. The server thread appends a command, the host
+// takes it and adds the outcome to the same record. Records stay readable until the ring comes round to them.
 //
 //  clients ──HTTP──▶ server thread ──append──▶ [ command, time, who, why │ state, time, outcome ] ──take──▶ host
-//                          ▲                                       │                ▲                        │
-//                          └────────────── outcomes ◀──────────────┘                └──────── complete ──────┘
+//                          ▲                                         │         ▲                             │
+//                          └──────────────── outcomes ◀──────────────┘         └──────────── complete ───────┘
 //
 //    record    n−3      n−2      n−1        n       n+1
 //             done    failed   running   waiting  waiting
-//                                 │        TAIL               HEAD
-//                            taken last
+//                                          TAIL               HEAD
 //
-// HEAD counts the records appended, TAIL those taken, ENDED those completed. They increase modulo 2³². The number of
-// slots is a power of two, so it divides 2³², and consecutive records stay in consecutive slots. Record n is number
-// n + 1 to people.
-//
-// Every field of a record has one writer at a time. The appender stores HEAD last, and whoever completes the record
-// stores its state last: a reader that sees HEAD or the state sees everything written before. The host takes a record
-// only after it has completed the one before, so records behind the latest one taken are complete.
+// HEAD counts the records appended, TAIL those taken, ENDED those completed, all modulo 2³². The number of slots is a
+// power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
+// HEAD is stored after the record, and the state after the outcome, so a reader that sees either sees all of it. The
+// host completes a record before it takes the next.
 //
 // There are four journals. The server thread appends commands. The host appends its own commands, which it takes ahead
-// of the others, and its statuses and details, which are only read. The thread may fall behind while it reads what the
-// host appends, so latest() reads again if the ring has come round meanwhile.
+// of the others, its statuses, and its details. The thread may fall behind while it reads what the host appends, so
+// latest() reads again if the ring has come round meanwhile.
 
 /* istanbul ignore next @preserve */
 function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
-  const [head, tail, ended] = [0, 16, 17]; // indexes of the counters; each writer has its own cache line of 64 bytes
-  const firstRecord = 32;
-  const roomBytes = 4096; // each record has two rooms for texts, behind all records; a page never used costs nothing
-  const recordBytes = 32;
+  const [head, tail, ended, firstRecord] = [0, 16, 17, 32]; // in words; each writer has its own cache line of 64 bytes
+  const [code, state, textBytes, outcomeBytes, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times, of two words each
+  const [open, done, failed, withString, withNumber] = [0, 1, 2, 3, 4]; // states; the last two are `done`, too
+  const roomBytes = 4096; // each record has two rooms for texts, behind all records: unused ones cost no memory
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
-  const slots = (memory.byteLength - 4 * firstRecord) / (recordBytes + 2 * roomBytes);
-  // Fields of a record: code, state, lengths of two texts, and two times of 8 bytes
-  const [state, textLength, outcomeLength, at, endedAt] = [1, 2, 3, 2, 3];
-  const [open, done, failed] = [0, 1, 2];
-  const [hasString, hasNumber] = [4, 8]; // added to the state
+  const slots = (words.length - firstRecord) / (wordsPerRecord + roomBytes / 2);
 
   const journal = {
     head(): number { return Atomics.load(words, head); },
-
     tail(): number { return Atomics.load(words, tail); },
-
     waiting(): number { return (Atomics.load(words, head) - Atomics.load(words, tail)) | 0; },
-
-    /** Increases with each change of the journal. */
     changes(): number { return Atomics.load(words, head) + Atomics.load(words, tail) + Atomics.load(words, ended); },
+    codeOf(index: number): number { return words[journal.find(index) + code] as number; },
+    isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + state) !== open; },
 
-    /** Returns the index of a record in `words`. */
-    at(index: number): number { return firstRecord + (index & (slots - 1)) * (recordBytes / 4); },
+    /** Returns the place of a record in `words`. */
+    find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
 
-    /** Returns the index of the first room of a record in `texts`. */
-    roomOf(index: number): number {
-      return 4 * firstRecord + slots * recordBytes + (index & (slots - 1)) * 2 * roomBytes;
+    /** Returns the place of its first room in `texts`. */
+    findRoom(index: number): number {
+      return 4 * (firstRecord + slots * wordsPerRecord) + (index & (slots - 1)) * 2 * roomBytes;
     },
 
-    /** Appends a record and returns its index. `code` is an index into a list, `text` has at most 4096 bytes. */
-    append(code: number, time: number, text: string): number {
-      const index = Atomics.load(words, head);
-      const record = journal.at(index);
-      words[record] = code;
+    /** Writes a text of at most 4096 bytes, and returns its length in bytes. */
+    write(text: string, room: number): number { return text === '' ? 0 : texts.write(text, room, roomBytes); },
+
+    /** Appends a record and returns its index. The code is an index into a list. */
+    append(value: number, at: number, text: string): number {
+      const index = journal.head();
+      const record = journal.find(index);
+      words[record + code] = value;
       words[record + state] = open;
-      words[record + textLength] = text === '' ? 0 : texts.write(text, journal.roomOf(index), roomBytes);
-      times[record / 2 + at] = time;
+      words[record + textBytes] = journal.write(text, journal.findRoom(index));
+      times[record / 2 + 2] = at;
       Atomics.store(words, head, (index + 1) | 0);
       return index;
     },
 
     /** Takes the next record and returns its code. There must be one. */
     take(): number {
-      const index = Atomics.load(words, tail);
-      const code = words[journal.at(index)] as number;
+      const index = journal.tail();
       Atomics.store(words, tail, (index + 1) | 0);
-      return code;
+      return journal.codeOf(index);
     },
 
     /** Adds the outcome to the record taken last. */
     complete(value: string | number | undefined, error: string | undefined): void {
-      const index = (Atomics.load(words, tail) - 1) | 0;
-      const record = journal.at(index);
-      const text = String(error ?? value ?? '');
-      words[record + outcomeLength] = text === '' ? 0 : texts.write(text, journal.roomOf(index) + roomBytes, roomBytes);
-      times[record / 2 + endedAt] = Date.now();
-      const kind = typeof value === 'number' ? hasNumber : typeof value === 'string' ? hasString : 0;
-      Atomics.store(words, record + state, error === undefined ? done + kind : failed);
+      const index = journal.tail() - 1;
+      const record = journal.find(index);
+      words[record + outcomeBytes] = journal.write(String(error ?? value ?? ''), journal.findRoom(index) + roomBytes);
+      times[record / 2 + 3] = Date.now();
+      const success = typeof value === 'string' ? withString : typeof value === 'number' ? withNumber : done;
+      Atomics.store(words, record + state, error === undefined ? success : failed);
       Atomics.add(words, ended, 1);
     },
 
-    isComplete(index: number): boolean { return Atomics.load(words, journal.at(index) + state) !== open; },
-
-    codeOf(index: number): number { return words[journal.at(index)] as number; },
-
     read(index: number) {
-      const record = journal.at(index);
-      const room = journal.roomOf(index);
+      const record = journal.find(index);
+      const room = journal.findRoom(index);
       const kind = Atomics.load(words, record + state); // before the outcome
-      const text = texts.toString('utf8', room, room + (words[record + textLength] as number));
-      const [by = '', reason = ''] = text.split('\n');
-      const outcomeEnd = room + roomBytes + (words[record + outcomeLength] as number);
-      const outcome = kind === open ? '' : texts.toString('utf8', room + roomBytes, outcomeEnd);
+      const text = texts.toString('utf8', room, room + (words[record + textBytes] as number));
+      const end = room + roomBytes + (words[record + outcomeBytes] as number);
+      const outcome = kind === open ? '' : texts.toString('utf8', room + roomBytes, end);
+      const [by, reason] = text.split('\n');
       return {
         id: `${idPrefix}${(index + 1) >>> 0}`,
-        code: words[record] as number,
-        isWaiting: ((index - Atomics.load(words, tail)) | 0) >= 0,
+        code: words[record + code] as number,
+        at: times[record / 2 + 2] as number,
+        endedAt: times[record / 2 + 3] as number,
+        isTaken: ((journal.tail() - index) | 0) > 0,
         isComplete: kind !== open,
-        at: times[record / 2 + at] as number,
-        endedAt: times[record / 2 + endedAt] as number,
-        text,
-        by: by || undefined,
-        reason: reason || undefined,
+        text, by: by || undefined, reason: reason || undefined,
         error: kind === failed ? outcome : undefined,
-        value: kind === done + hasString ? outcome : kind === done + hasNumber ? Number(outcome) : undefined,
+        value: kind === withString ? outcome : kind === withNumber ? Number(outcome) : undefined,
       };
     },
 
     /** Returns the latest records, oldest first. */
     latest(count: number) {
       for (;;) {
-        const end = Atomics.load(words, head);
-        const indexes = Array.from({ length: count }, (_, position) => (end - count + position) | 0);
-        const records = indexes.map((index) => journal.read(index)).filter((record) => record.at > 0);
-        if (((Atomics.load(words, head) - end) | 0) < slots - count) return records;
+        const end = journal.head();
+        const records = Array.from({ length: count }, (_, position) => journal.read((end - count + position) | 0));
+        if (((journal.head() - end) | 0) < slots - count) return records.filter(({ at }) => at > 0); // 0: never used
       }
     },
   };
   return journal;
 }
 
-/** Allocates a journal with at least that many slots. */
-function allocateJournal(least: number): SharedArrayBuffer {
-  const slots = 1 << (32 - Math.clz32(least - 1)); // the smallest power of two
-  return new SharedArrayBuffer(4 * 32 + slots * (32 + 2 * 4096)); // see openJournal()
-}
-
 type Journal = ReturnType<typeof openJournal>;
+
+/** Allocates a journal whose number of slots is the smallest power of two that is large enough. */
+function allocateJournal(leastSlots: number): SharedArrayBuffer {
+  return new SharedArrayBuffer(4 * (32 + 2 ** (32 - Math.clz32(leastSlots - 1)) * (8 + 4096 / 2)));
+}
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
 //
-// Besides the journals, the two threads share one Int32Array. While both run, each cell has one writer, except where
-// noted.
+// Besides the journals, the two threads share one Int32Array.
 //
-// RESPONDED counts the commands whose response has been written. The host does not return `shutdown` before that: a
-// program that exits at once would cut off the response. After 200 ms it returns the command all the same, because a
-// thread that has died in between may have written the response.
+// RESPONDED counts the commands whose response has been written. The host does not return `shutdown` before that, or
+// before 200 ms have passed: a program that exits at once would cut off the response.
 //
 // The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
 // systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
@@ -298,32 +260,17 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs eight functions, which are sent to it as source text. The thread cannot load this file: in a
-// bundle, it contains the host, which would run a second time (`import.meta.url` names the bundle, and in CommonJS
-// there is none; a `data:` URL has the same limits as source text). Hence three rules for these functions:
+// The server thread runs eight functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
+// a `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They use nothing but their arguments and globals.
-// - They contain no named functions or classes, which bundlers wrap in helpers that the thread lacks; stand-ins for
-//   these helpers do not survive minification. Methods of object literals take their place.
-// - They contain no syntax that older compile targets turn into helper calls: async functions, object spread, class
-//   fields. Coverage counters would break them too, hence the `istanbul` comments.
+// - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comments.
+// - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
+//   thread lacks. Shims for these helpers do not survive minification.
+// - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
 
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
-
-/** A request and its response. It may wait until it is ready or at its deadline. */
-interface Exchange {
-  readonly connection: Connection;
-  readonly response: ServerResponse;
-  readonly head: RequestHead;
-  command: number; // index in the journal
-  tagOf: () => string | undefined; // the present tag of what it asks for
-  respond: (exchange: Exchange) => void;
-  awaited: number; // SEQUENCE of the sample request that it waits for
-  isReady: (exchange: Exchange) => boolean;
-  onEnd: (exchange: Exchange) => void;
-  deadline: number; // performance.now()
-}
 
 /** Removes control characters from a text that others will print, and truncates it: `by`, `reason`, `name` to 200. */
 /* istanbul ignore next @preserve */
@@ -348,7 +295,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
   const own = open(data.own, `${idPrefix}-i`);
   const statuses = open(data.statuses);
   const details = open(data.details);
-  let waiting: Exchange[] = [];
+  let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
   let requested = Atomics.load(memory, cells.REQUESTED);
@@ -364,7 +311,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       let origin = '';
       if (query !== '') {
         const parameters = new URLSearchParams(query);
-        origin = `${tidyText(parameters.get('by') ?? '')}\n${tidyText(parameters.get('reason') ?? '')}`;
+        origin = ['by', 'reason'].map((name) => tidyText(parameters.get(name) ?? '')).join('\n');
       }
       const index = commands.append(code, Date.now(), origin);
       link.advanceSequence();
@@ -378,18 +325,16 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.notify();
     },
 
-    isComplete({ command }: Exchange): boolean { return commands.isComplete(command); },
-
-    outcome({ command }: Exchange): CommandInfo { return link.describe(commands.read(command)); },
+    isComplete({ command }: Connection): boolean { return commands.isComplete(command); },
+    outcome({ command }: Connection): CommandInfo { return link.describe(commands.read(command)); },
 
     // ── Samples ──
 
     /**
-     * Calls back once the host has sampled its status, or 9 ms after the sample request. Callers share a pending sample
-     * request, even one that has timed out, unless a command came after it. `wantsDetail` also requests a detail, if
-     * the latest is old enough, and waits for up to 250 ms.
+     * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 if a detail is due.
+     * Callers share a pending request, even one that has timed out, unless a command came after it.
      */
-    whenSampled(exchange: Exchange, onEnd: (exchange: Exchange) => void, wantsDetail: boolean = false): void {
+    whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isSampled = link.noteSample(now);
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
@@ -400,21 +345,18 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
       const limitMs = isDetailAwaited ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
-      if (!isStale) {
-        const isFresh = isSampled && now - sampledAt < freshMs;
-        const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
-        if (isFresh || hasTimedOut) return onEnd(exchange);
-      }
+      const isFresh = isSampled && now - sampledAt < freshMs;
+      const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
+      if (!isStale && (isFresh || hasTimedOut)) return onEnd(connection);
       if (isStale || isSampled) link.requestSample(now);
-      exchange.awaited = requested;
-      link.wait(exchange, link.isAcknowledged, onEnd, requestedAt + limitMs);
+      connection.awaited = requested;
+      link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
       if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
-    isAcknowledged({ awaited }: Exchange): boolean {
+    isSampled({ awaited }: Connection): boolean {
       return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
     },
-
     requestSample(now: number): void {
       link.advanceSequence();
       requested = sequence;
@@ -423,60 +365,54 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       link.notify();
       setTimeout(link.settle, sampleMs);
     },
-
     /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
     noteSample(now: number): boolean {
       if (((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) < 0) return false;
       if (sampledAt < requestedAt && now - requestedAt < sampleMs) sampledAt = now;
       return true;
     },
-
     advanceSequence(): void {
       sequence = (sequence + 1) | 0;
       Atomics.store(memory, cells.SEQUENCE, sequence);
       Atomics.notify(memory, cells.SEQUENCE); // for nextCommandSync()
     },
-
     /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
-    notify(): void {
-      if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) wakeHost();
-    },
+    notify(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) wakeHost(); },
 
     // ── Waiting ──
 
-    /** Calls back when the exchange is ready, or at its deadline: checked at each change and every 250 ms. */
-    wait(exchange: Exchange, isReady: Exchange['isReady'], onEnd: Exchange['onEnd'], deadline: number): void {
-      exchange.isReady = isReady;
-      exchange.onEnd = onEnd;
-      exchange.deadline = deadline;
-      waiting.push(exchange);
+    /** Calls back when the connection is ready, or at its deadline: checked at each change and every 250 ms. */
+    wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd'], deadline: number): void {
+      connection.isReady = isReady;
+      connection.onEnd = onEnd;
+      connection.deadline = deadline;
+      waiting.push(connection);
       if (!isWatching) link.settle();
     },
 
     /** Ends the waits that are ready or past their deadlines, and watches NEWS for the others. */
     settle(): void {
-      for (;;) {
+      do {
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
         link.noteSample(now);
         const candidates = waiting;
         waiting = [];
-        for (const exchange of candidates) {
-          if (exchange.isReady(exchange) || now + 1 > exchange.deadline) exchange.onEnd(exchange);
-          else waiting.push(exchange);
+        for (const connection of candidates) {
+          if (connection.isReady(connection) || now + 1 > connection.deadline) connection.onEnd(connection);
+          else waiting.push(connection);
         }
         if (isWatching || waiting.length === 0) return;
         const watch = waitAsync(memory, cells.NEWS, news);
         isWatching = watch.async;
-        if (isWatching) return void (watch.value as Promise<string>).then(link.onNews);
-      }
+        if (isWatching) void (watch.value as Promise<string>).then(link.onNews);
+      } while (!isWatching);
     },
 
     onNews(): void {
       isWatching = false;
       link.settle();
     },
-
     /** Advances CLOCK, every 250 ms. */
     tick(): void {
       Atomics.add(memory, cells.CLOCK, 1);
@@ -487,25 +423,19 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
 
     /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
     statusIndex(): number { return statuses.codeOf(statuses.head() - 1); },
-
     /** Returns the age of the latest sample in quarters of a second. */
     age(): number {
       return Math.max(0, (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0);
     },
-
-    /** Read it before info(): the host counts a change after making it, so the tag may be older, but never newer. */
-    infoTag(): string {
-      return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes()) >>> 0}"`;
-    },
+    /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
+    infoTag(): string { return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes()) >>> 0}"`; },
 
     info(): object {
       const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
       const records = [...commands.latest(maxListed), ...own.latest(maxListed)].sort((one, other) => one.at - other.at);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
-        since: new Date(status.at).toISOString(),
-        by: status.by,
-        reason: status.reason,
+        since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         commands: records.slice(-maxListed).map(link.describe),
@@ -513,13 +443,11 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     },
 
     describe(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, at, endedAt, isWaiting, isComplete, value, error, by, reason } = record;
-      const unfinished = isWaiting ? 'waiting' : 'running';
-      return {
-        id, command: commandNames[code] as ControlCommand, at: new Date(at).toISOString(),
-        state: !isComplete ? unfinished : error === undefined ? 'done' : 'failed', value, error,
-        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
-      };
+      const { id, code, at, endedAt, isTaken, isComplete, value, error, by, reason } = record;
+      const command = commandNames[code] as ControlCommand;
+      const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
+      const seconds = isComplete ? Math.max(0, endedAt - at) / 1000 : undefined;
+      return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
     },
   };
   return link;
@@ -540,17 +468,16 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 
 // ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
 //
-// Any web page in a browser on this machine can send requests to this server, and the page's author can point a domain
-// name at 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host
-// field (an IP address cannot be rebound), or by the Origin and Sec-Fetch-Site fields that browsers add. Other programs
-// send neither of these two.
+// Any web page in a browser on this machine can send requests to this server, and its author can point a domain name at
+// 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host field (an
+// IP address cannot be rebound), or by Origin and Sec-Fetch-Site, which only browsers send.
 
 /** The parts of a request that the policy and the router need. */
 interface RequestHead {
   path: string; // without the query
   query: string;
   authority: string | undefined; // host and port that the request is for
-  fields: Record<string, string | undefined>; // by lowercase name, only those in `fieldNames` and `listNames`
+  fields: Record<string, string | undefined>; // by lowercase name, only those in `names`
   hasDuplicate: boolean;
   waitSeconds: number; // of Prefer
   knownTags: Set<string> | null; // of If-None-Match
@@ -570,20 +497,16 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
   const [, ipv6, other = ''] = /^(?:\[([^\]%]+)(?:%[^\]]*)?\]|([\w.-]+))(?::\d*)?$/.exec(authority) ?? [];
   if (ipv6 !== undefined) return isIPv6(ipv6) && !unspecified.check(ipv6, 'ipv6');
   if (isIPv4(other)) return !unspecified.check(other);
-  const host = other.toLowerCase();
-  if (host === '') return false; // malformed
-  return ['localhost', ...names].some((entry) => {
+  const host = other.toLowerCase(); // empty if malformed
+  return host !== '' && ['localhost', ...names].some((entry) => {
     const name = entry.toLowerCase();
     return name === '*' || name === host || (name[0] === '.' && `.${host}`.endsWith(name));
   });
 }
 
 /* istanbul ignore next @preserve */
-function createPolicy(
-  { host, socketPath, token, allowedHosts }: ThreadData,
-  prepare: typeof prepareResponse,
-  isAllowed: typeof isAllowedHost,
-) {
+function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllowed: typeof isAllowedHost) {
+  const { host, socketPath, token, allowedHosts } = data;
   const missingHost = prepare(400, { error: 'Missing Host header' });
   const duplicateField = prepare(400, { error: 'Duplicate header field' });
   const foreignHost = prepare(403, {
@@ -594,10 +517,10 @@ function createPolicy(
     error: 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs',
   }, 'WWW-Authenticate', 'Bearer');
 
-  const fieldNames = new Set([
-    'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding',
+  const lists = ['prefer', 'if-none-match']; // several lines are one list (RFC 9110 §5.3)
+  const names = new Set([
+    'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding', ...lists,
   ]);
-  const listNames = new Set(['prefer', 'if-none-match']); // several lines are one list (RFC 9110 §5.3)
   const maxWait = 300; // seconds
   let allowedAuthority: string | undefined; // cached: most requests have the same
 
@@ -609,20 +532,17 @@ function createPolicy(
       };
       for (let index = 0; index < rawHeaders.length; index += 2) {
         const name = (rawHeaders[index] as string).toLowerCase();
-        const value = rawHeaders[index + 1];
+        if (!names.has(name)) continue;
         const earlier = head.fields[name];
-        if (fieldNames.has(name)) {
-          head.hasDuplicate ||= earlier !== undefined;
-          head.fields[name] = value;
-        } else if (listNames.has(name)) {
-          head.fields[name] = earlier === undefined ? value : `${earlier},${value}`;
-        }
+        const isListed = earlier !== undefined && lists.includes(name);
+        head.hasDuplicate ||= earlier !== undefined && !isListed;
+        head.fields[name] = isListed ? `${earlier},${rawHeaders[index + 1]}` : rawHeaders[index + 1];
       }
       const { host: hostField, prefer, 'if-none-match': known } = head.fields;
       head.authority = hostField;
       if (prefer !== undefined) { // RFC 7240 §4.3; of several, the first counts (§2)
-        const [, value] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
-        head.waitSeconds = Math.min(/^\d+[ \t]*$/.test(value ?? '') ? Number(value) : 0, maxWait);
+        const [, seconds = 0] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*(?:(\d+)[ \t]*)?(?:[,;]|$)/i.exec(prefer) ?? [];
+        head.waitSeconds = Math.min(Number(seconds), maxWait);
       }
       if (known !== undefined) { // RFC 9110 §13.1.2
         head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
@@ -643,11 +563,9 @@ function createPolicy(
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
-      // Web pages cannot reach a Unix socket.
-      if (authority !== undefined && authority !== allowedAuthority && socketPath === undefined) {
-        if (!isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
-        allowedAuthority = authority;
-      }
+      const isLocal = authority === undefined || authority === allowedAuthority || socketPath !== undefined;
+      if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
+      allowedAuthority = authority;
       const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
       return token === undefined || policy.isToken(authorization, token) ? null : unauthorized;
@@ -667,28 +585,31 @@ function createPolicy(
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the thread reports to the host; `null` only wakes the host. */
-type ThreadMessage =
-  | null
-  | { type: 'listening'; port: number; isPublic: boolean }
-  | ({ type: 'failed' } & Failure);
+type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
 
-interface Failure {
-  message: string;
-  code?: string | undefined; // Node's, such as EADDRINUSE
-}
+type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
 
+/** A connection and its present request, which may have to wait until it is ready or until its deadline. */
 interface Connection {
   readonly socket: Socket;
-  exchange: Exchange | null; // from the end of a request until its response is sent
-  waits: boolean; // with Prefer, until then
-  isLast: boolean; // the connection takes no more requests
+  isLast: boolean; // it takes no more requests
   idleSince: number; // performance.now()
+  response: ServerResponse | null; // from the end of a request until it is sent
+  head: RequestHead;
+  waits: boolean; // with Prefer
+  tagOf: () => string | undefined; // the present tag of what is requested
+  respond: (connection: Connection) => void;
+  command: number; // index in the journal
+  awaited: number; // SEQUENCE of the sample request that it waits for
+  isReady: (connection: Connection) => boolean;
+  onEnd: (connection: Connection) => void;
+  deadline: number; // performance.now()
 }
 
 /**
- * The HTTP server. A connection has one request at a time: a further one that comes before the response ends the
- * connection after this response (RFC 9112 §9.3.2: clients must expect it). A new command needs only ControlCommand,
- * COMMANDS, Launch, and a method of WebApiClient.
+ * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
+ * the connection after that response (RFC 9112 §9.3.2: clients must expect it). A new command is added to ControlCommand,
+ * COMMANDS, launch() and WebApiClient.
  */
 /* istanbul ignore next @preserve */
 function serve(
@@ -708,9 +629,8 @@ function serve(
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
   const codes = new Map(commandNames.map((command, code) => [`/api/${command}`, code]));
-  const paths = ['/api/status', '/api/info', ...codes.keys()];
-  const invalidEndpoint = prepare(404, { error: 'Invalid API endpoint' }, // RFC 8288
-    'Link', paths.map((path) => `<${path}>; rel="item"`).join(', '));
+  const links = ['/api/status', '/api/info', ...codes.keys()].map((path) => `<${path}>; rel="item"`); // RFC 8288 §3
+  const invalidEndpoint = prepare(404, { error: 'Invalid API endpoint' }, 'Link', links.join(', '));
   const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
@@ -735,13 +655,11 @@ function serve(
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
       listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
-      listener.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-        const statusCodes: Record<string, number> = {
-          ERR_HTTP_REQUEST_TIMEOUT: 408,
-          HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
-          HPE_HEADER_OVERFLOW: 431,
-        };
-        server.finish(socket as Socket, statusCodes[error.code ?? ''] ?? 400);
+      const statusCodes: Record<string, number> = {
+        ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
+      };
+      listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
+        server.finish(socket as Socket, statusCodes[code] ?? 400);
       });
       listeners.push(listener);
       return listener;
@@ -751,27 +669,20 @@ function serve(
     close(): void {
       isClosing = true;
       link.settle();
-      let open = listeners.length;
-      if (open === 0) process.exit(); // still starting
-      for (const listener of listeners) {
-        listener.close(() => {
-          open -= 1;
-          if (open === 0) process.exit();
-        });
-      }
+      const closed = listeners.map((listener) => new Promise((resolve) => listener.close(resolve)));
+      void Promise.all(closed).then(() => process.exit());
+      setTimeout(process.exit, graceMs);
       for (const connection of connections.values()) {
         if (connection.socket.bytesRead === 0) connection.socket.destroy(); // Node does not count it as idle
         server.endWait(connection);
       }
-      setTimeout(process.exit, graceMs);
     },
 
     // ── Connections ──
 
     onConnection(socket: Socket): void {
-      const connection: Connection = {
-        socket, exchange: null, waits: false, isLast: false, idleSince: performance.now(),
-      };
+      // Requests set the other fields.
+      const connection = { socket, isLast: false, idleSince: performance.now(), response: null, waits: false } as Connection;
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
       socket.on('close', () => {
@@ -784,18 +695,18 @@ function serve(
 
     /** Closes the longest idle connection: the newest one, if all others wait for a response. */
     makeRoom(): void {
-      const idle = [...connections.values()].filter(({ exchange }) => exchange === null);
-      const longest = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
-      connections.delete(longest.socket); // the event 'close' comes later
-      longest.socket.destroy();
+      const idle = [...connections.values()].filter(({ response }) => response === null);
+      const { socket } = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
+      connections.delete(socket); // the event 'close' comes later
+      socket.destroy();
     },
 
     /** Closes idle connections. A client that does not read its responses counts as idle. */
     tick(): void {
       link.tick();
       const now = performance.now();
-      for (const { socket, exchange, idleSince } of connections.values()) {
-        if (exchange === null && now - idleSince > maxIdleMs) socket.destroy();
+      for (const { socket, response, idleSince } of connections.values()) {
+        if (response === null && now - idleSince > maxIdleMs) socket.destroy();
       }
     },
 
@@ -806,14 +717,15 @@ function serve(
       const { socket } = request;
       const connection = connections.get(socket);
       if (connection === undefined || connection.isLast) return;
-      if (response.socket === null) return server.finishEarly(socket); // the response before is not sent
+      if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
       const head = policy.readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
-      if (size === 0) return server.route(connection, response, head);
+      connection.head = head;
+      if (size === 0) return server.route(connection, response);
       let received = 0; // the body is ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
@@ -821,124 +733,103 @@ function serve(
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
-        if (isComplete && socket.writable) server.route(connection, response, head);
+        if (isComplete && socket.writable) server.route(connection, response);
       });
     },
 
-    route(connection: Connection, response: ServerResponse, head: RequestHead): void {
-      const exchange: Exchange = {
-        connection, response, head, command: 0, tagOf: server.statusTag, respond: server.sendOk,
-        awaited: 0, isReady: link.isComplete, onEnd: server.sendOk, deadline: 0,
-      };
-      connection.exchange = exchange;
-      const refusal = policy.refusal(response.req, head);
-      if (refusal !== null) return server.send(exchange, refusal);
-      switch (head.path) {
-        case '/api/status': return server.get(exchange, server.statusTag, server.sendStatus);
-        case '/api/info': return server.get(exchange, link.infoTag, server.requestInfo);
-        default: {
-          const code = codes.get(head.path);
-          if (code === undefined) return server.send(exchange, invalidEndpoint);
-          if (response.req.method !== 'POST') return server.send(exchange, postOnly);
-          return server.enqueue(exchange, code);
-        }
-      }
+    route(connection: Connection, response: ServerResponse): void {
+      connection.response = response;
+      const { req: { method } } = response;
+      const { path } = connection.head;
+      const refusal = policy.refusal(response.req, connection.head);
+      if (refusal !== null) return server.send(connection, refusal);
+      const code = codes.get(path);
+      if (code !== undefined) return method === 'POST' ? server.enqueue(connection, code) : server.send(connection, postOnly);
+      if (path !== '/api/status' && path !== '/api/info') return server.send(connection, invalidEndpoint);
+      if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
+      connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
+      connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
+      link.whenSampled(connection, server.onSampled);
     },
 
-    enqueue(exchange: Exchange, code: number): void {
-      const { head } = exchange;
-      const index = link.enqueue(code, head.query);
-      if (index === null) return server.send(exchange, queueFull);
-      exchange.command = index;
-      if (server.mayWait(exchange)) server.wait(exchange, link.isComplete, server.sendOutcome);
-      else server.sendOk(exchange);
+    enqueue(connection: Connection, code: number): void {
+      const index = link.enqueue(code, connection.head.query);
+      if (index === null) return server.send(connection, queueFull);
+      connection.command = index;
+      if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
+      else server.send(connection, ok);
       link.release(code); // the response is in the kernel, unless a slow client holds it up
     },
 
-    sendOk(exchange: Exchange): void { server.send(exchange, ok); },
-
-    sendOutcome(exchange: Exchange): void {
-      const { id, command, state, value, error, seconds } = link.outcome(exchange);
-      if (state === 'failed') return server.send(exchange, prepare(500, { error: `${command} failed: ${error}` }));
-      server.send(exchange, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
+    sendOutcome(connection: Connection): void {
+      const { id, command, state, value, error, seconds } = link.outcome(connection);
+      if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
+      server.send(connection, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
     },
 
-    // ── Tagged responses ──
-
-    /** Responds to a GET or HEAD once the status is sampled, and once the client does not know the tag. */
-    get(exchange: Exchange, tagOf: Exchange['tagOf'], respond: Exchange['respond']): void {
-      const { method } = exchange.response.req;
-      if (method !== 'GET' && method !== 'HEAD') return server.send(exchange, getOnly);
-      exchange.tagOf = tagOf;
-      exchange.respond = respond;
-      link.whenSampled(exchange, server.onSampled);
-    },
-
-    onSampled(exchange: Exchange): void {
-      if (!server.isNew(exchange) && server.mayWait(exchange)) server.wait(exchange, server.isNew, server.sendIfNew);
-      else server.sendIfNew(exchange);
+    /** Sends the status or the information, or a 304 if the client knows the present tag. */
+    onSampled(connection: Connection): void {
+      if (server.isNew(connection)) connection.respond(connection);
+      else if (server.mayWait(connection)) server.wait(connection, server.isNew, server.sendIfNew);
+      else server.sendIfNew(connection);
     },
 
     /** Returns whether If-None-Match does not name the present tag (RFC 9110 §13.1.2). */
-    isNew({ head: { knownTags }, tagOf }: Exchange): boolean {
-      if (knownTags === null) return true;
-      const tag = tagOf();
-      return tag === undefined || !(knownTags.has(tag) || knownTags.has('*'));
+    isNew({ head: { knownTags }, tagOf }: Connection): boolean {
+      const tag = knownTags === null ? undefined : tagOf();
+      return tag === undefined || !(knownTags?.has(tag) || knownTags?.has('*'));
     },
 
-    sendIfNew(exchange: Exchange): void {
-      const tag = exchange.tagOf() ?? '';
-      if (server.isNew(exchange)) exchange.respond(exchange);
-      else server.send(exchange, prepare(304, null, 'ETag', tag));
+    sendIfNew(connection: Connection): void {
+      const tag = connection.tagOf() ?? '';
+      if (server.isNew(connection)) connection.respond(connection);
+      else server.send(connection, prepare(304, null, 'ETag', tag));
     },
 
     statusTag(): string | undefined { return statusTags[link.statusIndex()]; },
-
-    sendStatus(exchange: Exchange): void {
+    sendStatus(connection: Connection): void {
       const status = statuses[link.statusIndex()];
-      if (status === undefined) return server.send(exchange, internalError); // systemStatus() fails
+      if (status === undefined) return server.send(connection, internalError); // systemStatus() fails
       const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
-      if (ageSeconds > 0) exchange.response.setHeader('Age', ageSeconds); // RFC 9111 §5.1
-      server.send(exchange, status);
+      if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
+      server.send(connection, status);
     },
-
-    requestInfo(exchange: Exchange): void { link.whenSampled(exchange, server.sendInfo, true); },
-
-    sendInfo(exchange: Exchange): void {
+    requestInfo(connection: Connection): void { link.whenSampled(connection, server.sendInfo, true); },
+    sendInfo(connection: Connection): void {
       const tag = link.infoTag(); // first
-      server.send(exchange, prepare(200, link.info(), 'ETag', tag));
+      server.send(connection, prepare(200, link.info(), 'ETag', tag));
     },
 
     // ── Waiting ──
 
     /** Returns whether the client asks to wait, and a place is free. */
-    mayWait({ head: { waitSeconds } }: Exchange): boolean {
+    mayWait({ head: { waitSeconds } }: Connection): boolean {
       if (waitSeconds === 0 || isClosing) return false;
       return [...connections.values()].filter(({ waits }) => waits).length < maxWaits;
     },
 
-    wait(exchange: Exchange, isReady: Exchange['isReady'], onEnd: Exchange['onEnd']): void {
-      const { connection, response, head: { waitSeconds } } = exchange;
-      response.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
-      if (isReady(exchange) || connection.isLast || connection.socket.readableEnded) return onEnd(exchange);
+    wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd']): void {
+      const { socket, isLast, response, head: { waitSeconds } } = connection;
+      response?.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
+      if (isReady(connection) || isLast || socket.readableEnded) return onEnd(connection);
       connection.waits = true;
-      link.wait(exchange, isReady, onEnd, performance.now() + waitSeconds * 1000);
+      link.wait(connection, isReady, onEnd, performance.now() + waitSeconds * 1000);
     },
 
-    endWait({ exchange }: Connection): void {
-      if (exchange === null) return;
-      exchange.deadline = 0;
+    endWait(connection: Connection): void {
+      connection.deadline = 0;
       link.settle();
     },
 
     // ── Responses ──
 
     /** Sends every response except those of finish(). */
-    send({ connection, response }: Exchange, { statusCode, headers, body }: PreparedResponse): void {
-      connection.exchange = null;
+    send(connection: Connection, { statusCode, headers, body }: PreparedResponse): void {
+      const { socket, response } = connection;
+      connection.response = null;
       connection.waits = false;
       connection.idleSince = performance.now();
-      if (connection.socket.destroyed) return; // the client is gone
+      if (response === null || socket.destroyed) return; // the client is gone
       connection.isLast ||= isClosing;
       response.writeHead(statusCode, connection.isLast ? [...headers, 'Connection', 'close'] : headers);
       // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
@@ -951,8 +842,9 @@ function serve(
     },
 
     /**
-     * Takes no more requests from a connection. The response to the current request closes it. If there is none, an
-     * error response does: to CONNECT and to any malformed, late or too large request.
+     * Takes no more requests from a connection, because of an early request, or a malformed, late or too large one. The
+     * response to the present request closes it, or else an error response. After an early request, Node still parses
+     * what it has read, perhaps thousands of requests: the other connections pause for a turn, until these are freed.
      */
     finish(socket: Socket, statusCode?: number): void {
       const connection = connections.get(socket);
@@ -960,8 +852,11 @@ function serve(
       connection.isLast = true;
       socket.pause();
       server.endWait(connection);
-      setImmediate(() => { // the current request may become complete in this turn
-        if (connection.exchange !== null || !socket.writable) return;
+      const paused = [...connections.keys()].filter((other) => statusCode === undefined && !other.isPaused());
+      for (const other of paused) other.pause();
+      setImmediate(() => { // the present request may become complete in this turn
+        for (const other of paused) other.resume();
+        if (connection.response !== null || !socket.writable) return;
         socket.end(statusCode === undefined ? '' : server.rejection(statusCode), () => socket.destroy());
       });
     },
@@ -974,29 +869,14 @@ function serve(
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
     },
-
-    /**
-     * Ends a connection with a further request before the response to the current one. Node still parses what it has
-     * already read from it, perhaps thousands of requests. The other connections pause for a turn, so that these
-     * requests are freed first.
-     */
-    finishEarly(socket: Socket): void {
-      server.finish(socket);
-      const others = [...connections.keys()].filter((other) => !other.isPaused());
-      for (const other of others) other.pause();
-      setTimeout(() => others.forEach((other) => other.resume()));
-    },
   };
   return server;
 }
 
 /** Listens at host and port, or at a Unix socket. */
 /* istanbul ignore next @preserve */
-function listen(
-  { host, port, socketPath, isInFolder }: ThreadData,
-  createListener: () => Server,
-  report: (message: ThreadMessage) => void,
-) {
+function listen(data: ThreadData, createListener: () => Server, report: (message: ThreadMessage) => void) {
+  const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const listeners: Server[] = [];
@@ -1012,8 +892,7 @@ function listen(
       report({ type: 'failed', message, code });
       process.exit();
     },
-
-    report(boundPort: number): void {
+    succeed(boundPort: number): void {
       const isPublic = listeners.some((listener) => {
         const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
         return !/^(::ffff:)?127\.|^::1$/.test(address);
@@ -1022,14 +901,13 @@ function listen(
     },
 
     /** Listens on all addresses, on the same port. */
-    listenAt(addresses: string[], boundPort: number): void {
-      const [address, ...others] = addresses;
-      if (address === undefined) return listening.report(boundPort);
+    listenAt([address, ...others]: string[], boundPort: number): void {
+      if (address === undefined) return listening.succeed(boundPort);
       const listener = createListener();
       listener.on('error', (error: NodeJS.ErrnoException) => {
-        const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
+        const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
-        else listening.listenAt(others, boundPort); // no IPv4 or no IPv6
+        else listening.listenAt(others, boundPort);
       });
       listener.listen(boundPort, address, () => {
         listeners.push(listener);
@@ -1039,75 +917,71 @@ function listen(
 
     // ── Unix sockets ──
     //
-    // The socket is made in a private folder beside its path, so that nobody can connect before chmod. Then it is linked
-    // to its path, which fails if there is something: of servers that start at once, one succeeds.
+    // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path, which
+    // fails if there is something: of servers that start at once, one succeeds.
 
     /** Refuses a folder in which another user could replace the socket. */
     prepareFolder(path: string): void {
       const [folder] = /^.*\//s.exec(path) as unknown as [string];
-      if (isInFolder && !fs.existsSync(folder)) fs.mkdirSync(folder, 0o700);
+      const hasParent = fs.existsSync(folder.replace(/[^/]+\/$/, ''));
+      if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: hasParent }); // recursive: it may exist
       const { uid, mode } = fs.statSync(folder);
       const isOwn = uid === 0 || uid === process.geteuid?.();
       const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
-      if (isOwn && !isOpen) return listening.makeSocket(path, fs.mkdtempSync(`${folder}.`));
-      const remedy = isOwn ? `others can write to its folder; chmod go-w '${folder}'` : 'its folder is not yours';
-      listening.fail({ code: 'EACCES', message: remedy });
+      const message = isOwn ? `others can write to its folder; chmod go-w '${folder}'` : 'its folder is not yours';
+      if (!isOwn || isOpen) listening.fail({ code: 'EACCES', message });
+      else listening.makeSocket(fs.mkdtempSync(`${folder}.`), path);
     },
 
-    makeSocket(path: string, privateFolder: string): void {
+    makeSocket(privateFolder: string, path: string): void {
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
-      const socket = `${privateFolder}/s`;
       const listener = createListener();
       listener.on('error', listening.fail);
-      listener.listen(socket, () => {
-        listeners.push(listener);
-        fs.chmodSync(socket, 0o600);
-        listening.linkSocket(socket, path);
+      listener.listen(`${privateFolder}/s`, () => {
+        fs.chmodSync(`${privateFolder}/s`, 0o600);
+        listening.linkSocket(privateFolder, path);
       });
     },
 
-    linkSocket(socket: string, path: string): void {
+    linkSocket(privateFolder: string, path: string): void {
       try {
-        fs.linkSync(socket, path);
+        fs.linkSync(`${privateFolder}/s`, path);
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return listening.makeWay(socket, path);
-        return listening.fail(error as NodeJS.ErrnoException);
+        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return listening.makeWay(privateFolder, path);
+        throw error;
       }
       const own = fs.lstatSync(path);
-      process.on('exit', () => {
-        if (listening.isSame(path, own)) fs.rmSync(path);
-      });
-      fs.rmSync(socket);
-      listening.report(0);
+      process.on('exit', () => listening.isSame(path, own) && fs.rmSync(path));
+      fs.rmSync(privateFolder, { recursive: true });
+      listening.succeed(0);
     },
 
     /** Moves the socket of a dead server away, but neither that of a live one nor any other file. */
-    makeWay(socket: string, path: string): void {
+    makeWay(privateFolder: string, path: string): void {
       const found = fs.lstatSync(path, { throwIfNoEntry: false });
-      if (found?.isSocket() === false) {
-        return listening.fail({ code: 'EEXIST', message: 'it is not a socket; the path of a folder ends in /' });
-      }
+      const message = 'it is not a socket; the path of a folder ends in /';
+      if (found?.isSocket() === false) return listening.fail({ code: 'EEXIST', message });
       const probe = net.connect(path, () => {
         probe.destroy();
         listening.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
       });
-      probe.on('error', ({ code, message }: NodeJS.ErrnoException) => {
-        if (code !== 'ECONNREFUSED' && code !== 'ENOENT') return listening.fail({ code, message });
+      probe.on('error', (error: NodeJS.ErrnoException) => {
+        if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') return listening.fail(error);
+        const aside = `${privateFolder}/old`;
         try {
-          fs.renameSync(path, `${socket}.old`);
-          if (!listening.isSame(`${socket}.old`, found)) fs.linkSync(`${socket}.old`, path); // back: that one is live
+          if (listening.isSame(path, found)) fs.renameSync(path, aside);
+          if (fs.existsSync(aside) && !listening.isSame(aside, found)) fs.linkSync(aside, path); // back: it was replaced
         } catch (error) {
-          const isGone = (error as NodeJS.ErrnoException).code === 'ENOENT'; // another server was faster
-          if (!isGone) return listening.fail(error as NodeJS.ErrnoException);
+          if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error; // a faster server has moved it
         }
-        listening.linkSocket(socket, path);
+        listening.linkSocket(privateFolder, path);
       });
     },
 
     /** Compares the time, too, because inodes are reused. */
-    isSame(path: string, entry: Stats | undefined): boolean {
+    isSame(path: string, { ino, mtimeMs }: Partial<Stats> = {}): boolean {
       const present = fs.lstatSync(path, { throwIfNoEntry: false });
-      return present !== undefined && present.ino === entry?.ino && present.mtimeMs === entry.mtimeMs;
+      return present !== undefined && present.ino === ino && present.mtimeMs === mtimeMs;
     },
   };
   return listening;
@@ -1119,8 +993,8 @@ function listen(
 export interface WebApiServerOptions {
   /**
    * Returns the status of the system. It is synchronous and should be fast. It runs on the host's thread only: when the
-   * server starts, in `hasCommands()` and `nextCommand()`, and when a client requests the status. While it throws, or
-   * returns anything but one of the five statuses that servers report, clients get a 500.
+   * server starts, when the host looks for commands, and when a client requests the status. While it throws, or returns
+   * anything but one of the five statuses that servers report, clients get a 500.
    */
   systemStatus: () => SystemStatus;
   /** Name of the system in `/api/info`, truncated to 200 characters. Default: that of the script, without extension. */
@@ -1136,25 +1010,15 @@ export interface WebApiServerOptions {
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
-  /**
-   * Whether a command counts as done when the host looks for the next one. Default: true. With false, only `report()`,
-   * `receiveCommand()` and `close()` complete it: for a host that calls `hasCommands()` while it carries out a command.
-   */
+  /** Whether a command counts as done when the host looks for the next one. False: only when it is reported or taken. */
   autoReport?: boolean | undefined;
   /**
-   * Path of a Unix socket to listen on instead of host and port, at most 94 bytes. Only the user who runs the program
-   * can open it (mode 0600). The socket of a dead server is replaced. Its folder must belong to this user or root, and
-   * others may write to it only if it has the sticky bit, as /tmp has. Not available on Windows.
-   *
-   * A path that ends in `/` is a folder, where the socket is called NAME-PID.sock. NAME is `name`, truncated to 32
-   * characters, with `_` for all but ASCII letters, digits, `.` and `-`. The server makes the folder if its parent
-   * exists.
+   * Path of a Unix socket to listen on instead of host and port, at most 94 bytes, which only this user can open. It
+   * replaces the socket of a dead server. In a path that ends in `/`, it is NAME-PID.sock: NAME is `name`, truncated to
+   * 32 characters, with `_` for all but ASCII letters, digits, `.` and `-`. This folder is made if its parent exists.
    */
   socketPath?: string | undefined;
-  /**
-   * Token that clients must send as `Authorization: Bearer …` (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. It
-   * is sent unencrypted.
-   */
+  /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
   token?: string | undefined;
   /** Names, besides `host` and localhost, that clients may use for the server: see `isAllowedHost()`. */
   allowedHosts?: readonly string[] | undefined;
@@ -1165,25 +1029,22 @@ export interface WebApiServerOptions {
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
 const SERVER_OPTIONS = ['systemStatus', 'describe', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS];
 
-/** A command, as `GET /api/info` lists it. */
+/** A command, as `GET /api/info` lists it. `at` is when it was accepted, `seconds` the time from then to its outcome. */
 export interface CommandInfo extends CommandRequest {
-  /** When it was accepted. */
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
   value?: string | number | undefined;
   error?: string | undefined;
-  /** From then until it was completed. */
   seconds?: number | undefined;
 }
 
 /**
- * The response to `GET /api/info`. All times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is
- * when it changed; `by` and `reason` are those of the command that led to it, if known. A command that returns to the
- * status before it, such as a save, changes none of them; a `pause` while paused changes the reason, if it has one.
- * `heardAt` is when the program last looked for commands or had a turn, to a quarter of a second. `commands` are the
- * latest 16, oldest first.
+ * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is when
+ * it changed; `by` and `reason` are those of the command that led to it. A command that returns to the status before it,
+ * such as a save, changes none of them; a `pause` while paused changes the reason, if it has one. `heardAt` is when the
+ * program last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
  */
-export interface SystemInfo {
+export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
   pid: number;
   host: string; // empty on Deno
@@ -1191,36 +1052,21 @@ export interface SystemInfo {
   version: string; // of control.ts
   status: string | null;
   since: string;
-  by?: string | undefined;
-  reason?: string | undefined;
   heardAt: string;
   detail: unknown; // what `describe()` returned
   commands: CommandInfo[];
 }
 
-/** Where a server listens. */
+/** Where a server listens: `localhost` and 0 for a Unix socket, whose path is absolute. */
 export interface WebApiAddress {
-  /** Host name or IP address; `localhost` for a Unix socket. */
   host: string;
-  /** The port; 0 for a Unix socket. */
   port: number;
-  /** The absolute path of the Unix socket. */
   socketPath?: string | undefined;
 }
 
-/**
- * Thrown by `receiveCommand()` if the queue is empty, and by `nextCommand()` and `nextCommandSync()` if nothing can put
- * commands on it, either.
- */
+/** Thrown when the queue is empty: by `nextCommand()` and `nextCommandSync()` only if nothing can put commands on it. */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
-}
-
-/** A status as it was published. */
-interface PublishedStatus {
-  code: number; // index in STATUSES, or STATUSES.length while systemStatus() fails
-  since: number; // milliseconds
-  origin: string; // who and why, as in the journal
 }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
@@ -1229,45 +1075,35 @@ function prepareThreadData(options: WebApiServerOptions) {
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = DEFAULT_MAX_CONNECTIONS,
+    maxConnections = 64,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
+  check('describe', describe ?? Object, 'function', 'a function');
   check('name', name, 'string', 'a string');
-  if (describe !== undefined) check('describe', describe, 'function', 'a function');
   checkHost('host', host);
   checkInteger('port', port, 0, 65_535);
-  checkInteger('maxQueueSize', maxQueueSize, 1, MAX_QUEUE_SIZE);
+  checkInteger('maxQueueSize', maxQueueSize, 1, 1000);
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
-  for (const entry of allowedHosts as readonly string[]) {
-    const isValid = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/.test(entry);
-    check('each of allowedHosts', entry, 'string', "like 'box.lan', '.lan' or '*'", isValid);
-  }
+  const isHostName = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/;
+  const form = "like 'box.lan', '.lan' or '*'";
+  for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isHostName.test(entry));
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
-    memory: new Int32Array(new SharedArrayBuffer(128)),
-    cells: CELL,
-    commands: allocateJournal(maxQueueSize + 16),
-    own: allocateJournal(maxQueueSize + 16),
-    statuses: allocateJournal(16),
-    details: allocateJournal(16),
-    statusNames: STATUS_NAMES,
-    commandNames: COMMANDS,
-    hasDetail: describe !== undefined,
+    memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
+    commands: allocateJournal(maxQueueSize + 16), own: allocateJournal(maxQueueSize + 16),
+    statuses: allocateJournal(16), details: allocateJournal(16), hasDetail: describe !== undefined,
     idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
-      name: tidy(name),
-      pid: process.pid,
+      name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
-      startedAt: new Date(performance.timeOrigin).toISOString(),
-      version: VERSION,
+      startedAt: new Date(performance.timeOrigin).toISOString(), version: VERSION,
     },
-    host, port, token, maxQueueSize, maxConnections,
+    host, port, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
     socketPath: resolveSocketPath(options.socketPath, host, port, socketName),
     isInFolder: options.socketPath?.endsWith('/') === true,
-    allowedHosts: [...allowedHosts],
   };
 }
 
@@ -1275,13 +1111,10 @@ function prepareThreadData(options: WebApiServerOptions) {
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
  * thread is doing. Every command whose response is `ok` is delivered exactly once and in order.
  *
- * @throws {TypeError} If an option has the wrong type or is unknown.
- * @throws {RangeError} If an option is out of range.
+ * @throws {TypeError} If an option has the wrong type or is unknown; a RangeError if one is out of range.
  */
 export class WebApiServer {
-  readonly #systemStatus: () => SystemStatus;
-  readonly #describe: () => unknown;
-  readonly #isAutomatic: boolean;
+  readonly #options: WebApiServerOptions;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
   readonly #commands: Journal; // of clients
@@ -1294,35 +1127,32 @@ export class WebApiServer {
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
 
-  #published: PublishedStatus = { code: -1, since: 0, origin: '' };
-  #before: PublishedStatus = this.#published; // when the command taken last was taken
-  #taken: Journal | null = null; // that holds the command taken last
-  #isRunning = false; // whether it is not completed
+  #published = { code: -1, since: 0, origin: '' }; // the latest record of #statuses
+  #before = this.#published; // what was published when the latest command was taken
+  #taken: Journal | null = null; // the one with the command taken last
+  #isRunning = false; // that command is not completed
   #isSampling = false; // systemStatus() or describe() runs, and may call hasCommands()
   #seen = 0; // SEQUENCE when the queue was last found empty
   #interrupt: AbortController | null = null; // of `signal`
-  readonly #wakeUps: Set<() => void> = new Set(); // of nextCommand()
+  readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions) {
     this.#data = prepareThreadData(options);
+    this.#options = { ...options };
     const { memory, commands, own, statuses, details, idPrefix } = this.#data;
     this.#memory = memory;
     this.#commands = openJournal(commands, `${idPrefix}-`);
     this.#own = openJournal(own, `${idPrefix}-i`);
     this.#statuses = openJournal(statuses);
     this.#details = openJournal(details);
-    this.#systemStatus = options.systemStatus;
-    this.#describe = options.describe ?? (() => null);
-    this.#isAutomatic = options.autoReport ?? true;
   }
 
   /**
-   * Starts the server. Its thread starts at once, even if the host does not yield. A server that listens does not keep
-   * the process alive. If its thread dies, a new one takes over with the same address, queue and history, after a
-   * second and once the host yields. `close()` during the start resolves the promise.
+   * Starts the server, which does not keep the process alive, and returns the address for clients. Its thread starts at
+   * once, even if the host does not yield. If it dies, a new one takes over with the same address, queue and history,
+   * after a second and once the host yields. `close()` during the start resolves the promise.
    *
-   * @returns The address for clients, with the actual port if `port` is 0.
    * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
    *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …). In the latter case it can be started again.
    */
@@ -1331,14 +1161,19 @@ export class WebApiServer {
     if (this.#state !== 'idle') throw new Error('Cannot start the server: it is already running');
     this.#state = 'starting';
     this.#publish();
+    const { host: boundHost, socketPath } = this.#data;
+    const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
     try {
       await this.#startThread();
     } catch (error) {
-      const message = await this.#describeFailure(error as Failure);
+      const { code, message } = error as Failure;
+      const client = new WebApiClient(host, this.#data.port || DEFAULT_PORT, { socketPath, timeout: 500 });
+      const user = code === 'EADDRINUSE' ? await client.info() : null; // without the token: it may be anyone
+      const reason = user === null ? message : `it is in use by ${tidy(`${user.name} (process ${user.pid}`)})`;
       if (this.#state === 'starting') this.#state = 'idle';
-      throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${message}`), { code: (error as Failure).code });
+      throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
     }
-    return this.#address();
+    return socketPath === undefined ? { host, port: this.#data.port } : { host, port: 0, socketPath };
   }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
@@ -1351,31 +1186,31 @@ export class WebApiServer {
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    if (this.#isAutomatic) this.#complete({});
+    if (this.#options.autoReport !== false) this.#complete({});
     if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
+    this.#seen = sequence; // first, because describe() may call post()
     this.#acknowledge(sequence);
-    this.#seen = sequence;
     return false;
   }
 
   /**
-   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written, because
-   * the program may exit now: usually less than a millisecond, at most 200 ms. The command counts as done when the host
-   * looks for the next one, unless it calls `report()` before.
+   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written: usually
+   * less than a millisecond, at most 200. The command counts as done when the host looks for the next one, unless it
+   * calls `report()` before.
    *
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand {
+    this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const isOwn = this.#own.waiting() > 0;
-    const journal = isOwn ? this.#own : this.#commands;
-    const command = COMMANDS[journal.take()] as ControlCommand;
-    this.#taken = journal;
+    this.#taken = isOwn ? this.#own : this.#commands;
     this.#isRunning = true;
     this.#before = this.#published;
+    const command = COMMANDS[this.#taken.take()] as ControlCommand;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = !isOwn && ((responded - journal.tail()) | 0) < 0;
+    const isResponding = !isOwn && ((responded - this.#taken.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command;
   }
@@ -1389,9 +1224,8 @@ export class WebApiServer {
 
   /**
    * Waits for the next command and takes it from the queue, for a host that sleeps while paused. Uses no CPU, and keeps
-   * the process alive.
+   * the process alive. The signal cancels the wait: the promise rejects with its reason, and no command is lost.
    *
-   * @param options.signal Cancels the wait: the promise rejects with the signal's reason. No command is lost.
    * @throws {EmptyError} If the queue is empty and the server is closed, or was never started and nothing was posted.
    */
   async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
@@ -1401,18 +1235,20 @@ export class WebApiServer {
       // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
       this.#checkOpen();
-      await this.#sleep(signal);
+      const keepAlive = setInterval(() => {}, 2 ** 30);
+      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
+      if (!this.#holdsCommands()) await once(this.#events, 'command', { signal }).catch(() => {}); // cancelled
+      Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
+      clearInterval(keepAlive);
     }
   }
 
   /**
    * Like `nextCommand()`, but blocks the thread, for a host that never yields. Clients still get the status and the
-   * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced.
+   * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced. Returns null if
+   * no command comes within the timeout, in milliseconds. Default: without limit.
    *
-   * @param options.timeout How long to wait, in milliseconds. Default: without limit.
-   * @returns Null if no command came in time.
-   * @throws {EmptyError} As `nextCommand()`.
-   * @throws {TypeError} If the timeout is not a number, or an option is unknown; a RangeError if it is negative.
+   * @throws {EmptyError} As `nextCommand()`; a TypeError or RangeError if the timeout is wrong.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | null {
     checkOptions('nextCommandSync', options, ['timeout']);
@@ -1436,11 +1272,9 @@ export class WebApiServer {
    * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
-    if (this.#interrupt === null || (this.#interrupt.signal.aborted && this.#findInterruption() === null)) {
-      if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // from now on, each command wakes the host
-      this.#interrupt = new AbortController();
-      this.#interruptStep();
-    }
+    if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // from now on, each command wakes the host
+    if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
+    this.#interruptStep();
     return this.#interrupt.signal;
   }
 
@@ -1453,9 +1287,8 @@ export class WebApiServer {
 
   /**
    * Puts a command of the program itself on the queue, ahead of those of clients: from a signal handler, a timer or a
-   * user interface. Works without a running server, too.
+   * user interface. Works without a running server, too. The reason is truncated to 200 characters.
    *
-   * @param options.reason For `/api/info`, truncated to 200 characters.
    * @returns False if `maxQueueSize` such commands are waiting.
    * @throws {TypeError} If there is no such command or option, or the reason is not a string.
    */
@@ -1467,23 +1300,18 @@ export class WebApiServer {
     check('reason', reason, 'string', 'a string');
     if (this.#own.waiting() >= this.#data.maxQueueSize) return false;
     this.#own.append(code, Date.now(), `itself\n${tidy(reason)}`);
-    this.#notify();
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
+    this.#notify();
     this.#onCommand();
     return true;
   }
 
   /**
    * Stops the server. It completes the command taken last, accepts no more connections, responds to pending requests,
-   * and closes the remaining connections after one second. Commands on the queue can still be received. Further calls
-   * are no-ops.
-   *
-   * @returns A promise that resolves when the port is free and the thread has ended.
+   * and closes the remaining connections after one second. The promise resolves when the port is free and the thread has
+   * ended. Commands on the queue can still be received. Further calls are no-ops.
    */
-  close(): Promise<void> {
-    this.#closed ??= this.#stopThread();
-    return this.#closed;
-  }
+  close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
   // ── Commands ──
 
@@ -1491,63 +1319,35 @@ export class WebApiServer {
     if (!this.#isRunning) return;
     this.#isRunning = false;
     const { value } = outcome;
-    const isFailed = 'error' in outcome;
-    const error = isFailed ? tidy(describeError(outcome.error), MAX_VALUE_LENGTH) : undefined;
+    const error = 'error' in outcome ? tidy(describeError(outcome.error), MAX_VALUE_LENGTH) : undefined;
     const text = typeof value === 'string' ? tidy(value, MAX_VALUE_LENGTH) : undefined;
     (this.#taken as Journal).complete(Number.isFinite(value) ? value : text, error);
-    // A pause of a paused system is a no-op, except that its reason replaces the earlier one.
-    if (!isFailed && this.#published === this.#before && STATUSES[this.#before.code] === PAUSED) this.#updateReason();
+    const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
+    const { command, reason } = (staysPaused && error === undefined && this.request) || {};
+    if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
+      this.#appendStatus({ ...this.#published, origin: `${this.#published.origin.split('\n')[0]}\n${reason}` });
+    }
     this.#notify();
   }
 
-  #updateReason(): void {
-    const { command, reason } = this.request as CommandRequest;
-    if (command !== 'pause' || reason === undefined) return;
-    const [by] = this.#published.origin.split('\n');
-    this.#appendStatus({ ...this.#published, origin: `${by}\n${reason}` });
-  }
+  #holdsCommands(): boolean { return this.#own.waiting() > 0 || this.#commands.waiting() > 0; }
 
-  #holdsCommands(): boolean {
-    return this.#own.waiting() > 0 || this.#commands.waiting() > 0;
-  }
-
-  /** Returns the first waiting command that ends the present work, or null. */
-  #findInterruption(): ControlCommand | null {
+  /** Aborts `signal` if a waiting command ends the present work. */
+  #interruptStep(): void {
+    if (this.#interrupt?.signal.aborted !== false) return;
     const isActive = STATUSES[this.#published.code] === ACTIVE;
     for (const journal of [this.#own, this.#commands]) {
-      for (let waiting = journal.waiting(); waiting > 0; waiting -= 1) {
-        const command = COMMANDS[journal.codeOf(journal.head() - waiting)] as ControlCommand;
-        if (command === 'shutdown' || (command === 'pause' && isActive)) return command;
+      for (let left = journal.waiting(); left > 0; left -= 1) {
+        const command = COMMANDS[journal.codeOf(journal.head() - left)];
+        if (command !== 'shutdown' && !(command === 'pause' && isActive)) continue;
+        return this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
       }
     }
-    return null;
   }
 
-  #interruptStep(): void {
-    const command = this.#interrupt?.signal.aborted === false ? this.#findInterruption() : null;
-    if (command !== null) this.#interrupt?.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
-  }
-
-  /** Wakes nextCommand(), and interrupts a step. */
   #onCommand(): void {
-    for (const wakeUp of this.#wakeUps) wakeUp();
+    this.#events.emit('command');
     this.#interruptStep();
-  }
-
-  #sleep(signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve) => {
-      const keepAlive = setInterval(() => {}, 2 ** 30);
-      const wakeUp = (): void => {
-        clearInterval(keepAlive);
-        signal?.removeEventListener('abort', wakeUp);
-        if (this.#wakeUps.delete(wakeUp)) Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
-        resolve();
-      };
-      this.#wakeUps.add(wakeUp);
-      signal?.addEventListener('abort', wakeUp);
-      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
-      if (this.#holdsCommands()) wakeUp();
-    });
   }
 
   #checkOpen(): void {
@@ -1559,26 +1359,28 @@ export class WebApiServer {
 
   #publish(): void {
     const code = this.#sampleStatus();
-    if (code !== this.#published.code) {
+    const { code: published } = this.#published;
+    if (code !== published) {
       const isBack = this.#isRunning && code === this.#before.code; // after a save, or a pause that failed
       const { by = '', reason = '' } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
-      const origin = this.#published.code === -1 ? '' : `${by}\n${reason}`; // nobody led to the first
+      const origin = published === -1 ? '' : `${by}\n${reason}`; // nobody led to the first
       this.#appendStatus(isBack ? this.#before : { code, since: Date.now(), origin });
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
 
-  #appendStatus(status: PublishedStatus): void {
+  #appendStatus(status: { code: number; since: number; origin: string }): void {
     this.#published = status;
     this.#statuses.append(status.code, status.since, status.origin);
     this.#notify();
+    this.#interruptStep(); // a pause may wait
   }
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
   #sampleStatus(): number {
     this.#isSampling = true;
     try {
-      const status: SystemStatus | null | undefined = this.#systemStatus();
+      const status: SystemStatus | null | undefined = this.#options.systemStatus();
       const statusName = status?.statusName ?? '';
       if (statusName === STATUS_NAMES[this.#published.code]) return this.#published.code;
       const index = STATUS_NAMES.indexOf(statusName); // by name: the status may come from another copy of this file
@@ -1593,20 +1395,11 @@ export class WebApiServer {
     return STATUSES.length;
   }
 
-  #acknowledge(sequence: number): void {
-    if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
-      this.#details.append(0, Date.now(), this.#sampleDetail());
-      Atomics.store(this.#memory, CELL.DETAIL, 0);
-    }
-    Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    this.#notify();
-  }
-
   /** Returns JSON: `null` if there is no detail. */
   #sampleDetail(): string {
     this.#isSampling = true;
     try {
-      const detail = this.#describe();
+      const detail = this.#options.describe?.();
       const json = isPromise(detail) ? undefined : JSON.stringify(detail ?? null);
       Promise.resolve(detail).catch(() => {}); // as above
       if (json !== undefined && Buffer.byteLength(json) <= MAX_DETAIL_BYTES) return json;
@@ -1619,41 +1412,41 @@ export class WebApiServer {
     return 'null';
   }
 
+  #acknowledge(sequence: number): void {
+    if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
+      this.#details.append(0, Date.now(), this.#sampleDetail());
+      Atomics.store(this.#memory, CELL.DETAIL, 0);
+    }
+    Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
+    this.#notify();
+  }
+
   /** Wakes the thread if it waits. */
   #notify(): void {
     Atomics.add(this.#memory, CELL.NEWS, 1);
     Atomics.notify(this.#memory, CELL.NEWS);
   }
 
-  /** Shows each message once. The limit is for errors of systemStatus() whose text varies. */
-  #warnOnce(message: string, limit: number = MAX_WARNINGS): void {
-    if (this.#warned.has(message) || this.#warned.size >= limit) return;
-    this.#warned.add(message);
-    process.emitWarning(message, WARNING);
-  }
-
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
     if (this.#holdsCommands()) this.#onCommand();
-    setImmediate(() => this.#sampleIfRequested()); // after nextCommand() has taken a command
-  }
-
-  #sampleIfRequested(): void {
-    const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
-    const requested = Atomics.load(this.#memory, CELL.REQUESTED);
-    if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
-    this.#publish();
-    this.#acknowledge(sequence);
+    setImmediate(() => { // after nextCommand() has taken a command
+      const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
+      const requested = Atomics.load(this.#memory, CELL.REQUESTED);
+      if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
+      this.#publish();
+      this.#acknowledge(sequence);
+    });
   }
 
   // ── The thread ──
 
   /** Resolves once the thread listens or the server is closed. Rejects with a Failure if the first start fails. */
-  async #startThread(): Promise<void> {
-    const worker = this.#createThread();
-    this.#worker = worker;
-    await new Promise<void>((resolve, reject) => {
+  #startThread(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const worker = this.#createThread();
+      this.#worker = worker;
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
@@ -1672,7 +1465,7 @@ export class WebApiServer {
         this.#onCommand();
         if (this.#state === 'closed') resolve();
         else if (this.#state === 'starting') reject(failure);
-        else this.#restartLater(failure.message);
+        else this.#restartLater(failure);
       });
       if (this.#state === 'running') worker.unref(); // after on('message'), which refs it
     });
@@ -1692,14 +1485,10 @@ export class WebApiServer {
       setInterval(server.tick, 250);
       try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
     `;
-    const { maxConnections } = this.#data;
-    const maxOldGenerationSizeMb = HEAP_MB + maxConnections / 16; // several times what floods need
+    const maxOldGenerationSizeMb = 64 + this.#data.maxConnections / 16; // several times what floods need
     return new Worker(source, {
-      eval: true,
-      workerData: this.#data,
-      name: 'runtime-control',
-      execArgv: [], // not the host's --import and --require
-      env: {}, // nor its NODE_OPTIONS
+      eval: true, workerData: this.#data, name: 'runtime-control',
+      execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
       stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
       resourceLimits: { maxOldGenerationSizeMb, maxYoungGenerationSizeMb: 16 },
     });
@@ -1716,39 +1505,25 @@ export class WebApiServer {
     process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
-  /** Restarts the thread after a second. Warns of each reason once. */
-  #restartLater(reason: string): void {
+  /** Restarts the thread after a second. */
+  #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
-    this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${reason}`, Infinity);
-    const restart = (): Promise<void> => this.#startThread().catch(({ message }) => this.#restartLater(message));
+    this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${message}`, Infinity);
+    const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
     this.#restartTimer = setTimeout(restart, RESTART_MS).unref();
   }
 
-  #address(): WebApiAddress {
-    const { host: boundHost, port, socketPath } = this.#data;
-    const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
-    return socketPath === undefined ? { host, port } : { host, port: 0, socketPath };
+  /** Shows each message once. The limit is for errors of systemStatus() whose text varies. */
+  #warnOnce(message: string, limit: number = MAX_WARNINGS): void {
+    if (this.#warned.has(message) || this.#warned.size >= limit) return;
+    this.#warned.add(message);
+    process.emitWarning(message, WARNING);
   }
 
-  #where(): string {
-    const { host, port, socketPath } = this.#data;
-    return socketPath ?? authorityOf(host, port);
-  }
-
-  /** Names the system that uses the address, if it is a control system that responds. */
-  async #describeFailure({ message, code }: Failure): Promise<string> {
-    const { host, port, socketPath } = this.#address();
-    if (code !== 'EADDRINUSE') return message;
-    const { token } = this.#data;
-    const client = socketPath === undefined
-      ? new WebApiClient(host, port, { token, timeout: WHO_MS })
-      : new WebApiClient(undefined, undefined, { socketPath, token, timeout: WHO_MS });
-    const info = await client.info();
-    return info === null ? message : `it is in use by ${tidy(String(info.name))} (process ${info.pid})`;
-  }
+  #where(): string { return this.#data.socketPath ?? authorityOf(this.#data.host, this.#data.port); }
 
   async #stopThread(): Promise<void> {
-    this.#complete({});
+    this.report({});
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
@@ -1756,7 +1531,7 @@ export class WebApiServer {
       worker.ref();
       worker.postMessage('close');
       const lastResort = setTimeout(() => worker.terminate(), HANG_MS);
-      await once(worker, 'exit');
+      await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
     this.#onCommand(); // for nextCommand(), if there is no thread
@@ -1766,9 +1541,9 @@ export class WebApiServer {
 // ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The outcome of a request. `value` is the name of the status or the result of the command, or empty if nothing has
- * changed since the client's `tag`; `body` is the whole response. `answered` is whether a control server responded,
- * and `sent` whether the request may have reached one: a command that was sent but not answered may still take effect.
+ * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
+ * the `tag`; `body` is the whole response. `answered` is whether a control server responded, and `sent` whether the
+ * request may have reached one: a command that was sent but not answered may still take effect.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
@@ -1778,9 +1553,8 @@ export type WebApiReply =
 export interface RequestOptions {
   /** Waits until the command is done, or until there is something newer than `tag`: 1 to 300 seconds. */
   wait?: number | undefined;
-  /** Who sends the command: `ana@laptop`. */
+  /** Who sends the command, `ana@laptop`, and why. Both are truncated to 200 characters. */
   by?: string | undefined;
-  /** Why. Both are truncated to 200 characters. */
   reason?: string | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */
   tag?: string | undefined;
@@ -1792,7 +1566,6 @@ export interface RequestOptions {
 export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */
   timeout?: number | undefined;
-  /** The token of the server. */
   token?: string | undefined;
   /** Path of the server's Unix socket, instead of host and port. It must belong to the client's user or to root. */
   socketPath?: string | undefined;
@@ -1812,15 +1585,13 @@ export interface WaitOptions {
  * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE`, the result of a command
  * `null`, and `request()` returns the reason. Each request opens its own connection and is never retried.
  *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown.
- * @throws {RangeError} If an argument is out of range.
+ * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  */
 export class WebApiClient {
-  /** The base URL of the web API, such as `http://localhost:8391`, or `unix:` and the path of the socket. */
+  /** `http://localhost:8391`, or `unix:` and the path of the socket. */
   readonly baseUrl: string;
-  /** Host name or IP address; `localhost` for a Unix socket. */
+  /** `localhost` for a Unix socket; its port is 0. */
   readonly host: string;
-  /** The port; 0 for a Unix socket. */
   readonly port: number;
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
@@ -1843,26 +1614,10 @@ export class WebApiClient {
     this.#timeoutMs = timeout;
   }
 
-  /**
-   * Requests the status of the system. Resolves with `OFFLINE` if the request fails.
-   *
-   * @param signal Cancels the request, which then counts as failed.
-   */
+  /** Requests the status. Resolves with `OFFLINE` if the request fails. The signal cancels the request. */
   async getStatus(signal?: AbortSignal): Promise<SystemStatus> {
     return statusOf(await this.request('status', { signal })) ?? OFFLINE;
   }
-
-  /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  pause(): Promise<string | null> { return this.#send('pause'); }
-
-  /** Sends `resume`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  resume(): Promise<string | null> { return this.#send('resume'); }
-
-  /** Sends `save-state`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  saveState(): Promise<string | null> { return this.#send('save-state'); }
-
-  /** Sends `shutdown`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
   /** Requests what is going on. Resolves with null if the request fails. Not in version 0.2. */
   async info(signal?: AbortSignal): Promise<SystemInfo | null> {
@@ -1870,11 +1625,24 @@ export class WebApiClient {
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
   }
 
+  /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
+  pause(): Promise<string | null> { return this.#send('pause'); }
+  /** Sends `resume`, and resolves likewise. */
+  resume(): Promise<string | null> { return this.#send('resume'); }
+  /** Sends `save-state`, and resolves likewise. */
+  saveState(): Promise<string | null> { return this.#send('save-state'); }
+  /** Sends `shutdown`, and resolves likewise. */
+  shutdown(): Promise<string | null> { return this.#send('shutdown'); }
+
+  async #send(command: ControlCommand): Promise<string | null> {
+    const reply = await this.request(command);
+    return reply.ok === true ? reply.value : null; // narrows without `strict`, too
+  }
+
   /**
    * Sends one request, and resolves with its outcome. With `wait`, its time limit is that much longer.
    *
-   * @throws {TypeError} If an option is unknown or has the wrong type.
-   * @throws {RangeError} If `wait` is out of range.
+   * @throws {TypeError} If an option is unknown or has the wrong type; a RangeError if `wait` is out of range.
    */
   async request(endpoint: 'status' | 'info' | ControlCommand, options: RequestOptions = {}): Promise<WebApiReply> {
     checkOptions('request', options, ['wait', 'by', 'reason', 'tag', 'signal']);
@@ -1883,17 +1651,16 @@ export class WebApiClient {
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
     const cancel = (): void => end.abort(new Error('the request was cancelled'));
-    const expire = (): void => end.abort(new Error(`timeout after ${timeoutMs / 1000} s`));
-    const timer = setTimeout(expire, timeoutMs);
+    const timer = setTimeout(() => end.abort(new Error(`timeout after ${timeoutMs / 1000} s`)), timeoutMs);
     this.#cancels.add(cancel);
     let sent = false;
     try {
       signal?.addEventListener('abort', cancel, { once: true });
       if (signal?.aborted === true) cancel();
       const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
-      const isCommand = COMMANDS.includes(endpoint as ControlCommand);
-      const value = statusCode === 304 ? '' : isCommand ? body['result'] : body['status'] ?? ''; // null in `info`
-      const { error } = body;
+      const { result, status, error } = body;
+      const given = COMMANDS.includes(endpoint as ControlCommand) ? result : status;
+      const value = given === null || statusCode === 304 ? '' : given; // `info` has null while systemStatus() fails
       const isSuccess = [200, 202, 304].includes(statusCode) && ['string', 'number'].includes(typeof value);
       if (isSuccess) return { ok: true, value: String(value), body, tag };
       if (statusCode >= 400 && typeof error === 'string') return { ok: false, error, answered: true, sent, statusCode };
@@ -1916,9 +1683,7 @@ export class WebApiClient {
    * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
-   * @throws The reason of an aborted signal.
-   * @throws {TypeError} If an argument has the wrong type or an option is unknown.
-   * @throws {RangeError} If the timeout is out of range.
+   * @throws The reason of an aborted signal. A TypeError or RangeError if an argument is wrong.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
     const target = [...STATUSES, OFFLINE].find(({ statusName }) => statusName === status?.statusName);
@@ -1926,14 +1691,15 @@ export class WebApiClient {
     checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
     const { timeout = 30_000, signal, onStatus } = options;
     checkTimeout(timeout);
-    if (onStatus !== undefined) check('onStatus', onStatus, 'function', 'a function');
+    check('onStatus', onStatus ?? Object, 'function', 'a function');
     const limit = AbortSignal.timeout(Math.ceil(timeout)); // it takes integers only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
     const timedOut = `Timed out after ${timeout / 1000} s waiting for the status '${target}'`;
     let last: SystemStatus | null = null;
     let tag: string | undefined; // of the last status
     for (;;) {
-      const reply = await this.request('status', { signal: end, tag, wait: tag === undefined ? undefined : WAIT_S });
+      const wait = tag === undefined ? undefined : 1; // short, because a program that does not poll may have changed
+      const reply = await this.request('status', { signal: end, tag, wait });
       const current = statusOf(reply);
       signal?.throwIfAborted();
       if (limit.aborted) throw new DOMException(timedOut, 'TimeoutError');
@@ -1942,19 +1708,12 @@ export class WebApiClient {
       if (current === target) return;
       last = current ?? last;
       tag = reply.ok === true ? reply.tag : undefined;
-      if (!hasChanged || tag === undefined) await sleep(POLL_INTERVAL_MS, undefined, { signal: end }).catch(() => {});
+      if (!hasChanged || tag === undefined) await sleep(50, undefined, { signal: end }).catch(() => {});
     }
   }
 
   /** Cancels all pending requests. The client can still be used. */
-  close(): void {
-    for (const cancel of this.#cancels) cancel();
-  }
-
-  async #send(command: ControlCommand): Promise<string | null> {
-    const reply = await this.request(command);
-    return reply.ok === true ? reply.value : null; // narrows without `strict`, too
-  }
+  close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
@@ -1979,13 +1738,12 @@ export class WebApiClient {
       text += chunk;
       if (text.length > MAX_BODY_LENGTH) throw new Error(`the response exceeds ${MAX_BODY_LENGTH} characters`);
     }
-    let body: Record<string, unknown> = {};
+    const { statusCode = 0, headers: { etag } } = response;
     try {
-      body = Object(JSON.parse(text));
+      return { statusCode, tag: etag, body: Object(JSON.parse(text)) as Record<string, unknown> };
     } catch {
-      // Not JSON: the caller finds no fields.
+      return { statusCode, tag: etag, body: {} }; // not JSON
     }
-    return { statusCode: response.statusCode ?? 0, tag: response.headers.etag, body };
   }
 }
 
@@ -2015,7 +1773,7 @@ function authorityOf(host: string, port: number): string {
 
 /**
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
- * waits for a command receives the value of its hook, if that is a string or a finite number, or its error.
+ * waits for a command receives what its hook returns, if that is a string or a finite number, or the error.
  */
 export interface System {
   /** Does one piece of the work. Called repeatedly while the system is active. */
@@ -2054,7 +1812,6 @@ export interface LaunchConfig extends Omit<WebApiServerOptions, LaunchOption> {
   startPaused?: boolean | undefined;
 }
 
-type Hook = 'onPaused' | 'onResumed' | 'saveState' | 'onShutdown';
 type LaunchOption = 'systemStatus' | 'describe' | 'host' | 'port' | 'maxQueueSize' | 'autoReport';
 
 /**
@@ -2063,107 +1820,134 @@ type LaunchOption = 'systemStatus' | 'describe' | 'host' | 'port' | 'maxQueueSiz
  * paused system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every
  * 10 ms or after a step that takes longer.
  *
- * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, no state is lost
- * silently: a shutdown by command is cancelled, and the system pauses, so that it can be shut down again. After a
- * signal, or without a web API, the promise rejects with the error of the save. If a step fails, it rejects with that
- * error, and no state is saved.
+ * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
+ * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
+ * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved.
  *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown.
- * @throws {RangeError} If an option is out of range.
+ * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
 export async function launch(system: System, config: LaunchConfig = {}): Promise<void> {
-  await new Launch(system, config).run();
-}
-
-class Launch {
-  readonly #system: System;
-  readonly #server: WebApiServer;
-  readonly #control: Control;
-  readonly #hasWebApi: boolean;
-  #status: SystemStatus = ACTIVE;
-  #isOver = false;
-  #signal: string | null = null; // the first that asked for a shutdown
-
-  constructor(system: System, config: LaunchConfig) {
-    check('system', system, 'object', 'an object');
-    check('system.step', system.step, 'function', 'a function');
-    for (const hook of ['onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
-      if (system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
-    }
-    checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
-    const {
-      webApiAddress = [DEFAULT_HOST, DEFAULT_PORT], webApiCommandQueueSize, startPaused = false, ...options
-    } = config;
-    if (webApiAddress !== null && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
-      throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
-    }
-    check('startPaused', startPaused, 'boolean', 'a boolean');
-    if (startPaused && webApiAddress === null) throw new TypeError('startPaused requires a web API');
-    this.#system = system;
-    this.#hasWebApi = webApiAddress !== null;
-    const server = new WebApiServer({
-      ...options,
-      systemStatus: () => this.#status,
-      describe: system.describe && (() => system.describe?.()),
-      host: webApiAddress?.[0],
-      port: webApiAddress?.[1],
-      maxQueueSize: webApiCommandQueueSize,
-      autoReport: false, // hooks may call hasCommands()
-    });
-    this.#server = server;
-    if (startPaused) {
-      this.#status = PAUSING;
-      server.post('pause', { reason: 'started paused' });
-    }
-    this.#control = {
-      pause: (reason) => server.post('pause', { reason }),
-      save: (reason) => server.post('save-state', { reason }),
-      shutdown: (reason) => server.post('shutdown', { reason }),
-      hasCommands: () => server.hasCommands(),
-      get signal() { return server.signal; },
-    };
+  check('system', system, 'object', 'an object');
+  for (const hook of ['step', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
+    check(`system.${hook}`, hook === 'step' ? system.step : system[hook] ?? Object, 'function', 'a function');
   }
+  checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
+  const { webApiAddress, webApiCommandQueueSize, startPaused = false, ...options } = config;
+  if (webApiAddress && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
+    throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
+  }
+  check('startPaused', startPaused, 'boolean', 'a boolean');
+  const hasWebApi = webApiAddress !== null;
+  if (startPaused && !hasWebApi) throw new TypeError('startPaused requires a web API');
 
-  async run(): Promise<void> {
-    let killsAfter = Infinity;
-    const onSignal = (name: NodeJS.Signals): void => {
-      if (name === 'SIGUSR2') return void this.#server.post('save-state', { reason: name });
-      if (name === 'SIGINT' && performance.now() >= killsAfter) {
-        removeHandlers();
-        process.kill(process.pid, name);
-      }
-      if (name === 'SIGINT') killsAfter = Math.min(killsAfter, performance.now() + KILL_MS);
-      if (this.#signal === null) this.#server.post('shutdown', { reason: name });
-      this.#signal ??= name;
-    };
-    const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
-    for (const name of SIGNALS) process.on(name, onSignal);
+  let status = startPaused ? PAUSING : ACTIVE;
+  let isOver = false;
+  let signal: string | null = null; // the first that asked for a shutdown
+  const server = new WebApiServer({
+    ...options,
+    systemStatus: () => status,
+    describe: system.describe && (() => system.describe?.()),
+    host: webApiAddress?.[0],
+    port: webApiAddress?.[1],
+    maxQueueSize: webApiCommandQueueSize,
+    autoReport: false, // a hook may poll
+  });
+  const control: Control = {
+    pause: (reason) => server.post('pause', { reason }),
+    save: (reason) => server.post('save-state', { reason }),
+    shutdown: (reason) => server.post('shutdown', { reason }),
+    hasCommands: () => server.hasCommands(),
+    get signal() { return server.signal; },
+  };
+
+  const setStatus = (next: SystemStatus): void => {
+    status = next;
+    server.hasCommands(); // publishes the status, because the next hook may block this thread
+  };
+  const callHook = async (name: string, call: () => unknown): Promise<CommandOutcome> => {
     try {
-      if (this.#hasWebApi) {
-        const address = await this.#server.runInBackground();
-        await this.#system.onListening?.(address);
-      }
-      await this.#work();
-    } finally {
-      await this.#server.close();
-      removeHandlers();
+      const value = await call();
+      return typeof value === 'string' || typeof value === 'number' ? { value } : {};
+    } catch (error) {
+      const message = `${name} failed: ${describeError(error)}`;
+      process.emitWarning(message, { type: WARNING, detail: describeError(error, 'stack') });
+      return { error: name === 'saveState' ? error : new Error(message) };
     }
-  }
+  };
 
-  async #work(): Promise<void> {
-    const system = this.#system;
-    const server = this.#server;
+  const commands = {
+    async 'pause'(request: CommandRequest): Promise<CommandOutcome> {
+      if (status === PAUSED) return {};
+      setStatus(PAUSING);
+      const outcome = await callHook('onPaused', () => system.onPaused?.(request));
+      setStatus('error' in outcome ? ACTIVE : PAUSED);
+      return outcome;
+    },
+
+    async 'resume'(request: CommandRequest): Promise<CommandOutcome> {
+      if (status === ACTIVE) return {};
+      setStatus(RESUMING);
+      const outcome = await callHook('onResumed', () => system.onResumed?.(request));
+      setStatus('error' in outcome ? PAUSED : ACTIVE);
+      return outcome;
+    },
+
+    async 'save-state'(request: CommandRequest): Promise<CommandOutcome> {
+      const before = status;
+      const paused = await commands.pause(request);
+      if ('error' in paused) return paused;
+      const outcome = await callHook('saveState', () => system.saveState?.(before, request));
+      if (before === ACTIVE) await commands.resume(request);
+      return outcome;
+    },
+
+    /** Saves for the last time and ends the launch, unless the save fails and a client can try again. */
+    async 'shutdown'(request: CommandRequest): Promise<CommandOutcome> {
+      const before = status;
+      setStatus(SHUTTING_DOWN);
+      const saved = await callHook('saveState', () => system.saveState?.(before, request));
+      const isFailed = 'error' in saved;
+      if (isFailed && signal === null && hasWebApi) {
+        if (before === PAUSED) setStatus(PAUSED);
+        else await commands.pause(request);
+        return saved;
+      }
+      const ended = await callHook('onShutdown', () => system.onShutdown?.(request));
+      isOver = true;
+      if (!isFailed) return { ...saved, ...ended };
+      server.report(saved);
+      throw saved.error;
+    },
+  };
+
+  const execute = async (command: ControlCommand): Promise<void> => {
+    server.report(await commands[command](server.request as CommandRequest));
+  };
+  let killsAfter = Infinity;
+  const onSignal = (name: NodeJS.Signals): void => {
+    if (name === 'SIGUSR2') return void server.post('save-state', { reason: name });
+    if (name === 'SIGINT' && performance.now() >= killsAfter) {
+      removeHandlers();
+      process.kill(process.pid, name);
+    }
+    if (name === 'SIGINT') killsAfter = Math.min(killsAfter, performance.now() + KILL_MS);
+    if (signal === null) server.post('shutdown', { reason: name });
+    signal ??= name;
+  };
+  const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
+  for (const name of SIGNALS) process.on(name, onSignal);
+  try {
+    if (startPaused) server.post('pause', { reason: 'started paused' });
+    const address = hasWebApi ? await server.runInBackground() : null;
+    if (address !== null) await system.onListening?.(address);
     let turnEndsAt = 0; // when to yield to the event loop
-    while (!this.#isOver) {
-      if (server.hasCommands()) {
-        await this.#execute(server.receiveCommand());
-      } else if (this.#signal !== null) {
-        server.post('shutdown', { reason: this.#signal }); // the queue was full before
-      } else if (this.#status === PAUSED) {
-        await this.#execute(await server.nextCommand());
-      } else {
-        const result = system.step(this.#control);
+    while (!isOver) {
+      if (server.hasCommands()) await execute(server.receiveCommand());
+      else if (signal !== null) server.post('shutdown', { reason: signal }); // the queue was full before
+      else if (status === PAUSED) await execute(await server.nextCommand());
+      else {
+        const result = system.step(control);
         if (isPromise(result)) await result;
       }
       if (performance.now() < turnEndsAt) continue;
@@ -2171,74 +1955,9 @@ class Launch {
       await nextTurn(); // a complete turn
       turnEndsAt = performance.now() + TURN_MS;
     }
-  }
-
-  async #execute(command: ControlCommand): Promise<void> {
-    const request = this.#server.request as CommandRequest;
-    switch (command) {
-      case 'pause': return this.#server.report(await this.#pause(request));
-      case 'resume': return this.#server.report(await this.#resume(request));
-      case 'save-state': return this.#server.report(await this.#save(request));
-      case 'shutdown': return this.#server.report(await this.#shutDown(request));
-    }
-  }
-
-  async #pause(request: CommandRequest): Promise<CommandOutcome> {
-    if (this.#status === PAUSED) return {};
-    this.#setStatus(PAUSING);
-    const outcome = await this.#call('onPaused', request);
-    this.#setStatus('error' in outcome ? ACTIVE : PAUSED);
-    return outcome;
-  }
-
-  async #resume(request: CommandRequest): Promise<CommandOutcome> {
-    if (this.#status === ACTIVE) return {};
-    this.#setStatus(RESUMING);
-    const outcome = await this.#call('onResumed', request);
-    this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
-    return outcome;
-  }
-
-  async #save(request: CommandRequest): Promise<CommandOutcome> {
-    const status = this.#status;
-    const paused = await this.#pause(request);
-    if ('error' in paused) return paused;
-    const outcome = await this.#call('saveState', status, request);
-    if (status === ACTIVE) await this.#resume(request);
-    return outcome;
-  }
-
-  /** Saves for the last time and ends the launch, unless the save fails and a client can try again. */
-  async #shutDown(request: CommandRequest): Promise<CommandOutcome> {
-    const status = this.#status;
-    this.#setStatus(SHUTTING_DOWN);
-    const saved = await this.#call('saveState', status, request);
-    if ('error' in saved && this.#signal === null && this.#hasWebApi) {
-      if (status === PAUSED) this.#setStatus(PAUSED);
-      else await this.#pause(request);
-      return saved;
-    }
-    const ended = await this.#call('onShutdown', request);
-    this.#isOver = true;
-    if (!('error' in saved)) return { ...saved, ...ended };
-    this.#server.report(saved);
-    throw saved.error;
-  }
-
-  #setStatus(status: SystemStatus): void {
-    this.#status = status;
-    this.#server.hasCommands(); // publishes the status, because the next hook may block this thread
-  }
-
-  async #call(hook: Hook, ...args: [...SystemStatus[], CommandRequest]): Promise<CommandOutcome> {
-    try {
-      const value = await (this.#system[hook] as ((...args: unknown[]) => unknown) | undefined)?.apply(this.#system, args);
-      return typeof value === 'string' || typeof value === 'number' ? { value } : {};
-    } catch (error) {
-      const message = `${hook} failed: ${describeError(error)}`;
-      process.emitWarning(message, { type: WARNING, detail: inspect(error) });
-      return { error: hook === 'saveState' ? error : new Error(message) };
-    }
+  } finally {
+    await server.close();
+    removeHandlers();
   }
 }
 
@@ -2249,10 +1968,10 @@ function isPromise(value: unknown): boolean {
 }
 
 /** Node's connection errors may have a code but no message, and an object may throw when it is read. */
-function describeError(error: unknown): string {
+function describeError(error: unknown, field: 'message' | 'stack' = 'message'): string {
   try {
-    const { message, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // instanceof fails in Jest
-    return typeof message === 'string' ? message || code || name || 'Error' : inspect(error);
+    const { [field]: text, code, name } = Object(error) as Partial<NodeJS.ErrnoException>; // instanceof fails in Jest
+    return typeof text === 'string' ? String(text || code || name || 'Error') : inspect(error);
   } catch {
     return 'an error that cannot be described';
   }
@@ -2272,8 +1991,7 @@ function checkInteger(name: string, value: number, least: number, most: number):
 }
 
 function checkTimeout(value: number): void {
-  const isValid = value > 0 && value <= MAX_SLEEP_MS;
-  check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', isValid);
+  check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', value > 0 && value < 2 ** 31);
 }
 
 /** Rejects URLs and `host:port`, which would fail only later, in a name lookup. */
