@@ -296,12 +296,12 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
-  it('reads the preference as RFC 7240 writes it, up to 300 seconds, and ignores what is malformed', async (t) => {
+  it('reads the preference as RFC 7240 writes it, up to 300 seconds, and ignores any other form', async (t) => {
     const { server, port } = await start(t);
     const rows: [applied: string | undefined, ...prefers: string[]][] = [
-      ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = "7"', 'wait=7; x=y', 'wait=7, wait=8'],
+      ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = 7', 'wait=7; x=y', 'wait=7, wait=8'],
       ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999'],
-      [undefined, 'wait=0', 'wait', 'wait=-1', 'wait=1.5', 'wait=5s', 'x="wait=5"', 'x=y; wait=5', 'await=5', ''],
+      [undefined, 'wait=0', 'wait', 'wait=-1', 'wait=1.5', 'wait=5s', 'wait="5"', 'x="wait=5"', 'x=y; wait=5', 'await=5', ''],
     ];
     for (const [applied, ...prefers] of rows) {
       for (const prefer of prefers) {
@@ -565,29 +565,56 @@ describe('Own commands:', LIMIT, () => {
 
   it('post() works without a running server, and wakes nextCommand()', async (t) => {
     const unused = new WebApiServer({ systemStatus: () => ACTIVE });
-    assert.deepEqual([unused.post('save-state'), unused.signal.aborted], [true, true]);
-    assert.deepEqual(takeAll(unused), ['save-state']);
+    assert.deepEqual([unused.post('shutdown'), unused.signal.aborted], [true, true]);
+    assert.deepEqual(takeAll(unused), ['shutdown']);
     const { server } = await start(t);
     const next = server.nextCommand();
     setImmediate(() => server.post('resume'));
     assert.equal(await next, 'resume');
   });
 
-  it('signal aborts when a command waits, and is a new one once the queue is empty', async (t) => {
-    const { server, port } = await start(t);
+  it('signal aborts only for a pause while active and for a shutdown, and its reason names the command', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await start(t, { systemStatus: () => status });
     const first = server.signal;
-    assert.equal(first.aborted, false);
+    for (const line of [RESUME, SAVE]) await ask(port, line);
+    server.post('save-state');
+    await sleep(50);
+    assert.equal(first.aborted, false, 'a step goes on');
     await ask(port, PAUSE);
     await until(() => first.aborted);
-    assert.equal(server.signal, first, 'while the command waits');
+    assert.deepEqual([first.reason.name, first.reason.message], ['AbortError', 'Interrupted by pause']);
+    assert.equal(server.signal.aborted, true, 'while the pause waits');
     takeAll(server);
+    status = PAUSED;
+    server.hasCommands();
     const second = server.signal;
     server.post('pause');
-    assert.deepEqual([second === first, second.aborted, server.signal], [false, true, second]);
+    assert.equal(second.aborted, false, 'while paused');
+    server.post('shutdown');
+    assert.deepEqual([second.aborted, second.reason.message], [true, 'Interrupted by shutdown']);
     takeAll(server);
+    server.post('pause');
     const third = server.signal;
-    await server.close();
-    assert.equal(third.aborted, true);
+    assert.equal(third.aborted, false);
+    status = ACTIVE;
+    server.hasCommands();
+    assert.equal(third.aborted, true, 'a pause waits when the status becomes active');
+  });
+
+  it('request says which command was taken last, by whom it was sent, and why', async (t) => {
+    const { server, port } = await start(t);
+    assert.equal(server.request, null);
+    await ask(port, `${PAUSE}?by=ana%40laptop&reason=GPU+needed+until+noon`);
+    await ask(port, RESUME);
+    server.post('save-state', { reason: 'hourly' });
+    const requests = [1, 2, 3].map(() => server.receiveCommand() && server.request);
+    const [prefix] = String(requests[0]?.id).split('-');
+    assert.deepEqual(requests, [
+      { command: 'save-state', id: `${prefix}-i1`, by: 'itself', reason: 'hourly' },
+      { command: 'pause', id: `${prefix}-1`, by: 'ana@laptop', reason: 'GPU needed until noon' },
+      { command: 'resume', id: `${prefix}-2`, by: undefined, reason: undefined },
+    ]);
   });
 });
 
@@ -779,8 +806,7 @@ describe('A request', LIMIT, () => {
   });
 
   const NOT_HOST = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
-  const NOT_ORIGIN = 'Origin not allowed: set the option allowedOrigins';
-  const NOT_PAGES = 'Requests from web pages are not allowed: set the option allowedOrigins';
+  const NOT_PAGES = 'Requests from web pages are not allowed: use control-board';
   const TWICE = 'Duplicate header field';
   const NOWHERE = 'Invalid API endpoint';
   // The error is null if it is the reason phrase of the status code.
@@ -799,10 +825,10 @@ describe('A request', LIMIT, () => {
     [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
     [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],
     [403, NOT_HOST, 'an address that browsers take for this machine', head(PAUSE, 'Host: 0.0.0.0')],
-    [403, NOT_ORIGIN, 'an Origin', head(STATUS, HOST, `Origin: ${PAGE}`)],
-    [403, NOT_ORIGIN, 'the Origin null', head(PAUSE, HOST, 'Origin: null')],
-    [403, NOT_ORIGIN, 'an Origin equal to Host', head(PAUSE, 'Host: localhost:3000', `Origin: ${PAGE}`)],
-    [403, NOT_ORIGIN, 'a preflight', head('OPTIONS /api/pause', HOST, `Origin: ${PAGE}`)],
+    [403, NOT_PAGES, 'an Origin', head(STATUS, HOST, `Origin: ${PAGE}`)],
+    [403, NOT_PAGES, 'the Origin null', head(PAUSE, HOST, 'Origin: null')],
+    [403, NOT_PAGES, 'an Origin equal to Host', head(PAUSE, 'Host: localhost:3000', `Origin: ${PAGE}`)],
+    [403, NOT_PAGES, 'a preflight', head('OPTIONS /api/pause', HOST, `Origin: ${PAGE}`)],
     [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(STATUS, HOST, 'Sec-Fetch-Site: cross-site')],
     [403, NOT_PAGES, 'Sec-Fetch-Site: same-origin', head(STATUS, HOST, 'Sec-Fetch-Site: same-origin')],
     [403, NOT_PAGES, 'a form that a page submits', head(PAUSE, HOST, 'Sec-Fetch-Site: none')],
@@ -1451,11 +1477,11 @@ describe('A wrong argument', LIMIT, () => {
     ['systemStatus', (value) => construct({ systemStatus: value }), [null, ACTIVE]],
     ['host', (value) => construct({ host: value }), [127, null], HOSTS],
     ['port', (value) => construct({ port: value }), ['80', null], [NaN, -1, 1.5, 65_536]],
-    ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], COUNTS],
+    ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], [...COUNTS, 1001]],
+    ['autoReport', (value) => construct({ autoReport: value }), [0, null]],
     ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
     ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
     ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
-    ['allowedOrigins', (value) => construct({ allowedOrigins: [value] }), [5], ['*', 'box.lan', `${PAGE}/`]],
     ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
     ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],
     ['host', (value) => connect(value), [127, null], HOSTS],
@@ -1478,7 +1504,7 @@ describe('A wrong argument', LIMIT, () => {
 
   it('causes a TypeError if it is an unknown option, or one of two that exclude each other', async () => {
     for (const [call, message] of [
-      [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, name, '],
+      [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, describe, '],
       [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
       [() => client.request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
       [() => client.waitFor(PAUSED, { timeOut: 1 } as object), 'waitFor has no option timeOut; it has timeout, '],
