@@ -10,12 +10,12 @@ export const UNKNOWN = 'unknown';
 /** Shown as the status of a system that takes requests, and responds to none: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
 
-/** The statuses that servers send. */
+/** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
 const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
   .filter((status) => status !== SystemStatus.OFFLINE)
   .map(({ statusName }) => statusName);
 
-/** `value` and `error` are safe to print; `original` is the same text as received, and `body` all that was received. */
+/** `value` and `error` are safe to print; `original` is the complete text, and `body` all that was received. */
 export type PrintableReply = WebApiReply & { readonly original: string };
 export type FailedReply = Extract<PrintableReply, { ok: false }>;
 
@@ -39,8 +39,9 @@ export class PrintableClient extends WebApiClient {
     const [endpoint] = args;
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
-      const isUnknown = !isCommand && !STATUS_NAMES.includes(reply.value);
-      return { ...reply, value: isUnknown ? UNKNOWN : excerpt(reply.value), original: reply.value };
+      const original = isCommand ? reply.value : nameIn(reply);
+      const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
+      return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
     }
     if (endpoint === 'info' && isOld(reply)) {
       const error = 'the server is of version 0.2 or older, which tells its status only';
@@ -57,6 +58,11 @@ export class PrintableClient extends WebApiClient {
     }
     return { ...reply, error: reply.answered ? excerpt(reply.error) : printable(reply.error), original: reply.error };
   }
+}
+
+/** The name of the status. PAMIQ's server, written in Python, sends its number instead: 1 for active. */
+function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>): string {
+  return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
 /** Whether a request was sent to a system that did not respond: it is not offline, and may have taken a command. */
