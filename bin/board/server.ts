@@ -3,8 +3,8 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { BlockList, isIP } from 'node:net';
 import page from '#board-page';
+import { isAllowedHost } from '../../control.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { ControlCommand } from '../../control.ts';
@@ -137,26 +137,11 @@ function checkHost({ host, allowedHosts }: Settings, { headers, rawHeaders }: In
     if (names.indexOf(name) !== names.lastIndexOf(name)) throw new Refusal(400, 'Duplicate header field');
   }
   const { host: authority, origin } = headers;
-  if (authority !== undefined && !isOwnHost(authority, [host, ...allowedHosts])) {
+  if (authority !== undefined && !isAllowedHost(authority, [host, ...allowedHosts])) {
     throw new Refusal(403, 'Host not allowed: use localhost or an IP address, or set the option --allow-host');
   }
   const own = authority === undefined ? undefined : `http://${authority}`;
   if (origin !== undefined && origin !== own) throw new Refusal(403, 'Origin not allowed');
-}
-
-const UNSPECIFIED = new BlockList(); // addresses that reach this machine although they do not name it
-UNSPECIFIED.addSubnet('0.0.0.0', 8);
-UNSPECIFIED.addAddress('::', 'ipv6');
-
-/** Avoids `new URL()`, which turns `0x7f.1`, `127.1` and `evil@localhost` into local names. */
-function isOwnHost(authority: string, names: readonly string[]): boolean {
-  const [, ipv6 = '', other = ''] = /^(?:\[([^\]]+)\]|([\w.-]+))(?::\d*)?$/.exec(authority.toLowerCase()) ?? [];
-  if (isIP(ipv6) === 6) return !UNSPECIFIED.check(ipv6, 'ipv6');
-  if (isIP(other) === 4) return !UNSPECIFIED.check(other);
-  if (other === '') return false; // malformed
-  return ['localhost', ...names].map((name) => name.toLowerCase()).some((name) => {
-    return name === '*' || name === other || (name[0] === '.' && `.${other}`.endsWith(name));
-  });
 }
 
 function checkMethod({ method = '' }: IncomingMessage, ...allowed: string[]): void {

@@ -15,18 +15,19 @@ const HOST = 'Host: localhost';
 
 const LOCAL_HOSTS = [
   'localhost', 'LOCALHOST:1', '127.0.0.1', '127.9.9.9:80', '[::1]:8391', '[::1]', '192.168.1.7', '[::ffff:127.0.0.1]:',
-  '[2001:DB8::1]', '255.255.255.255:65536',
+  '[2001:DB8::1]', '255.255.255.255:65536', '[fe80::1%eth0]:8390', '[fe80::1%25eth0]',
 ];
 const UNSPECIFIED_HOSTS = [ // browsers take them for this machine
   '0.0.0.0', '0.1.2.3', '0.255.255.255:80', '[::]', '[::]:80', '[0:0:0:0:0:0:0:0]', '[::0.0.0.0]', '[::ffff:0.0.0.0]',
-  '[::ffff:0:1]',
+  '[::ffff:0:1]', '[::%lo]', '[::%25lo]:80', '[::ffff:0.0.0.0%lo]',
 ];
 const FOREIGN_HOSTS = [
   ...UNSPECIFIED_HOSTS, 'localhost.', 'x.localhost', 'localhost.x', '0177.0.0.1', '127.1', '0x7f.1', '2130706433',
   '127.0.0.1.x', '1.2.3', '256.0.0.1', '1.2.3.4.5', '%6cocalhost', 'evil.example', 'evil.example:8391', '*', '.', '-',
   'localhost@evil', 'evil@localhost', 'evil:localhost@127.0.0.1', 'localhost,localhost', 'localhost:http',
   'localhost:80:80', 'localhost:-1', ':80', '::1', '[::1', '[::1]x', '[::1]80', '[127.0.0.1]', '[localhost]', '[]',
-  '[[::1]]', '[::g]', 'localhost evil.example', 'localhost\xa0', 'localhost/', 'localhost#', '',
+  '[[::1]]', '[::g]', '[%lo]', '[localhost%lo]', 'localhost evil.example', 'localhost\xa0', 'localhost/',
+  'localhost#', '',
 ];
 
 describe('control-board keeps others out', LIMIT, () => {
