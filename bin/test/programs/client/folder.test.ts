@@ -1,14 +1,19 @@
 // control-client and the systems whose sockets are in a folder: list, and --all with each command.
 
 import assert from 'node:assert/strict';
-import { chownSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  chownSync, existsSync, mkdirSync, readFileSync, renameSync, symlinkSync, utimesSync, writeFileSync,
+} from 'node:fs';
+import { connect } from 'node:net';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import {
-  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startServer, TOKEN,
+  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, start, startServer,
+  TOKEN, until,
 } from '../../helpers.ts';
-import { leaveSocket } from '../../module/helpers.ts';
+import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run, watch } from './helpers.ts';
 import { startSilent, startWeb } from './systems.ts';
@@ -19,15 +24,13 @@ import type { TestContext } from 'node:test';
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
 describe('control-client list', SUITE, () => {
-  it('prints name, process, status, since when and target of each live system, and removes nothing', async (t) => {
+  it('prints name, process, status, since when and target of each live system', async (t) => {
     const { folder, launch } = openFolder(t);
     const paused = await launch('train: 7B');
     await paused.client.pause();
     await paused.client.waitFor(SystemStatus.PAUSED);
     await launch('eval');
     await makeOtherFiles(t, folder);
-    const before = readdirSync(folder).sort();
-
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
     assert.deepEqual([code, stderr], [0, '']);
     const pid = process.pid;
@@ -50,7 +53,6 @@ describe('control-client list', SUITE, () => {
       { target: `unix:${folder}/eval-${pid}.sock`, name: 'eval', pid, status: 'active' },
       { target: `unix:${folder}/train__7B-${pid}.sock`, name: 'train: 7B', pid, status: 'paused' },
     ]);
-    assert.deepEqual(readdirSync(folder).sort(), before);
   });
 
   it('looks in the folder of the session by default', async (t) => {
@@ -218,7 +220,6 @@ describe('control-client and a folder', SUITE, () => {
   it('reports that no system is live: list exits with 0, --all with 3', async (t) => {
     const [empty, other, session] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     await makeOtherFiles(t, other);
-    const before = readdirSync(other).sort();
     const places: [folder: string, args: string[]][] = [
       [empty, ['--dir', empty]], [other, ['--dir', other]], [join(session, 'control'), []],
     ];
@@ -233,7 +234,69 @@ describe('control-client and a folder', SUITE, () => {
         assert.deepEqual(ended, { code, stdout: '', stderr: line }, `${args}`);
       }
     }));
-    assert.deepEqual(readdirSync(other).sort(), before);
+  });
+});
+
+describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: lacks('Linux') }, () => {
+  for (const command of [['list'], ['status', '--all']]) {
+    it(`are removed by ${command.join(' ')}, which leaves all other files alone`, async (t) => {
+      const { folder, launch } = openFolder(t);
+      await launch('live');
+      await makeOtherFiles(t, folder);
+      await leaveDead(join(folder, 'young-5.sock'), Date.now() / 1000 + 3600); // even if the machine is slow
+      const before = contentsOf(folder);
+      const { code, stdout, stderr } = await call([...command, '--dir', folder]);
+      assert.deepEqual([code, linesOf(stdout).length, stderr], [0, 1, '']);
+      assert.deepEqual(contentsOf(folder), before.filter(([name]) => name !== 'dead-1.sock'));
+    });
+  }
+
+  it('stay if they belong to another user', { skip: lacks('root') }, async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'dead-1.sock');
+    await leaveDead(path);
+    chownSync(path, 12345, 12345);
+    assert.equal((await call(['list', '--dir', folder])).stdout, '');
+    assert.equal(existsSync(path), true);
+  });
+
+  it('stay if they were replaced meanwhile', async (t) => {
+    const folder = makeFolder(t);
+    const [path, next] = [join(folder, 'dead-1.sock'), join(folder, 'next')];
+    const replacements: (() => void)[] = [
+      () => renameSync(next, path),
+      () => utimesSync(path, 1, 1), // as if the inode had been reused
+    ];
+    for (const replace of replacements) {
+      for (const one of [path, next]) await leaveDead(one);
+      const listing = call(['list', '--dir', folder]); // it was refused already, and does not know yet
+      replace();
+      await listing;
+      assert.equal(existsSync(path), true, `${replace}`);
+    }
+    await call(['list', '--dir', folder]);
+    assert.equal(existsSync(path), false);
+  });
+
+  it('are not those of systems whose queue of connections is full', async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'full-1.sock');
+    const { child, shows } = start(t, process.execPath, ['--eval', `
+      const server = require('node:net').createServer();
+      server.listen({ path: '${path}', backlog: 1 }, () => console.log('listening'));
+    `]);
+    await shows(/listening/);
+    child.kill('SIGSTOP');
+    await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));
+    for (let code: string | undefined; code === undefined;) {
+      const socket = connect(path);
+      t.after(() => socket.destroy());
+      code = await once(socket, 'connect').then(() => undefined, (error: NodeJS.ErrnoException) => error.code);
+      assert.ok(code === undefined || code === 'EAGAIN', code);
+    }
+    utimesSync(path, LONG_AGO, LONG_AGO);
+    await call(['list', '--dir', folder]);
+    assert.equal(existsSync(path), true);
   });
 });
 
@@ -265,9 +328,17 @@ function openFolder(t: TestContext, name: string = ''): Opened {
   return { root, folder, launch };
 }
 
+const LONG_AGO = 1_000_000_000; // seconds
+
+/** Leaves a socket behind as a killed server does, which has started at a certain time. */
+async function leaveDead(path: string, startedAt: number = LONG_AGO): Promise<void> {
+  await leaveSocket(path);
+  utimesSync(path, startedAt, startedAt);
+}
+
 /** Puts what is no live system into the folder: dead sockets, files, folders, links, and a socket of another suffix. */
 async function makeOtherFiles(t: TestContext, folder: string): Promise<void> {
-  await leaveSocket(join(folder, 'dead-1.sock'));
+  await leaveDead(join(folder, 'dead-1.sock'));
   writeFileSync(join(folder, 'file-2.sock'), '');
   mkdirSync(join(folder, 'folder-3.sock'));
   symlinkSync(join(folder, 'nowhere'), join(folder, 'link-4.sock'));
