@@ -42,11 +42,11 @@ Runs a command with a web API that pauses, resumes, saves and ends all its proce
   pause        stops all processes (SIGSTOP); clocks run on, connections may time out, and memory stays in use
   resume       continues them
   save-state   requires --save-signal or --save-command
-  shutdown     saves if it can, then sends SIGTERM and, after --grace, SIGKILL
+  shutdown     saves if it can, and is cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
 
 A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself; see bin/README.md.
-Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP are a shutdown, and so is
-SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
+Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP shut it down, even if it
+cannot be saved, and so does SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
 
 ${describeOptions(OPTIONS)}
 

@@ -17,6 +17,7 @@ const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const MAX_SUSPEND_MS = 2000; // until a program has restored the terminal
 const POLL_MS = 10;
+const URGENCY_MS = 50; // between two looks whether a command is urgent
 
 export interface Settings {
   line: readonly [string, ...string[]];
@@ -38,7 +39,6 @@ export class Supervisor {
   readonly #server: WebApiServer;
   readonly #command: Command;
   readonly #keeper: Keeper;
-  readonly #signalled: AbortController = new AbortController(); // by a signal that asks for the end
   #program!: Program; // set before any command is taken
   #lastEnd: End | null = null;
   #baseUrl = '';
@@ -47,8 +47,7 @@ export class Supervisor {
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
-  #failedSave: CommandOutcome | null = null; // for the shutdowns that were on the queue at the time
-  #hasCalledOff = false; // a shutdown, because of it
+  #isSignalled = false; // by a signal that asks for the end
   #isEnding = false; // by a shutdown; the program may also report that status itself
   #isSuspended = false; // from SIGTSTP to SIGCONT
   #isOver = false;
@@ -58,7 +57,12 @@ export class Supervisor {
     const { line, isOnTerminal, graceMs } = settings;
     this.#settings = settings;
     this.#say = say;
-    this.#server = new WebApiServer({ ...options, systemStatus: () => this.#status, describe: () => this.#describe() });
+    this.#server = new WebApiServer({
+      ...options,
+      systemStatus: () => this.#status,
+      describe: () => this.#describe(),
+      autoReport: false, // a command that looks for the next one is not done yet
+    });
     this.#command = { line, isOnTerminal, mark: `CONTROL_RUN=${process.pid}-${Date.now()}`, cgroup: Cgroup.create() };
     this.#keeper = new Keeper(graceMs, this.#command.mark, this.#command.cgroup?.path ?? '');
   }
@@ -73,8 +77,8 @@ export class Supervisor {
     this.#baseUrl = baseUrlOf(await server.runInBackground());
     await this.#start();
     while (!this.#isOver) {
-      if (!server.hasCommands()) this.#failedSave = null;
-      server.report(await this.#execute(await server.nextCommand()).catch((error: unknown) => ({ error })));
+      const command = await server.nextCommand();
+      server.report(await this.#execute(command).catch((error: unknown) => ({ error })));
     }
     await server.close();
     this.#command.cgroup?.remove();
@@ -200,7 +204,7 @@ export class Supervisor {
     };
     const force = (): void => void (stopping ??= stop());
     const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
-    const outcome = await this.#ask('pause', this.#server.signal, force);
+    const outcome = await this.#ask('pause', this.#isAwaited, force);
     clearTimeout(timer);
     await stopping; // it may have paused meanwhile, and a resume must find all that is stopped
     if ('error' in outcome) this.#continue(); // it may have failed while it was being stopped
@@ -216,33 +220,34 @@ export class Supervisor {
       this.#setStatus(ACTIVE); // as far as control-run is concerned
       channel.settle({ error: this.#silence() });
     };
-    const outcome = channel.isOpen ? await this.#ask('resume', this.#server.signal, giveUp) : {};
+    const outcome = channel.isOpen ? await this.#ask('resume', this.#isAwaited, giveUp) : {};
     if (this.#status === RESUMING) this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
     return outcome;
   }
 
-  /**
-   * Passes a command to a program that takes commands itself, and waits for the outcome.
-   *
-   * @param hurry Aborts once another command or a signal waits for this one.
-   * @param onLate Called if the outcome has not come some time after that.
-   */
-  async #ask(command: ControlCommand, hurry: AbortSignal, onLate: () => void): Promise<CommandOutcome> {
+  /** A pause or a resume is urgent once another command waits for it. */
+  readonly #isAwaited = (): boolean => this.#server.hasCommands();
+
+  /** A save may take its time until a signal asks for the end. */
+  readonly #mustEnd = (): boolean => this.#isSignalled;
+
+  /** Passes a command to a program that takes commands itself, and waits for the outcome as #limit() does. */
+  async #ask(command: ControlCommand, isUrgent: () => boolean, onLate: () => void): Promise<CommandOutcome> {
     const { channel } = this.#program;
-    return await this.#limit(new Promise((resolve) => channel.send(command, resolve)), hurry, onLate);
+    return await this.#limit(new Promise((resolve) => channel.send(command, resolve)), isUrgent, onLate);
   }
 
-  async #limit<T>(outcome: Promise<T>, hurry: AbortSignal, onLate: () => void): Promise<T> {
-    let timer: NodeJS.Timeout | undefined;
-    const limit = (): void => {
-      timer = setTimeout(onLate, this.#settings.graceMs);
-    };
-    if (hurry.aborted) limit();
-    else hurry.addEventListener('abort', limit);
-    return await outcome.finally(() => {
-      hurry.removeEventListener('abort', limit);
-      clearTimeout(timer);
-    });
+  /** Waits for an outcome. Calls `onLate` if it has not come `graceMs` after it has become urgent. */
+  async #limit<T>(outcome: Promise<T>, isUrgent: () => boolean, onLate: () => void): Promise<T> {
+    let lateAt = Infinity;
+    const timer = setInterval(() => {
+      const now = performance.now();
+      if (isUrgent()) lateAt = Math.min(lateAt, now + this.#settings.graceMs);
+      if (now < lateAt) return;
+      clearInterval(timer);
+      onLate();
+    }, URGENCY_MS);
+    return await outcome.finally(() => clearInterval(timer));
   }
 
   #silence(): Error {
@@ -271,12 +276,12 @@ export class Supervisor {
     }
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped and cannot save: resume it first`);
     if (saveSignal !== undefined && !channel.isOpen) return this.#sendSaveSignal(saveSignal);
-    return await this.#ask('save-state', this.#signalled.signal, () => channel.settle({ error: this.#silence() }));
+    return await this.#ask('save-state', this.#mustEnd, () => channel.settle({ error: this.#silence() }));
   }
 
   async #runSaveCommand(command: string): Promise<CommandOutcome> {
     const saving = new ShellCommand(command, { CONTROL_PID: String(this.#program.pid) });
-    const { end, lastLine } = await this.#limit(saving.ended, this.#signalled.signal, () => saving.kill());
+    const { end, lastLine } = await this.#limit(saving.ended, this.#mustEnd, () => saving.kill());
     if (end.exitCode === 0) return { value: lastLine };
     throw new Error(`the save command ended with ${end.text}${lastLine && `: ${lastLine}`}`);
   }
@@ -292,19 +297,14 @@ export class Supervisor {
   /** Saves for the last time and ends the program, unless the save fails and a client can try again. */
   async #shutDown(): Promise<CommandOutcome> {
     const program = this.#program;
-    const hasEnded = program === undefined || program.end !== null;
-    const isFinal = this.#signalled.signal.aborted || hasEnded;
-    if (this.#failedSave !== null && !isFinal) return this.#failedSave;
     const before = this.#status;
     this.#isEnding = true;
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let saved: CommandOutcome = {};
-    if (!hasEnded) {
+    if (program !== undefined && program.end === null) {
       saved = await this.#saveLast().catch((error: unknown) => ({ error }));
-      if ('error' in saved && program.end === null && !this.#hasCalledOff && !this.#signalled.signal.aborted) {
-        this.#hasCalledOff = true;
-        this.#failedSave = saved;
+      if ('error' in saved && program.end === null && !this.#isSignalled) {
         this.#isEnding = false;
         this.#setStatus(before);
         return saved;
@@ -328,17 +328,15 @@ export class Supervisor {
     if (saveSignal === undefined) return {};
     const outcome = this.#sendSaveSignal(saveSignal);
     this.#say(`${outcome.value}; SIGTERM follows within ${this.#settings.graceMs / 1000} s`);
-    await this.#waitForEnd(); // nobody can tell when it is done
+    await this.#waitForEnd(); // there is no way to know when the save is done
     return outcome;
   }
 
   /** A program that takes commands itself also saves and ends itself. */
   async #askToEnd(): Promise<CommandOutcome> {
     const { channel } = this.#program;
-    const { signal } = this.#signalled;
-    const hurry = signal.aborted ? signal : this.#server.signal;
     this.#continue();
-    const outcome = await this.#ask('shutdown', hurry, () => channel.settle({}));
+    const outcome = await this.#ask('shutdown', this.#mustEnd, () => channel.settle({}));
     if ('error' in outcome && channel.isOpen) return outcome;
     await this.#waitForEnd();
     return 'error' in outcome ? {} : outcome; // it has ended, and closed the socket first
@@ -354,7 +352,7 @@ export class Supervisor {
   #handleSignals(): void {
     const { isOnTerminal } = this.#settings;
     const end = (name: NodeJS.Signals): void => {
-      this.#signalled.abort();
+      this.#isSignalled = true;
       this.#server.post('shutdown', { reason: name });
     };
     const pass = (name: NodeJS.Signals): void => this.#program.send(name);

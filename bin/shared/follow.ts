@@ -25,7 +25,7 @@ const LOOK_UP_MS = 50; // between two requests for the outcome
 const FULL_MS = 100; // between two tries while the queue is full
 const LAST_MS = 1000; // for a response when the time is up: two round trips, also from another continent
 const HURRY_MS = 250; // the same when the caller ends the wait
-const END_MS = 1000; // a system that is shutting down this long after its last save has not called it off
+const END_MS = 1000; // a system that is shutting down this long after its last save has not cancelled it
 
 /** What came of a command. Its texts are safe to print. */
 export interface Followed {
@@ -232,7 +232,7 @@ function isFull(reply: PrintableReply): boolean {
   return !reply.ok && reply.statusCode === 503;
 }
 
-/** Returns whether the system ends after a failed shutdown, instead of calling it off. */
+/** Returns whether the system ends after a failed shutdown, instead of cancelling it. */
 async function ends(client: PrintableClient): Promise<boolean> {
   for (const deadline = performance.now() + END_MS; performance.now() < deadline;) {
     const status = statusOf(await client.request('status'));

@@ -467,7 +467,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
 });
 
 describe('control-run: a program that takes the commands itself', { ...suite, skip: lacks('Linux') }, () => {
-  it('is waited for until another command waits for --grace: then it is stopped, active or ended', async (t) => {
+  it('is waited for until another command waits for --grace: then it is stopped, or active', async (t) => {
     const talk = await startListener(t);
     const pause = perform(talk.port, 'pause');
     await talk.gets('pause');
@@ -485,29 +485,28 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
     await talk.is('active');
     talk.say({ done: saveId, value: 'saved' });
     assert.deepEqual(await save, [200, 'saved']);
-    const shutdown = perform(talk.port, 'shutdown');
-    await talk.gets('shutdown');
-    await sleep(SEVERAL_GRACES_MS); // a last save may take long
-    assert.deepEqual(await latestOf(talk), ['shutdown', 'running', undefined]);
-    const waiting = perform(talk.port, 'save-state').catch(() => null); // it may not arrive
-    assert.deepEqual(await shutdown, [200, 'SIGTERM']);
-    assert.equal(await exitCodeOf(talk.running), 128 + 15);
-    await waiting;
     assert.equal(talk.complaints(), '');
   });
 
-  it('has all the time for a save until a signal asks for the end, and then --grace to save and to end', async (t) => {
-    const talk = await startListener(t);
-    const save = perform(talk.port, 'save-state');
-    await talk.gets('save-state');
-    const waiting = perform(talk.port, 'pause').catch(() => null); // it may not arrive
-    await sleep(SEVERAL_GRACES_MS);
-    assert.equal((await getInfo(talk.port)).commands[0]?.state, 'running');
-    talk.running.child.kill('SIGTERM');
-    assert.deepEqual(await save, [500, `save-state failed: sh[${talk.pid}] has not responded within 0.3 s`]);
-    assert.equal((await talk.running.ended).code, 128 + 15);
-    await waiting;
-  });
+  const outcomes = {
+    'save-state': (pid: number) => [500, `save-state failed: sh[${pid}] has not responded within 0.3 s`],
+    shutdown: () => [200, 'SIGTERM'],
+  };
+  for (const command of ['save-state', 'shutdown'] as const) {
+    it(`has all the time for a ${command} until a signal asks for the end, and then --grace`, async (t) => {
+      const talk = await startListener(t);
+      const saving = perform(talk.port, command);
+      await talk.gets(command);
+      const others = ['pause', 'shutdown'] as const;
+      const waiting = others.map((other) => perform(talk.port, other).catch(() => null)); // they may not arrive
+      await sleep(SEVERAL_GRACES_MS);
+      assert.equal((await getInfo(talk.port)).commands[0]?.state, 'running');
+      talk.running.child.kill('SIGTERM');
+      assert.deepEqual(await saving, outcomes[command](talk.pid));
+      assert.equal((await talk.running.ended).code, 128 + 15);
+      await Promise.all(waiting);
+    });
+  }
 
   it('is stopped after --force-stop, and gets pause and resume in order once it continues', async (t) => {
     const talk = await startListener(t, ['--force-stop', '0.3', '--grace', '60']);
@@ -591,22 +590,23 @@ time.sleep(98765)
     assert.equal(await exitCodeOf(talk.running), 7);
   });
 
-  it('cancels a shutdown once by failing to save, and is killed if it does not end after the next', async (t) => {
+  it('cancels each shutdown by failing to save; after a signal, it is killed if it does not end', async (t) => {
     const talk = await startTalk(t, [], `trap "" TERM; ${RELAY}`);
     talk.say({ status: 'paused' });
     await talk.is('paused');
-    const shutdown = perform(talk.port, 'shutdown');
-    const id = await talk.gets('shutdown');
-    await talk.is('shutting down');
-    talk.say({ status: 'active' });
-    await talk.taken();
-    await talk.is('shutting down');
-    talk.say({ failed: id, error: 'disk full' });
-    assert.deepEqual(await shutdown, [500, 'shutdown failed: disk full']);
-    await talk.is('paused');
-    const second = perform(talk.port, 'shutdown');
+    for (let count = 0; count < 3; count += 1) {
+      const shutdown = perform(talk.port, 'shutdown');
+      const id = await talk.gets('shutdown');
+      await talk.is('shutting down');
+      talk.say({ status: 'active' });
+      await talk.taken();
+      await talk.is('shutting down');
+      talk.say({ failed: id, error: 'disk full' });
+      assert.deepEqual(await shutdown, [500, 'shutdown failed: disk full']);
+      await talk.is('paused');
+    }
+    talk.running.child.kill('SIGTERM');
     talk.say({ failed: await talk.gets('shutdown'), error: 'still full' });
-    assert.deepEqual(await second, [500, 'shutdown failed: still full']);
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.match(talk.complaints(), /did not end within 0\.3 s: killed/);
   });

@@ -83,20 +83,22 @@ describe('control-run: save-state', suite, () => {
 });
 
 describe('control-run: shutdown', suite, () => {
-  it('fails if no process handles --save-signal, which would end it; a second one ends it', async (t) => {
+  it('fails if no process handles --save-signal, which would end it; a signal ends it', async (t) => {
     const command = shell('trap "" USR2; sleep 98765; :'); // ignored, but not handled
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR2'], command);
     await until(() => processesOf(running).length === 2);
     const error = `no process of sh[${pid}] handles SIGUSR2, which would end it`;
     assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: ${error}`]);
-    assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);
-    assert.equal(processesOf(running).length, 2);
-    assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);
+    for (let count = 0; count < 3; count += 1) {
+      assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);
+      assert.equal(processesOf(running).length, 2);
+    }
+    running.child.kill('SIGTERM');
     assert.equal(await exitCodeOf(running), 128 + 15);
   });
 
-  it('is cancelled for all that wait if the last save fails; a later one ends the command', async (t) => {
-    const save = 'echo save >> "$LOG"; until [ -e "$LOG.go" ]; do sleep 0.05; done; echo no; false';
+  it('ends the command only after a save that succeeds, however often it is sent', async (t) => {
+    const save = 'echo save >> "$LOG"; until [ -s "$LOG.go" ]; do sleep 0.05; done; . "$LOG.go"';
     const log = join(makeFolder(t), 'log');
     const options = ['--save-command', save];
     const { running, port, client, pid } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
@@ -105,14 +107,16 @@ describe('control-run: shutdown', suite, () => {
     await until(() => readLines(log).length === 1);
     shutdowns.push(perform(port, 'shutdown'), perform(port, 'shutdown'));
     await until(async () => (await getInfo(port)).commands.length === 4);
-    writeFileSync(`${log}.go`, '');
+    writeFileSync(`${log}.go`, 'echo no; false');
     const error = 'shutdown failed: the save command ended with exit code 1: no';
     for (const outcome of shutdowns) assert.deepEqual(await outcome, [500, error]);
-    assert.equal(readLines(log).length, 1);
+    assert.equal(readLines(log).length, 3);
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [PAUSED, 'T']);
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    assert.equal(await client.getStatus(), ACTIVE);
     assert.deepEqual(await perform(port, 'shutdown'), [500, error]);
+    assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
+    writeFileSync(`${log}.go`, 'echo ckpt/5.pt');
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'ckpt/5.pt; SIGTERM']);
     assert.equal(await exitCodeOf(running), 128 + 15);
   });
 
@@ -157,8 +161,21 @@ describe('control-run: a signal during a save', suite, () => {
     await until(() => pids.every((pid) => stateOf(pid) === ''));
   });
 
+  it('also ends a shutdown by command whose last save fails', async (t) => {
+    const log = join(makeFolder(t), 'log');
+    const options = ['--save-command', 'echo save >> "$LOG"; sleep 98765', '--grace', '0.3'];
+    const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
+    const shutdown = perform(port, 'shutdown');
+    await until(() => readLines(log).length === 1);
+    running.child.kill('SIGTERM');
+    assert.deepEqual(await shutdown, [500, 'shutdown failed: the save command ended with SIGKILL']);
+    assert.equal(await exitCodeOf(running), 128 + 15);
+    assert.equal(readLines(log).length, 1);
+  });
+
   it('ends the command even if the last save fails', async (t) => {
-    const { running } = await startRun(t, ['--save-command', 'false'], ['sleep', '98765']);
+    const { running, port } = await startRun(t, ['--save-command', 'false'], ['sleep', '98765']);
+    assert.equal((await perform(port, 'shutdown'))[0], 500);
     for (let count = 0; count < 40; count += 1) running.child.kill('SIGINT'); // more than the queue holds
     assert.equal(await exitCodeOf(running), 128 + 15);
   });
