@@ -113,7 +113,7 @@ export class Processes {
       for (const { pid, group } of processes) if (!before.has(pid) && !jobs.has(group)) this.#stopped.add(pid);
       looks = running.length === 0 ? looks + 1 : 0;
       if (looks === 2 || elapsed > MAX_STOP_MS) return running;
-      if (elapsed > VFORK_MS) letExec(processes);
+      if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
       send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);

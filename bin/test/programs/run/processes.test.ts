@@ -122,6 +122,14 @@ action = (os.POSIX_SPAWN_OPEN, 3, path, os.O_RDONLY, 0)
 child = os.posix_spawn('/bin/sh', ['sh', '-c', 'read line; exit 9'], os.environ, file_actions=[action])
 print(os.WEXITSTATUS(os.waitpid(child, 0)[1]))`;
 
+/** Also has a child that is stopped. */
+const VFORK_AND_STOPPED = `
+import os
+stopped = os.posix_spawn('/bin/sh', ['sh', '-c', 'kill -STOP $$; exit 8'], os.environ)
+os.waitpid(stopped, os.WUNTRACED)
+${VFORK}
+os.kill(stopped, 9)`;
+
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 describe('control-run: a pause of all processes', suite, () => {
@@ -188,6 +196,26 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.deepEqual(await paused, [200, undefined]);
     await assertRest(run);
     await perform(run.port, 'resume');
+    run.running.child.stdin?.end('\n');
+    assert.equal((await run.running.ended).stdout, '9\n');
+  });
+
+  it('leaves a child stopped that was stopped before its parent called vfork()', {
+    skip: lacks('python3'),
+  }, async (t) => {
+    const folder = makeOpenFolder(t);
+    const run = await startRun(t, [], [PYTHON, '-c', VFORK_AND_STOPPED, folder]);
+    await until(() => readTask(run.pid)[0]?.state === 'D');
+    const stopped = (): number[] => findTree(run).filter(({ state }) => state === 'T').map(({ pid }) => pid);
+    const before = stopped();
+    assert.equal(before.length, 1);
+    const paused = perform(run.port, 'pause');
+    await sleep(200); // until the child of vfork() is continued again and again
+    letExec(t, folder);
+    assert.deepEqual(await paused, [200, undefined]);
+    await perform(run.port, 'resume');
+    await until(() => stopped().length <= 1);
+    assert.deepEqual(stopped(), before);
     run.running.child.stdin?.end('\n');
     assert.equal((await run.running.ended).stdout, '9\n');
   });
