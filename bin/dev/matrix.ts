@@ -298,29 +298,39 @@ const PLACED: Cell[] = [
 const consuming = (from: string, isOk: string): string => `
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
-  launch,
+  isAllowedHost, launch,
 } from '${from}';
 import type {
-  ControlCommand, LaunchConfig, System, WaitOptions, WebApiAddress, WebApiClientOptions, WebApiReply,
-  WebApiServerOptions,
+  CommandInfo, CommandOutcome, CommandRequest, Control, ControlCommand, LaunchConfig, RequestOptions, System,
+  SystemInfo, WaitOptions, WebApiAddress, WebApiClientOptions, WebApiReply, WebApiServerOptions,
 } from '${from}';
 
 const options: WebApiServerOptions = { systemStatus: (): SystemStatus => SystemStatus.ACTIVE, port: DEFAULT_PORT };
 const server: WebApiServer = new WebApiServer(options);
 const address: WebApiAddress = await server.runInBackground();
 const command: ControlCommand = server.hasCommands() ? server.receiveCommand() : await server.nextCommand();
+const outcome: CommandOutcome = { value: server.signal.aborted ? 1 : 'path' };
+server.report(outcome);
+const request: CommandRequest | null = server.request;
 await server.close();
 
 const config: LaunchConfig = { webApiAddress: [DEFAULT_HOST, 0], webApiCommandQueueSize: DEFAULT_MAX_QUEUE_SIZE };
-const system: System = { step: (): number => 1, saveState: async (): Promise<void> => {} };
+const system: System = {
+  step: (control: Control): boolean => control.shutdown(),
+  saveState: async (status, { by = '' }): Promise<string> => by + status,
+};
 await launch(system, config);
 
 const access: WebApiClientOptions = { timeout: 1000, token: undefined };
 const client: WebApiClient = new WebApiClient(address.host, address.port, access);
 const wait: WaitOptions = { onStatus: ({ statusName }): void => console.log(statusName) };
 await client.waitFor(SystemStatus.PAUSED, wait);
-const reply: WebApiReply = await client.request('pause');
+const how: RequestOptions = { wait: 5, reason: request?.id };
+const reply: WebApiReply = await client.request('pause', how);
+const info: SystemInfo | null = await client.info();
+const commands: CommandInfo[] = info?.commands ?? [];
 console.log(VERSION, command, ${isOk} ? reply.value : reply.error, new EmptyError().name, await client.saveState());
+console.log(commands.length, isAllowedHost('localhost:8391', []));
 `;
 
 const NO_ANY = `
