@@ -109,7 +109,7 @@ function run(engine: Podman, job: string): RunningEngine {
 
   /** Starts the pod without checkpoints. */
   async function start(): Promise<void> {
-    await engine.run('pod rm --force --all && podman volume rm --force states control');
+    await engine.run('pod rm --force --all && podman volume rm --force states');
     await play();
   }
 
