@@ -24,9 +24,9 @@
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
 //        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
 //
-// The sections follow a command on its way: journal, shared memory, policy, server thread, WebApiServer (the side of the
-// host, the controlled program); then come WebApiClient, launch (a ready-made loop) and checks. The file imports Node's
-// built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
+// The sections: journal, shared memory, policy, server thread, WebApiServer (the side of the host, which is the
+// controlled program), WebApiClient, launch (a ready-made loop), checks. The file imports Node's built-ins only, and
+// importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
 
 import { EventEmitter, once } from 'node:events';
 import { statSync, type Stats } from 'node:fs';
@@ -47,12 +47,8 @@ export const DEFAULT_PORT = 8391;
 export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
-const HANG_MS = 10_000; // a thread that has not ended this long after close() hangs
-const RESTART_MS = 1000;
 const WARNING = 'ControlWarning'; // the type of all warnings
-const MAX_VALUE_LENGTH = 1000; // characters, also of `error`
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
-const TURN_MS = 10; // launch() runs steps this long before it yields to timers and signals
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +132,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
   const slots = (words.length - firstRecord) / (wordsPerRecord + roomBytes / 2);
+  const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
 
   const journal = {
     head(): number { return Atomics.load(words, head); },
@@ -149,9 +146,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
 
     /** Returns the place of its first room in `texts`. */
-    findRoom(index: number): number {
-      return 4 * (firstRecord + slots * wordsPerRecord) + (index & (slots - 1)) * 2 * roomBytes;
-    },
+    findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * 2 * roomBytes; },
 
     /** Writes a text of at most 4096 bytes, and returns its length in bytes. */
     write(text: string, room: number): number { return text === '' ? 0 : texts.write(text, room, roomBytes); },
@@ -323,7 +318,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     outcome({ command }: Connection): CommandInfo { return link.describe(commands.read(command)); },
 
     /**
-     * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 if a detail is due.
+     * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 for a detail.
      * Callers share a pending request, even one that has timed out, unless a command came after it.
      */
     whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
@@ -346,9 +341,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
-    isSampled({ awaited }: Connection): boolean {
-      return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
-    },
+    isSampled({ awaited }: Connection) { return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0; },
     requestSample(now: number): void {
       link.advanceSequence();
       requested = sequence;
@@ -407,9 +400,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
     statusIndex(): number { return statuses.codeOf(statuses.head() - 1); },
     /** Returns the age of the latest sample in quarters of a second. */
-    age(): number {
-      return Math.max(0, (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0);
-    },
+    age(): number { return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string { return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes()) >>> 0}"`; },
 
@@ -492,14 +483,11 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const { host, socketPath, token, allowedHosts } = data;
   const missingHost = prepare(400, { error: 'Missing Host header' });
   const duplicateField = prepare(400, { error: 'Duplicate header field' });
-  const foreignHost = prepare(403, {
-    error: 'Host not allowed: use localhost or an IP address, or set the option allowedHosts',
-  });
+  const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
+  const foreignHost = prepare(403, { error: hostHint });
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
-  const unauthorized = prepare(401, {
-    error: 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs',
-  }, 'WWW-Authenticate', 'Bearer');
-
+  const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
+  const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
   const lists = ['prefer', 'if-none-match']; // several lines are one list (RFC 9110 §5.3)
   const names = new Set([
     'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding', ...lists,
@@ -535,9 +523,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
         if (match !== null) [, head.authority, head.path = ''] = match;
       }
       const query = head.path.indexOf('?');
-      if (query === -1) return head;
-      head.query = head.path.slice(query);
-      head.path = head.path.slice(0, query);
+      if (query !== -1) [head.path, head.query] = [head.path.slice(0, query), head.path.slice(query)];
       return head;
     },
 
@@ -566,14 +552,13 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
 
 /** What the thread reports to the host; `null` only wakes the host. */
 type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
-
 type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
 
 /** A connection and its present request, which may have to wait until it is ready or until its deadline. */
 interface Connection {
   readonly socket: Socket;
   isLast: boolean; // it takes no more requests
-  idleSince: number; // performance.now()
+  idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
   waits: boolean; // with Prefer
@@ -588,7 +573,7 @@ interface Connection {
 
 /**
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
- * the connection after that response (RFC 9112 §9.3.2: clients must expect it). A new command is added to ControlCommand,
+ * the connection after that response (RFC 9112 §9.3.2: clients must expect it). A new command needs ControlCommand,
  * COMMANDS, launch() and WebApiClient.
  */
 /* istanbul ignore next @preserve */
@@ -600,10 +585,12 @@ function serve(
 ) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
-  const maxIdleMs = 15_000;
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes, although no request needs a body
+  const clientErrors: Record<string, number> = {
+    ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
+  };
 
   const ok = prepare(200, { result: 'ok' });
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
@@ -618,6 +605,7 @@ function serve(
 
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map();
+  let responses = 0;
   let isClosing = false;
 
   const server = {
@@ -627,7 +615,7 @@ function serve(
         headersTimeout: 5000, // milliseconds until the headers are complete
         requestTimeout: 10_000, // milliseconds until the request is complete
         connectionsCheckingInterval: 2000, // how often both limits are checked
-        keepAliveTimeout: 0, // tick() closes idle connections, with one timer for all
+        keepAliveTimeout: 15_000, // milliseconds until an idle connection closes
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
       listener.maxHeadersCount = maxFields + 1; // Node need not keep more
@@ -635,11 +623,8 @@ function serve(
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
       listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
-      const statusCodes: Record<string, number> = {
-        ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
-      };
       listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
-        server.finish(socket as Socket, statusCodes[code] ?? 400);
+        server.finish(socket as Socket, clientErrors[code] ?? 400);
       });
       listeners.push(listener);
       return listener;
@@ -659,8 +644,7 @@ function serve(
     },
 
     onConnection(socket: Socket): void {
-      // Requests set the other fields.
-      const connection = { socket, isLast: false, idleSince: performance.now(), response: null, waits: false } as Connection;
+      const connection = { socket, response: null, isLast: false, waits: false, idleSince: responses } as Connection;
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
       socket.on('close', () => {
@@ -674,15 +658,6 @@ function serve(
       const longest = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
       connections.delete(longest.socket); // the event 'close' comes later
       longest.socket.destroy();
-    },
-
-    /** Closes idle connections. A client that does not read its responses counts as idle. */
-    tick(): void {
-      link.tick();
-      const now = performance.now();
-      for (const { socket, response, idleSince } of connections.values()) {
-        if (response === null && now - idleSince > maxIdleMs) socket.destroy();
-      }
     },
 
     /** Routes a request once it is complete. */
@@ -717,7 +692,8 @@ function serve(
       const refusal = policy.refusal(response.req, connection.head);
       if (refusal !== null) return server.send(connection, refusal);
       const code = codes.get(path);
-      if (code !== undefined) return method === 'POST' ? server.enqueue(connection, code) : server.send(connection, postOnly);
+      if (code !== undefined && method !== 'POST') return server.send(connection, postOnly);
+      if (code !== undefined) return server.enqueue(connection, code);
       if (path !== '/api/status' && path !== '/api/info') return server.send(connection, invalidEndpoint);
       if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
       connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
@@ -797,7 +773,7 @@ function serve(
       const { socket, response } = connection;
       connection.response = null;
       connection.waits = false;
-      connection.idleSince = performance.now();
+      connection.idleSince = responses += 1;
       if (response === null || socket.destroyed) return; // the client is gone
       connection.isLast ||= isClosing;
       response.writeHead(statusCode, connection.isLast ? [...headers, 'Connection', 'close'] : headers);
@@ -862,10 +838,8 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
       process.exit();
     },
     succeed(boundPort: number): void {
-      const isPublic = listeners.some((listener) => {
-        const { address = '::1' } = listener.address() as Partial<AddressInfo>; // the default is for a Unix socket
-        return !/^(::ffff:)?127\.|^::1$/.test(address);
-      });
+      const addresses = listeners.map((listener) => (listener.address() as AddressInfo).address); // none if Unix
+      const isPublic = addresses.some((address) => !/^(::ffff:)?127\.|^::1$/.test(address));
       report({ type: 'listening', port: boundPort, isPublic });
     },
 
@@ -886,8 +860,8 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
 
     // ── Unix sockets ──
     //
-    // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path, which
-    // fails if there is something: of servers that start at once, one succeeds.
+    // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path,
+    // which fails if there is something: of servers that start at once, one succeeds.
 
     /** Refuses a folder in which another user could replace the socket. */
     makeSocket(path: string): void {
@@ -936,7 +910,7 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
         const aside = `${privateFolder}/old`;
         try {
           if (listening.isSame(path, found)) fs.renameSync(path, aside);
-          if (fs.existsSync(aside) && !listening.isSame(aside, found)) fs.linkSync(aside, path); // back: it was replaced
+          if (fs.existsSync(aside) && !listening.isSame(aside, found)) fs.linkSync(aside, path); // back: it is another
         } catch (error) {
           if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error; // a faster server has moved it
         }
@@ -965,17 +939,16 @@ export interface WebApiServerOptions {
   /** Name of the system in `/api/info`, truncated to 200 characters. Default: that of the script, without extension. */
   name?: string | undefined;
   /**
-   * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. Called like `systemStatus`,
-   * when a client asks, at most ten times a second. If it fails, clients get null.
+   * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. Called on the host's
+   * thread when a client asks, at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
-  /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
+  /** Host name or IP address, and port or 0 for a free one. Default: `localhost` (127.0.0.1 and ::1) and 8391. */
   host?: string | undefined;
-  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
-  /** Whether a command counts as done when the host looks for the next one. False: only when it is reported or taken. */
+  /** Whether a command counts as done when the host looks for the next one. False: not before `report()`. */
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes, which only this user can open. It
@@ -994,7 +967,7 @@ export interface WebApiServerOptions {
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
 const SERVER_OPTIONS = ['systemStatus', 'describe', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS];
 
-/** A command, as `GET /api/info` lists it. `at` is when it was accepted, `seconds` the time from then to its outcome. */
+/** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
 export interface CommandInfo extends CommandRequest {
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
@@ -1004,10 +977,10 @@ export interface CommandInfo extends CommandRequest {
 }
 
 /**
- * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails; `since` is when
- * it changed; `by` and `reason` are those of the command that led to it. A command that returns to the status before it,
- * such as a save, changes none of them; a `pause` while paused changes the reason, if it has one. `heardAt` is when the
- * program last looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
+ * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails. `since` is the
+ * time of its change, `by` and `reason` are those of the command that led to it: all stay if a command returns to the
+ * status before it, as a save does, but a `pause` while paused replaces the reason. `heardAt` is when the program last
+ * looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
  */
 export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
@@ -1029,7 +1002,7 @@ export interface WebApiAddress {
   socketPath?: string | undefined;
 }
 
-/** Thrown when the queue is empty: by `nextCommand()` and `nextCommandSync()` only if nothing can put commands on it. */
+/** Thrown if the queue is empty; by `nextCommand()` and `nextCommandSync()` only if nothing can put commands on it. */
 export class EmptyError extends Error {
   override readonly name = 'EmptyError';
 }
@@ -1091,7 +1064,6 @@ export class WebApiServer {
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-
   #published = { code: -1, since: 0, origin: '' }; // the latest record of #statuses
   #before = this.#published; // what was published when the latest command was taken
   #taken: Journal | null = null; // the one with the command taken last
@@ -1237,7 +1209,7 @@ export class WebApiServer {
    * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
-    if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // from now on, each command wakes the host
+    if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // each command wakes the host
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
     this.#interruptStep();
     return this.#interrupt.signal;
@@ -1273,18 +1245,17 @@ export class WebApiServer {
 
   /**
    * Stops the server. It completes the command taken last, accepts no more connections, responds to pending requests,
-   * and closes the remaining connections after one second. The promise resolves when the port is free and the thread has
-   * ended. Commands on the queue can still be received. Further calls are no-ops.
+   * and closes the remaining connections after one second. The promise resolves when the port is free and the thread
+   * has ended. Commands on the queue can still be received. Further calls are no-ops.
    */
   close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
-  // ── Commands ──
   #complete(outcome: CommandOutcome): void {
     if (!this.#isRunning) return;
     this.#isRunning = false;
     const { value } = outcome;
-    const error = 'error' in outcome ? tidy(describeError(outcome.error), MAX_VALUE_LENGTH) : undefined;
-    const text = typeof value === 'string' ? tidy(value, MAX_VALUE_LENGTH) : undefined;
+    const error = 'error' in outcome ? tidy(describeError(outcome.error), 1000) : undefined;
+    const text = typeof value === 'string' ? tidy(value, 1000) : undefined;
     (this.#taken as Journal).complete(Number.isFinite(value) ? value : text, error);
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
     const { command, reason } = (staysPaused && error === undefined && this.request) || {};
@@ -1319,7 +1290,6 @@ export class WebApiServer {
     if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
   }
 
-  // ── Status and detail ──
   #publish(): void {
     const code = this.#sampleStatus();
     if (code !== this.#published.code) {
@@ -1402,7 +1372,6 @@ export class WebApiServer {
     });
   }
 
-  // ── The thread ──
   /** Resolves once the thread listens or the server is closed. Rejects with a Failure if the first start fails. */
   #startThread(): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -1443,7 +1412,7 @@ export class WebApiServer {
       const listening = (${listen})(workerData, server.createListener, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
-      setInterval(server.tick, 250);
+      setInterval(link.tick, 250);
       try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
     `;
     const maxOldGenerationSizeMb = 64 + this.#data.maxConnections / 16; // several times what floods need
@@ -1471,7 +1440,7 @@ export class WebApiServer {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${message}`, Infinity);
     const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
-    this.#restartTimer = setTimeout(restart, RESTART_MS).unref();
+    this.#restartTimer = setTimeout(restart, 1000).unref();
   }
 
   /** Shows each message once. The limit is for errors of systemStatus() and describe() whose text varies. */
@@ -1491,7 +1460,7 @@ export class WebApiServer {
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
-      const lastResort = setTimeout(() => worker.terminate(), HANG_MS);
+      const lastResort = setTimeout(() => worker.terminate(), 10_000); // it hangs
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
@@ -1538,7 +1507,7 @@ export interface WaitOptions {
   timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** Called with the first status, and with each status that differs from the one before. */
+  /** Called with the first status and with each new one. */
   onStatus?: ((status: SystemStatus) => void) | undefined;
 }
 
@@ -1741,9 +1710,8 @@ export interface System {
   step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
-  /** Called while the status is `pausing`. If it fails, the system stays active. */
+  /** Called while the status is `pausing` or `resuming`. If it fails, the system stays active or paused. */
   onPaused?(request: CommandRequest): unknown;
-  /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
   saveState?(status: SystemStatus, request: CommandRequest): unknown;
@@ -1824,7 +1792,6 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
     hasCommands: () => server.hasCommands(),
     get signal() { return server.signal; },
   };
-
   const setStatus = (next: SystemStatus): void => {
     status = next;
     server.hasCommands(); // publishes the status, because the next hook may block this thread
@@ -1884,7 +1851,6 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
       throw saved.error;
     },
   };
-
   const execute = async (command: ControlCommand): Promise<void> => {
     server.report(await commands[command](server.request as CommandRequest));
   };
@@ -1918,7 +1884,7 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
       if (clock.now() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
-      turnEndsAt = clock.now() + TURN_MS;
+      turnEndsAt = clock.now() + 10;
     }
   } finally {
     await server.close();
