@@ -169,6 +169,8 @@ describe('report()', LIMIT, () => {
     ['an error of 1001 characters', { error: new Error(LONG) }, 500, `save-state failed: ${LONG.slice(1)}`],
     ['an error with control characters', { error: new Error('a\x1b[2J\nb') }, 500, 'save-state failed: a[2Jb'],
     ['an error that is none', { error: { code: 5 } }, 500, 'save-state failed: { code: 5 }'],
+    ['an error without a message', { error: Object.assign(new Error(''), { code: 5 }) }, 500, 'save-state failed: 5'],
+    ['undefined', { error: undefined }, 500, 'save-state failed: undefined'],
   ];
 
   it('returns texts without control characters, of at most 1000 characters, and finite numbers', async (t) => {

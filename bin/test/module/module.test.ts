@@ -84,15 +84,15 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
 
   it('declares and documents its public names, and no others', () => {
     const types = readFileSync(join('dist', 'control.d.ts'), 'utf8');
-    const documentedAsAWhole = /^(export (?:type \w+ =|interface (?:\w+Info|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
+    const documentedAsAWhole = /^(export (?:type \w+ =|interface (?:\w+Info|CommandRequest|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
     const lines = types.replace(documentedAsAWhole, '$1').split('\n');
     assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
     const exported = lines.flatMap((line) => /^export (?:declare )?\w+ (\w+)/.exec(line)?.[1] ?? []);
     assert.deepEqual([...new Set(exported)].sort(), [
-      'CommandInfo', 'CommandOutcome', 'Control', 'ControlCommand', 'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE',
-      'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'RequestOptions', 'System', 'SystemInfo', 'SystemStatus', 'VERSION',
-      'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer',
-      'WebApiServerOptions', 'launch',
+      'CommandInfo', 'CommandOutcome', 'CommandRequest', 'Control', 'ControlCommand', 'DEFAULT_HOST',
+      'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'RequestOptions', 'System', 'SystemInfo',
+      'SystemStatus', 'VERSION', 'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply',
+      'WebApiServer', 'WebApiServerOptions', 'isAllowedHost', 'launch',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
     const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));

@@ -1,12 +1,14 @@
-// The file of a Unix socket: who can open it, what it replaces, who removes it.
+// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, who removes it. Addresses
+// of both kinds that are in use.
 
 import assert from 'node:assert/strict';
 import {
-  chmodSync, chownSync, existsSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, readlinkSync,
-  renameSync, rmSync, symlinkSync, utimesSync, writeFileSync,
+  chmodSync, chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync,
+  writeFileSync,
 } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
   LIMIT, POST, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, outcomeOf, runHost, send,
@@ -15,6 +17,7 @@ import {
 import { TOKEN, makeFolder, makeSocketPath, startServer as start, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import type { WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -154,59 +157,60 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.ok(lstatSync(socketPath).isSocket());
   });
 
-  it('has exactly one server after a race to replace that of a killed one', async (t) => {
-    for (let round = 0; round < 3; round += 1) {
+  for (const count of [2, 8]) {
+    it(`has exactly one server after ${count} programs have raced to replace that of a killed one`, async (t) => {
       const socketPath = makeSocketPath(t);
+      const client = new WebApiClient(undefined, undefined, { socketPath });
       await leaveSocket(socketPath);
-      const servers = Array.from({ length: 6 }, () => new WebApiServer({ systemStatus: () => ACTIVE, socketPath }));
-      const codes = await Promise.all(servers.map((server) => {
-        return server.runInBackground().then(() => 'listening', ({ code }: NodeJS.ErrnoException) => String(code));
-      }));
-      assert.deepEqual(codes.sort(), [...Array<string>(5).fill('EADDRINUSE'), 'listening'], `round ${round}`);
-      assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).pause(), 'ok');
-      assert.deepEqual(servers.flatMap(takeAll), ['pause']);
+      const hosts = Array.from({ length: count }, () => runHost(t, `
+        const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath: ${JSON.stringify(socketPath)} });
+        say('ready');
+        halt();
+        say(await server.runInBackground().then(() => 'listening', ({ code }) => code));
+        say(await server.nextCommand().catch(({ name }) => name));
+        await server.close();
+      `));
+      for (const host of hosts) assert.equal(await host.hear(), 'ready');
+      for (const host of hosts) host.release();
+      const outcomes = await Promise.all(hosts.map((host) => host.hear<string>()));
+      const survivor = outcomes.indexOf('listening');
+      assert.deepEqual(outcomes.filter((_, index) => index !== survivor), Array(count - 1).fill('EADDRINUSE'));
       assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
-      await Promise.all(servers.map((server) => server.close()));
-    }
-  });
+      assert.equal(await client.getStatus(), PAUSED);
+      assert.equal(await client.pause(), 'ok');
+      await Promise.all(hosts.map((host, index) => host.ends(index === survivor ? 'pause' : 'EmptyError')));
+      assert.deepEqual(readdirSync(dirname(socketPath)), []);
+    });
+  }
 
-  it('has a lock, which another server respects unless a server that died long ago has left it', async (t) => {
+  it('has nothing beside it: not while the server starts or listens, nor after it failed or was closed', async (t) => {
     const socketPath = makeSocketPath(t);
-    const lock = `${socketPath}.start`;
-    const setAge = (seconds: number): void => utimesSync(lock, 0, Date.now() / 1000 - seconds);
-    mkdirSync(lock);
-    await leaveSocket(`${lock}/s`);
-    const message = `Cannot serve at ${socketPath}: another server is starting there (if not, remove ${lock})`;
-    for (const seconds of [0, -3600]) { // an hour ahead: a clock that was wrong
-      setAge(seconds);
-      await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE', message });
-    }
-    setAge(3600);
-    const { client } = await start(t, { socketPath });
-    assert.equal(await client.getStatus(), ACTIVE);
-    assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
-  });
-
-  it('has a lock of its own: a folder of another user, one with other contents and a link stay', async (t) => {
-    const socketPath = makeSocketPath(t);
-    const lock = `${socketPath}.start`;
-    const other = ROOT_ONLY.skip === false ? () => chownSync(lock, 65534, 65534) : null; // root only
-    for (const prepare of [() => writeFileSync(`${lock}/precious`, ''), other]) {
-      if (prepare === null) continue;
-      mkdirSync(lock);
-      prepare();
-      utimesSync(lock, 0, 0);
-      const before = contentsOf(lock);
+    const folder = dirname(socketPath);
+    await leaveSocket(socketPath);
+    for (const state of ['a dead server', 'nothing']) {
+      const { server } = await start(t, { socketPath });
+      assert.deepEqual(readdirSync(folder), ['control.sock'], `in place of ${state}`);
       await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
-      assert.deepEqual(contentsOf(lock), before);
-      rmSync(lock, { recursive: true });
+      assert.deepEqual(readdirSync(folder), ['control.sock'], 'after another one failed');
+      await server.close();
+      assert.deepEqual(readdirSync(folder), []);
     }
+  });
+
+  it('is not left, nor anything beside it, if the server is closed during a start that takes long', async (t) => {
     const folder = makeFolder(t);
-    writeFileSync(join(folder, 's'), 'precious');
-    symlinkSync(folder, lock);
-    lutimesSync(lock, 0, 0);
-    await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
-    assert.deepEqual([readlinkSync(lock), readdirSync(folder)], [folder, ['s']]);
+    writeFileSync(join(folder, '0.sock'), 'precious');
+    await Promise.all(Array.from({ length: 24 }, async (_, index) => { // their threads take turns for a second or more
+      const socketPath = join(folder, `${index}.sock`);
+      if (index % 4 === 1) await leaveSocket(socketPath);
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+      const started = server.runInBackground();
+      if (index > 8) await sleep(index * 50);
+      await server.close();
+      await started;
+      if (index % 4 === 1) rmSync(socketPath, { force: true }); // it may have been closed before it replaced that one
+    }));
+    assert.deepEqual(readdirSync(folder), ['0.sock']);
   });
 
   it('is not created in a folder that does not exist or is not open to its user', async (t) => {
@@ -229,6 +233,49 @@ describe('The file of a Unix socket', SUITE, () => {
       say(readdirSync(folder));
     `);
     await host.ends('EACCES', []);
+  });
+
+  const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0];
+  const FOLDERS: [mode: number, owner: number, remedy: string | null][] = [
+    ...[0o700, 0o755, 0o1777, 0o1770, 0o2700].map((mode): [number, number, null] => [mode, OWN, null]),
+    ...[0o777, 0o770, 0o702, 0o2775].map((mode): [number, number, string] => {
+      return [mode, OWN, 'others can write to its folder; chmod go-w'];
+    }),
+    ...[0o700, 0o755, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, 'its folder is not yours']),
+  ];
+  it('is not created where another user could replace it; nothing changes there', async (t) => {
+    for (const [mode, owner, remedy] of FOLDERS) {
+      if (owner !== OWN && ROOT_ONLY.skip !== false) continue;
+      const folder = makeFolder(t);
+      chownSync(folder, owner, -1);
+      chmodSync(folder, mode);
+      for (const socketPath of [`${folder}/control.sock`, `${folder}/`]) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath, name: 'a' });
+        const message = await server.runInBackground().then(() => null, ({ code, message }) => `${code}, ${message}`);
+        await server.close();
+        const path = socketPath.endsWith('/') ? `${folder}/a-${process.pid}.sock` : socketPath;
+        const where = remedy?.endsWith('go-w') === true ? ` '${folder}/'` : '';
+        assert.equal(message, remedy && `EACCES, Cannot serve at ${path}: ${remedy}${where}`, mode.toString(8));
+        assert.deepEqual([lstatSync(folder).mode & 0o7777, readdirSync(folder)], [mode, []]);
+      }
+    }
+  });
+
+  it("may be in a folder of root with the sticky bit, or in its user's own, for a user who is not root", async (t) => {
+    const [shared, own, other] = [makeFolder(t), makeFolder(t), makeFolder(t)];
+    chmodSync(shared, 0o1777);
+    chmodSync(other, 0o1777);
+    if (ROOT_ONLY.skip === false) chownSync(other, 65_533, -1);
+    const host = runHost(t, `
+      ${becomeNobody(own)}
+      for (const folder of ${JSON.stringify([shared, own, other])}) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: folder + '/control.sock' });
+        say(await server.runInBackground().then(() => 'listening', ({ code }) => code));
+        await server.close();
+      }
+    `);
+    await host.ends('listening', 'listening', ROOT_ONLY.skip === false ? 'EACCES' : 'listening');
+    assert.deepEqual([shared, own, other].flatMap((folder) => readdirSync(folder)), []);
   });
 
   it('is removed by close() only as long as it is the same file, under its own name', async (t) => {
@@ -342,7 +389,7 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     rmSync(socketPath);
     await startImpostor(t, () => {}, socketPath);
     const before = contentsOf(dirname(socketPath));
-    await until(() => workers.length === 4); // it has tried twice
+    await until(() => workers.length === 3); // the second one has tried
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
     await server.close();
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
@@ -366,6 +413,49 @@ describe('socketPath', SUITE, () => {
     const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
     assert.equal(baseUrl, `unix:${folder}/a`);
   });
+});
+
+describe('An address in use', { ...LIMIT, concurrency: 4 }, () => {
+  /** Starts a server there, and returns why it fails. */
+  async function failAt(options: Partial<WebApiServerOptions>): Promise<string> {
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
+    const error = await server.runInBackground().then(() => null, (reason: NodeJS.ErrnoException) => reason);
+    await server.close();
+    assert.equal(error?.code, 'EADDRINUSE');
+    return error.message;
+  }
+
+  it('is reported with the name and process of the system that uses it', async (t) => {
+    const name = 'cart\x1b[2Jpole';
+    const reason = `it is in use by cart[2Jpole (process ${process.pid})`;
+    const { port } = await start(t, { name, host: '127.0.0.1' });
+    const places: [where: string, options: Partial<WebApiServerOptions>][] = [
+      [`127.0.0.1:${port}`, { host: '127.0.0.1', port }], [`localhost:${port}`, { port }],
+    ];
+    if (lacks('Unix') === false) {
+      const options = { socketPath: makeSocketPath(t), token: TOKEN };
+      await start(t, { name, ...options });
+      places.push([options.socketPath, options]);
+    }
+    for (const [where, options] of places) { // again, if the system did not get the CPU for half a second
+      await until(async () => await failAt(options) === `Cannot serve at ${where}: ${reason}`);
+    }
+  });
+
+  const OTHERS: [name: string, response: string][] = [
+    ['does not respond', ''],
+    ['is a web server', 'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>'],
+    ['requires a token', 'HTTP/1.1 401 Unauthorized\r\nContent-Length: 14\r\n\r\n{"error":"no"}'],
+    ['sends garbage', 'x'.repeat(100_000)],
+  ];
+  for (const [name, response] of OTHERS) {
+    it(`is reported as Node does if the server there ${name}`, async (t) => {
+      const { port } = await startImpostor(t, (socket) => socket.write(response));
+      const where = `127.0.0.1:${port}`;
+      const message = await failAt({ host: '127.0.0.1', port });
+      assert.equal(message, `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`);
+    });
+  }
 });
 
 /** Runs a host that serves on this socket, and says so. */
