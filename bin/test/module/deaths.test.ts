@@ -10,10 +10,12 @@ import {
   COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectThreads, exchange, head, randomCommand,
   randomNumbers, runHost, send, wait, waitAll,
 } from './helpers.ts';
-import { clientAt, freePort, launchSystem, makeFolder, perform, startServer, until } from '../helpers.ts';
+import {
+  clientAt, freePort, getDetail, launchSystem, makeFolder, perform, startServer, until,
+} from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
-import type { ControlCommand } from '../../../control.ts';
+import type { CommandOutcome, ControlCommand, SystemInfo } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -177,6 +179,58 @@ describe('A thread that dies', LIMIT, () => {
     assert.deepEqual(log, ['paused', 'resumed', 'shut down']);
   });
 
+  it('leaves the history as it was: commands with their outcomes, status, cause and tag', async (t) => {
+    collectWarnings(t);
+    const workers = collectThreads(t);
+    let status = ACTIVE;
+    const { server, port } = await startServer(t, { systemStatus: () => status, describe: () => ({ step: 291_750 }) });
+    const report = (outcome: CommandOutcome): void => {
+      server.receiveCommand();
+      server.report(outcome);
+    };
+    await send(port, 'POST /api/save-state?by=ana@laptop');
+    report({ value: 'states/ä😀.json' });
+    await send(port, 'POST /api/save-state?reason=%F0%9F%98%80');
+    report({ error: new Error('ENOSPC') });
+    await sleep(2); // commands of the same millisecond have no order
+    server.post('save-state', { reason: 'SIGUSR2' });
+    report({ value: -0.5 });
+    await sleep(2);
+    await send(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
+    server.receiveCommand();
+    status = PAUSED;
+    server.report({});
+    await send(port, 'POST /api/resume?by=ben');
+    server.receiveCommand(); // running
+    await sleep(2);
+    server.post('shutdown', { reason: 'SIGTERM' });
+    await sleep(2);
+    await send(port, 'POST /api/pause?by=eve');
+    const getHistory = async (): Promise<{ tag: unknown; history: SystemInfo }> => {
+      const { headers: { etag }, body } = await send(port, INFO);
+      return { tag: etag, history: { ...JSON.parse(body), heardAt: '' } };
+    };
+    await getDetail(port);
+    const before = await getHistory();
+    const { history: { by, reason, detail, commands } } = before;
+    assert.deepEqual([by, reason, detail], ['ana@laptop', 'GPU needed', { step: 291_750 }]);
+    assert.deepEqual(commands.map(({ by, state, value, error }) => [by, value ?? error ?? state]), [
+      ['ana@laptop', 'states/ä😀.json'], [undefined, 'ENOSPC'], ['itself', -0.5], ['ana@laptop', 'done'],
+      ['ben', 'running'], ['itself', 'waiting'], ['eve', 'waiting'],
+    ]);
+    for (let deaths = 0; deaths < 2; deaths += 1) {
+      await workers.at(-1)?.terminate();
+      await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
+      await getDetail(port);
+      assert.deepEqual(await getHistory(), before);
+    }
+    await send(port, 'POST /api/save-state');
+    const { tag, history } = await getHistory();
+    assert.notEqual(tag, before.tag);
+    const ids = history.commands.map(({ id }) => id.replace(/^\w+-/, ''));
+    assert.deepEqual(ids, ['1', '2', 'i1', '3', '4', 'i2', '5', '6']);
+  });
+
   it('does not keep the commands of the program itself from it', async (t) => {
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
@@ -245,16 +299,18 @@ describe('A thread that dies', LIMIT, () => {
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Takes commands in every way, and reports a value or a failure for each, until the order to end. Meanwhile it may
- * kill its thread or close its server.
+ * Takes commands in every way until the order to end, and reports for each what tells it from all others: as a value,
+ * or for every third as a failure. Meanwhile it may kill its thread or close its server.
  */
 const RANDOM_HOST = `
   ${MORTAL}
   const taken = [];
   const take = (command) => {
-    const index = taken.push(command) - 1;
+    const { id, by, reason } = server.request;
+    const index = taken.push({ command, id, name: by + ' ' + reason }) - 1;
     if (index % 20 === 0) block(1);
-    server.report(index % 3 === 0 ? { error: { message: String(index) } } : { value: index });
+    const message = id + ' of ' + by + ' ' + reason;
+    server.report(reason % 3 === 0 ? { error: { message } } : { value: message });
   };
   let isOver = false;
   let closeAfter = Infinity;
@@ -313,47 +369,61 @@ const RANDOM_HOST = `
   };
 `;
 
+/** A command as the host has taken it. */
+interface Taken {
+  command: ControlCommand;
+  id: string;
+  /** The client and a number: as `by` and `reason`. */
+  name: string;
+}
+
 /** What a client knows of a command; unknown is one whose connection was closed without a response. */
 interface Post {
   command: ControlCommand;
+  name: string;
   outcome: 'ok' | 'refused' | 'unknown';
-  /** Of one that waited: what the host reported. */
-  report?: { value?: number; error?: string } | undefined;
+  /** The response to one that waited. */
+  reply?: { id?: string; value?: string; error?: string } | undefined;
 }
 
 describe('Commands are delivered exactly once', LIMIT, () => {
   const ALPHABETS: ControlCommand[][] = [['pause', 'resume'], ['shutdown', 'save-state']];
-  const HOSTS = [1, 2]; // each with five kills: the next restart would take longer than all before
+  const HOSTS = [1, 2];
   const KILLS = 5;
 
   it('in the order of each of two clients, to a host that closes its server meanwhile', async (t) => {
     const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1000;' });
     const isClosed = posts.flat().some(({ outcome }) => outcome === 'unknown');
     assert.ok(taken.length >= 1000 && isClosed, 'in the middle');
-    checkCounts(taken, posts.flat());
-    checkOrder(taken, posts);
+    checkDelivery(taken, posts);
   });
 
   it('in that order while the thread is killed over and over', async (t) => {
     const deliveries = HOSTS.map(() => deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` }));
-    for (const { taken, posts } of await Promise.all(deliveries)) {
-      checkCounts(taken, posts.flat());
-      checkOrder(taken, posts);
-    }
+    for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
 
   it('to a host that 16 clients flood while the thread is killed over and over', async (t) => {
     const deliveries = HOSTS.map(() => deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` }));
-    for (const { taken, posts } of await Promise.all(deliveries)) checkCounts(taken, posts.flat());
+    for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
 
-  it('with the outcome, to half of 16 clients, while the thread is killed now and then: 20,000 POSTs', async (t) => {
+  it('with its own outcome, to half of 16 clients, while the thread is killed now and then: 20,000 POSTs', async (t) => {
     const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), {
       posts: 20_000, statement: 'killAfterEach(2000);', waiting: 8,
     });
     assert.ok(posts.flat().some(({ outcome }) => outcome === 'refused'), 'the queue was full at times');
-    checkCounts(taken, posts.flat());
-    checkReports(taken, posts);
+    checkDelivery(taken, posts);
+    const replies = posts.flat().filter(({ reply }) => reply !== undefined);
+    assert.ok(replies.length >= 300, `${replies.length} outcomes`);
+    for (const { command, name, reply } of replies) {
+      const outcome = `${reply?.id ?? /[a-z\d]{3}-\d+/.exec(reply?.error ?? '')} of ${name}`;
+      const isFailed = Number(name.split(' ')[1]) % 3 === 0;
+      const { value, error } = reply ?? {};
+      assert.deepEqual({ value, error }, {
+        value: isFailed ? undefined : outcome, error: isFailed ? `${command} failed: ${outcome}` : undefined,
+      });
+    }
   });
 
   /**
@@ -364,7 +434,7 @@ describe('Commands are delivered exactly once', LIMIT, () => {
     t: TestContext,
     alphabets: readonly (readonly ControlCommand[])[],
     { posts: count = Infinity, statement = '', waiting = 0 },
-  ): Promise<{ taken: ControlCommand[]; posts: Post[][] }> {
+  ): Promise<{ taken: Taken[]; posts: Post[][] }> {
     const host = runHost(t, `${RANDOM_HOST}; ${statement} await run();`);
     const port = await host.hear<number>();
     let left = count;
@@ -375,7 +445,7 @@ describe('Commands are delivered exactly once', LIMIT, () => {
     }));
     await over;
     host.order('end');
-    const taken = await host.hear<ControlCommand[]>();
+    const taken = await host.hear<Taken[]>();
     return { taken, posts };
   }
 });
@@ -396,9 +466,10 @@ async function postMany(
       await once(socket, 'connect');
       const chunks = socket[Symbol.asyncIterator]();
       while (!(isOver = !takesTurn())) {
-        const post: Post = { command: randomCommand(random, alphabet), outcome: 'unknown' };
+        const [by, reason] = [`client${seed}`, posts.length];
+        const post: Post = { command: randomCommand(random, alphabet), name: `${by} ${reason}`, outcome: 'unknown' };
         posts.push(post);
-        socket.write(head(`POST /api/${post.command}`, HOST, ...fields));
+        socket.write(head(`POST /api/${post.command}?by=${by}&reason=${reason}`, HOST, ...fields));
         let text = '';
         while (!text.endsWith('}')) {
           const { value, done } = await chunks.next();
@@ -407,7 +478,7 @@ async function postMany(
         }
         assert.match(text, fields.length > 0 ? /^HTTP\/1\.1 (200|500|503) / : /^HTTP\/1\.1 (200|503) /);
         post.outcome = text.startsWith('HTTP/1.1 503 ') ? 'refused' : 'ok';
-        if (fields.length > 0 && post.outcome === 'ok') post.report = JSON.parse(text.slice(text.indexOf('{')));
+        if (fields.length > 0 && post.outcome === 'ok') post.reply = JSON.parse(text.slice(text.indexOf('{')));
       }
     } catch (error) {
       if (error instanceof assert.AssertionError) throw error;
@@ -420,44 +491,25 @@ async function postMany(
   return posts;
 }
 
-/** What was acknowledged was taken; what was taken besides is unknown to its client. */
-function checkCounts(taken: readonly ControlCommand[], posts: readonly Post[]): void {
-  const accepted = posts.filter(({ outcome }) => outcome === 'ok');
-  assert.ok(accepted.length >= 300, `${accepted.length} accepted commands`);
-  for (const command of COMMANDS) {
-    const count = taken.filter((one) => one === command).length;
-    const known = accepted.filter((post) => post.command === command).length;
-    const unknown = posts.filter((post) => post.command === command && post.outcome === 'unknown').length;
-    const counts = `${command}: ${count} taken, ${known} ok, ${unknown} unknown`;
-    assert.ok(count >= known && count <= known + unknown, counts);
-  }
-}
-
-/** Of each client, what was acknowledged was taken in its order; what is unknown was taken in its place, or not. */
-function checkOrder(taken: readonly ControlCommand[], posts: readonly (readonly Post[])[]): void {
-  const letters = { pause: 'p', resume: 'r', shutdown: 'd', 'save-state': 's' };
+/**
+ * What was acknowledged was taken once, and what was refused was not; of each client in its order, and in the order of
+ * the ids. What is unknown was taken in its place, or not.
+ */
+function checkDelivery(taken: readonly Taken[], posts: readonly (readonly Post[])[]): void {
+  const numbers = taken.map(({ id }) => Number(id.split('-')[1]));
+  assert.ok(numbers.every((number, index) => index === 0 || number > Number(numbers[index - 1])), 'ids increase');
+  const byName = new Map(taken.map(({ command, name }) => [name, command]));
+  assert.equal(byName.size, taken.length, 'none was taken twice');
   for (const own of posts) {
-    const relevant = own.filter(({ outcome }) => outcome !== 'refused');
-    const pattern = relevant.map(({ command, outcome }) => letters[command] + (outcome === 'ok' ? '' : '?')).join('');
-    const commands = new Set(own.map(({ command }) => command));
-    const text = taken.filter((command) => commands.has(command)).map((command) => letters[command]).join('');
-    assert.ok(new RegExp(`^${pattern}$`).test(text), `${text} matches ${pattern}`);
-  }
-}
-
-/** Each client got the outcomes of its own commands, in its order, and nobody else did. */
-function checkReports(taken: readonly ControlCommand[], posts: readonly (readonly Post[])[]): void {
-  const reported = new Set<number>();
-  for (const own of posts) {
-    let latest = -1;
-    for (const { command, report } of own) {
-      if (report === undefined) continue; // it did not wait, or its connection was closed
-      const index = report.value ?? Number(/\d+/.exec(report.error ?? '')?.[0]);
-      const expected = index % 3 === 0 ? { error: `${command} failed: ${index}` } : { value: index };
-      assert.deepEqual([taken[index], { ...report, ...expected }], [command, report], inspect(report));
-      assert.ok(index > latest && !reported.has(index), `command ${index} after ${latest}`);
-      reported.add(latest = index);
+    for (const { command, name, outcome } of own) {
+      const isExpected = outcome === 'ok' || (outcome === 'unknown' && byName.has(name));
+      assert.equal(byName.get(name), isExpected ? command : undefined, `${name}: ${outcome}`);
     }
+    const names = new Set(own.map(({ name }) => name));
+    const order = taken.flatMap(({ name }) => (names.has(name) ? [name] : []));
+    assert.deepEqual(order, own.flatMap(({ name }) => (byName.has(name) ? [name] : [])));
   }
-  assert.ok(reported.size >= 300, `${reported.size} reports`);
+  const accepted = posts.flat().filter(({ outcome }) => outcome === 'ok');
+  assert.ok(accepted.length >= 300, `${accepted.length} accepted commands`);
+  assert.equal(posts.flat().filter(({ name }) => byName.has(name)).length, taken.length, 'all are of these clients');
 }
