@@ -40,8 +40,9 @@ import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
 export const VERSION: string = '0.8.0';
-/** The default host name and port of servers and clients. */
+/** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
+/** The default port of servers and clients. */
 export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */
 export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -133,7 +134,6 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
   const texts = Buffer.from(memory);
   const slots = (words.length - firstRecord) / (wordsPerRecord + roomBytes / 2);
   const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
-
   const journal = {
     head(): number { return Atomics.load(words, head); },
     tail(): number { return Atomics.load(words, tail); },
@@ -291,7 +291,6 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
   let detailRequestedAt = -Infinity;
-
   const link = {
     /** Appends a command and returns its index, or null if the queue is full. release() follows. */
     enqueue(code: number, query: string): number | null {
@@ -325,10 +324,8 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       const now = performance.now();
       const isSampled = link.noteSample(now);
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
-      if (isDetailDue) {
-        detailRequestedAt = now;
-        Atomics.store(memory, cells.DETAIL, 1);
-      }
+      if (isDetailDue) detailRequestedAt = now;
+      if (isDetailDue) Atomics.store(memory, cells.DETAIL, 1);
       const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
       const limitMs = isDetailAwaited ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
@@ -494,7 +491,6 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   ]);
   const maxWait = 300; // seconds
   let allowedAuthority: string | undefined; // cached: most requests have the same
-
   const policy = {
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
     readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
@@ -512,8 +508,8 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
       const { host: hostField, prefer, 'if-none-match': known } = head.fields;
       head.authority = hostField;
       if (prefer !== undefined) { // RFC 7240 §4.3; of several, the first counts (§2)
-        const [, seconds = 0] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*(?:(\d+)[ \t]*)?(?:[,;]|$)/i.exec(prefer) ?? [];
-        head.waitSeconds = Math.min(Number(seconds), maxWait);
+        const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
+        head.waitSeconds = /^\d+[ \t]*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
       }
       if (known !== undefined) { // RFC 9110 §13.1.2
         head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
@@ -607,7 +603,6 @@ function serve(
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
   let isClosing = false;
-
   const server = {
     createListener(): Server {
       const listener = createServer({
@@ -647,10 +642,7 @@ function serve(
       const connection = { socket, response: null, isLast: false, waits: false, idleSince: responses } as Connection;
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
-      socket.on('close', () => {
-        connections.delete(socket);
-        server.endWait(connection);
-      });
+      socket.on('close', () => connections.delete(socket) && server.endWait(connection));
       socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
       if (connections.size <= maxConnections) return;
       // The longest idle connection makes room: the newest one, if all others wait for a response.
@@ -796,12 +788,13 @@ function serve(
       if (connection === undefined || connection.isLast) return;
       connection.isLast = true;
       socket.pause();
+      const hasResponse = connection.response !== null;
       server.endWait(connection);
       const paused = [...connections.keys()].filter((other) => statusCode === undefined && !other.isPaused());
       for (const other of paused) other.pause();
       setImmediate(() => { // the present request may become complete in this turn
         for (const other of paused) other.resume();
-        if (connection.response !== null || !socket.writable) return;
+        if (hasResponse || connection.response !== null || !socket.writable) return;
         socket.end(statusCode === undefined ? '' : server.rejection(statusCode), () => socket.destroy());
       });
     },
@@ -825,7 +818,6 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const listeners: Server[] = [];
-
   const listening = {
     start(): void {
       if (socketPath !== undefined) return listening.makeSocket(socketPath);
@@ -858,8 +850,6 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
       });
     },
 
-    // ── Unix sockets ──
-    //
     // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path,
     // which fails if there is something: of servers that start at once, one succeeds.
 
@@ -909,8 +899,9 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
         if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') return listening.fail(error);
         const aside = `${privateFolder}/old`;
         try {
-          if (listening.isSame(path, found)) fs.renameSync(path, aside);
-          if (fs.existsSync(aside) && !listening.isSame(aside, found)) fs.linkSync(aside, path); // back: it is another
+          const isDead = listening.isSame(path, found); // it may have been replaced
+          if (isDead) fs.renameSync(path, aside);
+          if (isDead && !listening.isSame(aside, found)) fs.linkSync(aside, path); // it has been replaced
         } catch (error) {
           if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error; // a faster server has moved it
         }
@@ -943,8 +934,9 @@ export interface WebApiServerOptions {
    * thread when a client asks, at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
-  /** Host name or IP address, and port or 0 for a free one. Default: `localhost` (127.0.0.1 and ::1) and 8391. */
+  /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
+  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
@@ -1483,8 +1475,9 @@ export type WebApiReply =
 export interface RequestOptions {
   /** Waits until the command is done, or until there is something newer than `tag`: 1 to 300 seconds. */
   wait?: number | undefined;
-  /** Who sends the command, `ana@laptop`, and why. Both are truncated to 200 characters. */
+  /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */
   by?: string | undefined;
+  /** Why. Truncated to 200 characters. */
   reason?: string | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */
   tag?: string | undefined;
@@ -1496,6 +1489,7 @@ export interface RequestOptions {
 export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */
   timeout?: number | undefined;
+  /** The token of the server. */
   token?: string | undefined;
   /** Path of the server's Unix socket, instead of host and port. It must belong to the client's user or to root. */
   socketPath?: string | undefined;
@@ -1520,8 +1514,9 @@ export interface WaitOptions {
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */
   readonly baseUrl: string;
-  /** `localhost` for a Unix socket; its port is 0. */
+  /** Host name or IP address; `localhost` for a Unix socket. */
   readonly host: string;
+  /** The port; 0 for a Unix socket. */
   readonly port: number;
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
@@ -1590,9 +1585,10 @@ export class WebApiClient {
       const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
       const { result, status, error } = body;
       const given = COMMANDS.includes(endpoint as ControlCommand) ? result : status;
-      const value = given === null || statusCode === 304 ? '' : given; // `info` has null while systemStatus() fails
-      const isSuccess = [200, 202, 304].includes(statusCode) && ['string', 'number'].includes(typeof value);
-      if (isSuccess) return { ok: true, value: String(value), body, tag };
+      const isEmpty = statusCode === 304 || (given === null && endpoint === 'info'); // null while systemStatus() fails
+      const value = isEmpty ? '' : given;
+      const isText = typeof value === 'string' || typeof value === 'number';
+      if (isText && [200, 202, 304].includes(statusCode)) return { ok: true, value: String(value), body, tag };
       if (statusCode >= 400 && typeof error === 'string') return { ok: false, error, answered: true, sent, statusCode };
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
       return { ok: false, error: mismatch, answered: false, sent, statusCode };
@@ -1710,8 +1706,9 @@ export interface System {
   step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
-  /** Called while the status is `pausing` or `resuming`. If it fails, the system stays active or paused. */
+  /** Called while the status is `pausing`. If it fails, the system stays active. */
   onPaused?(request: CommandRequest): unknown;
+  /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
   saveState?(status: SystemStatus, request: CommandRequest): unknown;

@@ -271,7 +271,7 @@ describe('systemStatus()', LIMIT, () => {
       await action();
       counts.push(calls);
     }
-    assert.deepEqual(counts, [1, 2, 3, 3, 3, 3, 4, 4]);
+    assert.deepEqual(counts, [1, 2, 3, 3, 3, 4, 5, 5]);
   });
 
   it('causes only so many warnings, even if each has another text', async (t) => {

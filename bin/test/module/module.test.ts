@@ -84,7 +84,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
 
   it('declares and documents its public names, and no others', () => {
     const types = readFileSync(join('dist', 'control.d.ts'), 'utf8');
-    const documentedAsAWhole = /^(export (?:type \w+ =|interface (?:\w+Info|CommandRequest|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
+    const documentedAsAWhole = /^(export (?:type \w+ =|interface (?:\w+Info|\w+Outcome|\w+Address|CommandRequest|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
     const lines = types.replace(documentedAsAWhole, '$1').split('\n');
     assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
     const exported = lines.flatMap((line) => /^export (?:declare )?\w+ (\w+)/.exec(line)?.[1] ?? []);

@@ -433,7 +433,7 @@ describe('An address in use', { ...LIMIT, concurrency: 4 }, () => {
       [`127.0.0.1:${port}`, { host: '127.0.0.1', port }], [`localhost:${port}`, { port }],
     ];
     if (lacks('Unix') === false) {
-      const options = { socketPath: makeSocketPath(t), token: TOKEN };
+      const options = { socketPath: makeSocketPath(t) };
       await start(t, { name, ...options });
       places.push([options.socketPath, options]);
     }
