@@ -277,6 +277,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
+  const renewMs = 0.8; // one this old is renewed, so that the requests of a flood need not wait
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
 
@@ -329,10 +330,12 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
       const limitMs = isDetailAwaited ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
-      const isFresh = isSampled && now - sampledAt < freshMs;
+      const isFresh = now - sampledAt < freshMs;
       const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
+      const isDue = isSampled && now - sampledAt >= renewMs;
+      if (isStale) sampledAt = -Infinity;
+      if (isStale || isDue) link.requestSample(now);
       if (!isStale && (isFresh || hasTimedOut)) return onEnd(connection);
-      if (isStale || isSampled) link.requestSample(now);
       connection.awaited = requested;
       link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
       if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
