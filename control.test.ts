@@ -25,7 +25,7 @@ import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
 } from './control.ts';
-import type { Control, ControlCommand, LaunchConfig, System } from './control.ts';
+import type { Control, CommandRequest, ControlCommand } from './control.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // that a server reports
@@ -602,6 +602,19 @@ describe('Own commands:', LIMIT, () => {
     assert.equal(third.aborted, true, 'a pause waits when the status becomes active');
   });
 
+  it('with autoReport false, only report() or the next command completes the one taken last', async (t) => {
+    const { server, port } = await start(t, { autoReport: false });
+    for (const line of [SAVE, PAUSE]) await ask(port, line);
+    const states = async (): Promise<string[]> => {
+      return (await ask(port, INFO)).body.commands.map(({ state }: { state: string }) => state);
+    };
+    server.receiveCommand();
+    assert.deepEqual([server.hasCommands(), await states()], [true, ['running', 'waiting']]);
+    server.receiveCommand();
+    server.report({ error: 'hot' });
+    assert.deepEqual([server.hasCommands(), await states()], [false, ['done', 'failed']]);
+  });
+
   it('request says which command was taken last, by whom it was sent, and why', async (t) => {
     const { server, port } = await start(t);
     assert.equal(server.request, null);
@@ -853,6 +866,15 @@ describe('A request', LIMIT, () => {
         assert.equal(server.hasCommands(), false);
       });
     }
+  });
+});
+
+describe('A connection', LIMIT, () => {
+  it('has one request at a time: a second one before the response is dropped, and ends the connection', async (t) => {
+    const { server, port } = await start(t);
+    const [first, ...others] = await exchange(port, head(PAUSE, HOST, WAIT) + head(SAVE, HOST));
+    assert.deepEqual([first?.summary, first?.headers['connection'], others], ['202 waiting', 'close', []]);
+    assert.deepEqual(takeAll(server), ['pause']);
   });
 });
 
@@ -1241,33 +1263,23 @@ describe('launch()', LIMIT, () => {
     await finished;
   });
 
-  it('cancels a shutdown whose save fails: the system pauses, and a later shutdown can end it', async (t) => {
+  it('ends at a command only after a save that succeeded, however often it is sent; else it pauses', async (t) => {
     collectWarnings(t);
     let isFull = true;
     const log: string[] = [];
+    const hook = (name: string) => (): void => void log.push(name);
     const { address: { port }, client, finished } = await launchSystem(t, {
-      onPaused: () => void log.push('onPaused'), onShutdown: () => void log.push('onShutdown'),
-      saveState: () => (isFull ? assert.fail('disk full') : 'saved'),
+      onPaused: hook('onPaused'), onShutdown: hook('onShutdown'),
+      saveState: () => (log.push('save'), isFull ? assert.fail('disk full') : 'saved'),
     });
-    assert.equal((await ask(port, SHUTDOWN, WAIT)).summary, '500 shutdown failed: disk full');
-    assert.deepEqual([await client.getStatus(), log], [PAUSED, ['onPaused']]);
+    const outcomes = await Promise.all([1, 2, 3].map(() => ask(port, SHUTDOWN, WAIT)));
+    assert.deepEqual(outcomes.map(({ summary }) => summary), Array(3).fill('500 shutdown failed: disk full'));
+    assert.deepEqual([await client.getStatus(), log.splice(0)], [PAUSED, ['save', 'onPaused', 'save', 'save']]);
     isFull = false;
     assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
     assert.equal((await ask(port, SHUTDOWN, WAIT)).body.value, 'saved');
     await finished;
-    assert.deepEqual(log, ['onPaused', 'onShutdown']);
-  });
-
-  it('rejects with the error of a step, closes the server and saves nothing', async (t) => {
-    const error = new Error('out of memory');
-    for (const fail of [() => assert.fail(error), () => Promise.reject(error)]) {
-      let step: () => unknown = () => sleep(1);
-      let saves = 0;
-      const { client, finished } = await launchSystem(t, { step: () => step(), saveState: () => (saves += 1) });
-      step = fail;
-      await assert.rejects(finished, error);
-      assert.deepEqual([await client.getStatus(), saves], [OFFLINE, 0]);
-    }
+    assert.deepEqual(log, ['save', 'onShutdown']);
   });
 
   it('rejects before a step if listening or onListening fails; handles signals only while it runs', async (t) => {
@@ -1379,6 +1391,25 @@ describe('launch()', LIMIT, () => {
     await launch({ step, saveState: () => void log.push('saveState') }, { webApiAddress: null });
     assert.deepEqual([threads, log], [[], ['step', 'saveState', 'step', 'saveState']]);
   });
+
+  it('passes each hook the command that it is called for, as the last argument', async (t) => {
+    const log: string[] = [];
+    const hook = (name: string) => (...args: unknown[]): void => {
+      const { command, by, reason } = args.at(-1) as CommandRequest;
+      log.push(`${name} for ${command} by ${by}: ${reason}`);
+    };
+    const { address: { port }, finished } = await launchSystem(t, {
+      onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState'),
+      onShutdown: hook('onShutdown'),
+    });
+    await ask(port, `${SAVE}?by=ana&reason=daily`, WAIT);
+    await ask(port, `${SHUTDOWN}?by=bob&reason=late`, WAIT);
+    await finished;
+    assert.deepEqual(log, [
+      ...['onPaused', 'saveState', 'onResumed'].map((name) => `${name} for save-state by ana: daily`),
+      ...['saveState', 'onShutdown'].map((name) => `${name} for shutdown by bob: late`),
+    ]);
+  });
 });
 
 describe('A signal', { ...UNIX, concurrency: 3 }, () => {
@@ -1447,81 +1478,5 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     assert.equal(host.process.signalCode, null);
     host.process.kill('SIGINT');
     assert.deepEqual(await ended, [null, 'SIGINT']);
-  });
-});
-
-// ───── Wrong arguments ───────────────────────────────────────────────────────────────────────────────────────────
-
-describe('A wrong argument', LIMIT, () => {
-  const systemStatus = (): SystemStatus => ACTIVE;
-  const server = new WebApiServer({ systemStatus });
-  const client = new WebApiClient('127.0.0.1', 1);
-  const construct = (options: object): unknown => new WebApiServer({ systemStatus, ...options });
-  const connect = (...values: unknown[]): unknown => new WebApiClient(...values as [string, number, object]);
-  const launchWith = (system: object, config: object = {}): unknown => {
-    const step = (): void => assert.fail('a step ran');
-    return launch({ step, ...system } as System, { webApiAddress: null, ...config } as LaunchConfig);
-  };
-  const assertThrows = (call: () => unknown, errorClass: ErrorConstructor, ...parts: string[]): Promise<void> => {
-    return assert.rejects(async () => call(), (error: Error) => {
-      return error instanceof errorClass && parts.every((part) => error.message.includes(part));
-    });
-  };
-
-  const HOSTS = ['', 'http://localhost', 'localhost:80', 'a b'];
-  const COUNTS = [NaN, 0, 1.5, 65_537];
-  const TIMEOUTS = [NaN, 0, -1, Infinity, 2 ** 31];
-  const NAMES = ['', '.', '*.lan', 'box.lan:80', 'http://box.lan', 'box lan', 'box.lan.', '[::1]'];
-  const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
-    ['options', (value) => new WebApiServer(value), [null, 5]],
-    ['systemStatus', (value) => construct({ systemStatus: value }), [null, ACTIVE]],
-    ['host', (value) => construct({ host: value }), [127, null], HOSTS],
-    ['port', (value) => construct({ port: value }), ['80', null], [NaN, -1, 1.5, 65_536]],
-    ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], [...COUNTS, 1001]],
-    ['autoReport', (value) => construct({ autoReport: value }), [0, null]],
-    ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
-    ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
-    ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
-    ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
-    ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],
-    ['host', (value) => connect(value), [127, null], HOSTS],
-    ['port', (value) => connect('localhost', value), ['80', null], [NaN, 0, 65_536]],
-    ['timeout', (value) => connect('localhost', 80, { timeout: value }), ['1', null], TIMEOUTS],
-    ['wait', (value) => client.request('pause', { wait: value }), ['1', null], [0, 1.5, 301]],
-    ['status', (value) => client.waitFor(value), ['paused', null]],
-    ['onStatus', (value) => client.waitFor(PAUSED, { onStatus: value }), [5, null]],
-    ['step', (value) => launchWith({ step: value }), [null, 'x']],
-    ['webApiAddress', (value) => launchWith({}, { webApiAddress: value }), ['localhost:80', ['localhost']]],
-    ['webApiCommandQueueSize', (value) => launchWith({}, { webApiCommandQueueSize: value }), ['16', null], COUNTS],
-    ['startPaused', (value) => launchWith({}, { startPaused: value, webApiAddress: ['localhost', 0] }), ['yes', null]],
-  ];
-  it('causes a TypeError or a RangeError that names it and shows the value', async () => {
-    for (const [name, call, typeErrors, rangeErrors = []] of rows) {
-      for (const value of typeErrors) await assertThrows(() => call(value), TypeError, name, `got ${inspect(value)}`);
-      for (const value of rangeErrors) await assertThrows(() => call(value), RangeError, name, `got ${inspect(value)}`);
-    }
-  });
-
-  it('causes a TypeError if it is an unknown option, or one of two that exclude each other', async () => {
-    for (const [call, message] of [
-      [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, describe, '],
-      [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
-      [() => client.request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
-      [() => client.waitFor(PAUSED, { timeOut: 1 } as object), 'waitFor has no option timeOut; it has timeout, '],
-      [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
-      [() => launchWith({}, { startPaused: true }), 'startPaused requires a web API'],
-      [() => construct({ socketPath: 's', port: 0 }), 'socketPath replaces host and port: give one or the other'],
-    ] as const) await assertThrows(call, TypeError, message);
-  });
-
-  it('is not shown by the message if it is a token', async () => {
-    for (const [token, errorClass, got] of [
-      [123_456_789, TypeError, 'a value of type number'], ['secret-of-15-ch', RangeError, '15'],
-      ['secret'.padEnd(1025, 'x'), RangeError, '1025'], ['secret with spaces', RangeError, 'other characters'],
-    ] as const) {
-      const message = `token must be a string of 16 to 1024 visible ASCII characters, got ${got}`;
-      await assert.rejects(async () => construct({ token }), { name: errorClass.name, message });
-      await assert.rejects(async () => connect('a', 1, { token }), { name: errorClass.name, message });
-    }
   });
 });
