@@ -338,7 +338,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       if (!isStale && (isFresh || hasTimedOut)) return onEnd(connection);
       connection.awaited = requested;
       link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
-      if (isDetailAwaited) setTimeout(link.settle, requestedAt + limitMs - now);
+      setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
     isSampled({ awaited }: Connection) { return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0; },
@@ -348,7 +348,6 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       requestedAt = now;
       Atomics.store(memory, cells.REQUESTED, requested);
       link.notify();
-      setTimeout(link.settle, sampleMs);
     },
     /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
     noteSample(now: number): boolean {
