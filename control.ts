@@ -550,7 +550,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
 
 /** What the thread reports to the host; `null` only wakes the host. */
 type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
-type Failure = Pick<NodeJS.ErrnoException, 'message' | 'code'>;
+type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
 /** A connection and its present request, which may have to wait until it is ready or until its deadline. */
 interface Connection {
