@@ -125,8 +125,8 @@ export interface CommandOutcome {
 
 /* istanbul ignore next @preserve */
 function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
-  const [head, tail, ended, firstRecord] = [0, 16, 17, 32]; // in words; each writer has its own cache line of 64 bytes
-  const [code, state, textBytes, outcomeBytes, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times, of two words each
+  const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
+  const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
   const [open, done, failed, withString, withNumber] = [0, 1, 2, 3, 4]; // states; the last two are `done`, too
   const roomBytes = 4096; // each record has two rooms for texts, behind all records: unused ones cost no memory
   const words = new Int32Array(memory);
@@ -135,12 +135,12 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
   const slots = (words.length - firstRecord) / (wordsPerRecord + roomBytes / 2);
   const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
   const journal = {
-    head(): number { return Atomics.load(words, head); },
-    tail(): number { return Atomics.load(words, tail); },
-    waiting(): number { return (Atomics.load(words, head) - Atomics.load(words, tail)) | 0; },
-    changes(): number { return Atomics.load(words, head) + Atomics.load(words, tail) + Atomics.load(words, ended); },
-    codeOf(index: number): number { return words[journal.find(index) + code] as number; },
-    isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + state) !== open; },
+    head(): number { return Atomics.load(words, headAt); },
+    tail(): number { return Atomics.load(words, tailAt); },
+    waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
+    changes(): number { return journal.head() + journal.tail() + Atomics.load(words, endsAt); },
+    codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
+    isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
 
     /** Returns the place of a record in `words`. */
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
@@ -151,22 +151,22 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
     /** Writes a text of at most 4096 bytes, and returns its length in bytes. */
     write(text: string, room: number): number { return text === '' ? 0 : texts.write(text, room, roomBytes); },
 
-    /** Appends a record and returns its index. The code is an index into a list. */
-    append(value: number, at: number, text: string): number {
+    /** Appends a record and returns its index. */
+    append(code: number, time: number, text: string): number {
       const index = journal.head();
       const record = journal.find(index);
-      words[record + code] = value;
-      words[record + state] = open;
-      words[record + textBytes] = journal.write(text, journal.findRoom(index));
-      times[record / 2 + 2] = at;
-      Atomics.store(words, head, (index + 1) | 0);
+      words[record + codeAt] = code;
+      words[record + stateAt] = open;
+      words[record + lengthAt] = journal.write(text, journal.findRoom(index));
+      times[record / 2 + 2] = time;
+      Atomics.store(words, headAt, (index + 1) | 0);
       return index;
     },
 
     /** Takes the next record and returns its code. There must be one. */
     take(): number {
       const index = journal.tail();
-      Atomics.store(words, tail, (index + 1) | 0);
+      Atomics.store(words, tailAt, (index + 1) | 0);
       return journal.codeOf(index);
     },
 
@@ -174,24 +174,24 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
     complete(value: string | number | undefined, error: string | undefined): void {
       const index = journal.tail() - 1;
       const record = journal.find(index);
-      words[record + outcomeBytes] = journal.write(String(error ?? value ?? ''), journal.findRoom(index) + roomBytes);
+      words[record + resultLengthAt] = journal.write(String(error ?? value ?? ''), journal.findRoom(index) + roomBytes);
       times[record / 2 + 3] = Date.now();
       const success = typeof value === 'string' ? withString : typeof value === 'number' ? withNumber : done;
-      Atomics.store(words, record + state, error === undefined ? success : failed);
-      Atomics.add(words, ended, 1);
+      Atomics.store(words, record + stateAt, error === undefined ? success : failed);
+      Atomics.add(words, endsAt, 1);
     },
 
     read(index: number) {
       const record = journal.find(index);
       const room = journal.findRoom(index);
-      const kind = Atomics.load(words, record + state); // before the outcome
-      const text = texts.toString('utf8', room, room + (words[record + textBytes] as number));
-      const end = room + roomBytes + (words[record + outcomeBytes] as number);
+      const kind = Atomics.load(words, record + stateAt); // before the outcome
+      const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
+      const end = room + roomBytes + (words[record + resultLengthAt] as number);
       const outcome = kind === open ? '' : texts.toString('utf8', room + roomBytes, end);
       const [by, reason] = text.split('\n');
       return {
         id: `${idPrefix}${(index + 1) >>> 0}`,
-        code: words[record + code] as number,
+        code: words[record + codeAt] as number,
         at: times[record / 2 + 2] as number,
         endedAt: times[record / 2 + 3] as number,
         isTaken: ((journal.tail() - index) | 0) > 0,
@@ -216,7 +216,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
 
 type Journal = ReturnType<typeof openJournal>;
 
-/** Allocates a journal whose number of slots is the smallest power of two that is large enough. */
+/** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number): SharedArrayBuffer {
   return new SharedArrayBuffer(4 * (32 + 2 ** (32 - Math.clz32(leastSlots - 1)) * (8 + 4096 / 2)));
 }
@@ -225,13 +225,13 @@ function allocateJournal(leastSlots: number): SharedArrayBuffer {
 //
 // Besides the journals, the two threads share one Int32Array.
 //
-// RESPONDED counts the commands whose response has been written. The host does not return `shutdown` before that, or
-// before 200 ms have passed: a program that exits at once would cut off the response.
+// When HEAD counts a command, SEQUENCE wakes a host in nextCommandSync(), and a message wakes one that has SLEEPERS.
+// The way back is NEWS: the host notifies it of each outcome, status and acknowledgement, and the thread then responds
+// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it, or after 200 ms: a program
+// that exits earlier would lose the response.
 //
-// The status is sampled on demand, because `GET /api/status` must report the current status and only the host can call
-// systemStatus(). SEQUENCE counts everything the thread passes to the host: commands and sample requests. The host
-// reads SEQUENCE, samples its status, and then stores the SEQUENCE that it read in ACKNOWLEDGED. So the sample is newer
-// than its sample request and all earlier commands. The host notifies NEWS of everything that the thread may wait for.
+// GET /api/status must report the present status, which only systemStatus() knows. SEQUENCE counts commands and sample
+// requests. The host reads it, samples, and stores what it read in ACKNOWLEDGED: the sample is newer than all of these.
 
 const CELL = {
   // Written by the server thread:
@@ -261,7 +261,7 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-/** Removes control characters from a text that others will print, and truncates it: `by`, `reason`, `name` to 200. */
+/** Removes control characters from a text that others will print, and truncates it. */
 /* istanbul ignore next @preserve */
 function tidy(text: string, maxLength: number = 200): string {
   return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
@@ -269,7 +269,7 @@ function tidy(text: string, maxLength: number = 200): string {
 
 /** The server thread's access to shared memory. */
 /* istanbul ignore next @preserve */
-function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJournal, tidyText: typeof tidy) {
+function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJournal, tidyText: typeof tidy) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
     waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
@@ -287,7 +287,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
   const details = open(data.details);
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
-  let sequence = Atomics.load(memory, cells.SEQUENCE); // only this thread writes these two cells
+  let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
@@ -296,7 +296,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     /** Appends a command and returns its index, or null if the queue is full. release() follows. */
     enqueue(code: number, query: string): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
-      if (commands.head() % 8 === 0) link.settle(); // in time: a record is not reused before 16 others are taken
+      if (commands.head() % 8 === 0) link.settle(); // in time: 16 more are taken before a slot is reused
       let origin = '';
       if (query !== '') {
         const parameters = new URLSearchParams(query);
@@ -311,11 +311,11 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     release(code: number): void {
       Atomics.store(memory, cells.RESPONDED, commands.head());
       if (commandNames[code] === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
-      if (Atomics.load(memory, cells.SLEEPERS) > 0) link.notify();
+      if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
     isComplete({ command }: Connection): boolean { return commands.isComplete(command); },
-    outcome({ command }: Connection): CommandInfo { return link.describe(commands.read(command)); },
+    outcome({ command }: Connection): CommandInfo { return link.commandInfo(commands.read(command)); },
 
     /**
      * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 for a detail.
@@ -323,7 +323,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
      */
     whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
       const now = performance.now();
-      const isSampled = link.noteSample(now);
+      const isSampled = link.noteSample();
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
       if (isDetailDue) detailRequestedAt = now;
       if (isDetailDue) Atomics.store(memory, cells.DETAIL, 1);
@@ -344,16 +344,15 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
     isSampled({ awaited }: Connection) { return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0; },
     requestSample(now: number): void {
       link.advanceSequence();
-      requested = sequence;
       requestedAt = now;
-      Atomics.store(memory, cells.REQUESTED, requested);
-      link.notify();
+      requested = Atomics.store(memory, cells.REQUESTED, sequence);
+      link.wakeHost();
     },
-    /** Returns whether the latest sample request is acknowledged. A sample noticed too late does not count as fresh. */
-    noteSample(now: number): boolean {
-      if (((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) < 0) return false;
-      if (sampledAt < requestedAt && now - requestedAt < sampleMs) sampledAt = now;
-      return true;
+    /** Returns whether the latest sample request is acknowledged. The sample may be as old as its request. */
+    noteSample(): boolean {
+      const isSampled = ((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) >= 0;
+      if (isSampled) sampledAt = requestedAt;
+      return isSampled;
     },
     advanceSequence(): void {
       sequence = (sequence + 1) | 0;
@@ -361,7 +360,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       Atomics.notify(memory, cells.SEQUENCE); // for nextCommandSync()
     },
     /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
-    notify(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) wakeHost(); },
+    wakeHost(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) postWakeUp(); },
 
     /** Calls back when the connection is ready, or at its deadline: checked at each change and every 250 ms. */
     wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd'], deadline: number): void {
@@ -377,7 +376,7 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
       do {
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
-        link.noteSample(now);
+        link.noteSample();
         const candidates = waiting;
         waiting = [];
         for (const connection of candidates) {
@@ -411,11 +410,11 @@ function linkToHost(data: ThreadData, wakeHost: () => void, open: typeof openJou
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
-        commands: records.slice(-maxListed).map(link.describe),
+        commands: records.slice(-maxListed).map(link.commandInfo),
       });
     },
 
-    describe(record: ReturnType<Journal['read']>): CommandInfo {
+    commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
       const { id, code, at, endedAt, isTaken, isComplete, value, error, by, reason } = record;
       const command = commandNames[code] as ControlCommand;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
@@ -718,14 +717,13 @@ function serve(
     },
 
     /** Returns whether If-None-Match does not name the present tag (RFC 9110 §13.1.2). */
-    isNew({ head: { knownTags }, tagOf }: Connection): boolean {
-      const tag = knownTags === null ? undefined : tagOf();
+    isNew({ head: { knownTags }, tagOf }: Connection, tag: string | undefined = tagOf()): boolean {
       return tag === undefined || !(knownTags?.has(tag) || knownTags?.has('*'));
     },
 
     sendIfNew(connection: Connection): void {
       const tag = connection.tagOf() ?? '';
-      if (server.isNew(connection)) connection.respond(connection);
+      if (server.isNew(connection, tag)) connection.respond(connection);
       else server.send(connection, prepare(304, null, 'ETag', tag));
     },
 
@@ -782,8 +780,8 @@ function serve(
 
     /**
      * Takes no more requests from a connection, because of an early request, or a malformed, late or too large one. The
-     * response to the present request closes it, or else an error response. After an early request, Node still parses
-     * what it has read, perhaps thousands of requests: the other connections pause for a turn, until these are freed.
+     * present response is the last, or else an error response. After an early request, Node still parses what it has
+     * read, perhaps thousands of requests: the other connections pause for a turn, until these are freed.
      */
     finish(socket: Socket, statusCode?: number): void {
       const connection = connections.get(socket);
@@ -904,8 +902,8 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
           const isDead = listening.isSame(path, found); // it may have been replaced
           if (isDead) fs.renameSync(path, aside);
           if (isDead && !listening.isSame(aside, found)) fs.linkSync(aside, path); // it has been replaced
-        } catch (error) {
-          if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error; // a faster server has moved it
+        } catch (failure) {
+          if ((failure as NodeJS.ErrnoException).code !== 'ENOENT') throw failure; // a faster server has moved it
         }
         listening.linkSocket(privateFolder, path);
       });
@@ -942,7 +940,7 @@ export interface WebApiServerOptions {
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
-  /** Whether a command counts as done when the host looks for the next one. False: not before `report()`. */
+  /** True (default): looking for a command completes the last one. False: only `report()`, the next one or `close()`. */
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes, which only this user can open. It
@@ -1099,8 +1097,10 @@ export class WebApiServer {
     } catch (error) {
       const { code, message } = error as Failure;
       const client = new WebApiClient(host, this.#data.port || DEFAULT_PORT, { socketPath, timeout: 500 });
-      const user = code === 'EADDRINUSE' ? await client.info() : null; // without the token: it may be anyone
-      const reason = user === null ? message : `it is in use by ${tidy(`${user.name} (process ${user.pid}`)})`;
+      const isUsed = code === 'EADDRINUSE' && this.#data.port !== 0;
+      const { name, pid } = (isUsed && await client.info()) || {}; // asks without the token: it may be anyone
+      const isKnown = typeof name === 'string' && typeof pid === 'number';
+      const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
       throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
     }
@@ -1140,6 +1140,7 @@ export class WebApiServer {
     this.#isRunning = true;
     this.#before = this.#published;
     const command = COMMANDS[this.#taken.take()] as ControlCommand;
+    this.#wakeThread();
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
     const isResponding = !isOwn && ((responded - this.#taken.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
@@ -1189,8 +1190,7 @@ export class WebApiServer {
     for (;;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
       if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
-      if (this.#state === 'closed') throw new EmptyError('The server is closed');
-      this.#checkOpen();
+      this.#checkOpen(true);
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
       Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
@@ -1203,6 +1203,7 @@ export class WebApiServer {
    * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
+    if (!this.#isSampling) this.#publish(); // the status may have changed since the latest poll
     if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // each command wakes the host
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
     this.#interruptStep();
@@ -1232,7 +1233,7 @@ export class WebApiServer {
     if (this.#own.waiting() >= this.#data.maxQueueSize) return false;
     this.#own.append(code, Date.now(), `itself\n${tidy(reason)}`);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
-    this.#notify();
+    this.#wakeThread();
     this.#onCommand();
     return true;
   }
@@ -1256,7 +1257,7 @@ export class WebApiServer {
     if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
       this.#appendStatus({ ...this.#published, origin: `${this.#published.origin.split('\n')[0]}\n${reason}` });
     }
-    this.#notify();
+    this.#wakeThread();
   }
 
   #holdsCommands(): boolean { return this.#own.waiting() > 0 || this.#commands.waiting() > 0; }
@@ -1279,9 +1280,10 @@ export class WebApiServer {
     this.#interruptStep();
   }
 
-  #checkOpen(): void {
+  #checkOpen(isBlocking: boolean = false): void {
     if (this.#state === 'idle' && this.#own.head() === 0) throw new EmptyError('The server was not started');
-    if (this.#state === 'closed' && this.#worker === null) throw new EmptyError('The server is closed');
+    const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
+    if (isClosed) throw new EmptyError('The server is closed');
   }
 
   #publish(): void {
@@ -1289,7 +1291,7 @@ export class WebApiServer {
     if (code !== this.#published.code) {
       const isBack = this.#isRunning && code === this.#before.code; // after a save, or a pause that failed
       const { by = '', reason = '' } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
-      const origin = this.#published.code === -1 ? '' : `${by}\n${reason}`; // nobody led to the first
+      const origin = this.#published.code === -1 ? '' : `${by}\n${reason}`; // the first has no cause
       this.#appendStatus(isBack ? this.#before : { code, since: Date.now(), origin });
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
@@ -1298,8 +1300,8 @@ export class WebApiServer {
   #appendStatus(status: { code: number; since: number; origin: string }): void {
     this.#published = status;
     this.#statuses.append(status.code, status.since, status.origin);
-    this.#notify();
-    this.#interruptStep(); // a pause may wait
+    this.#wakeThread();
+    this.#interruptStep(); // a waiting pause interrupts only active work
   }
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
@@ -1344,11 +1346,10 @@ export class WebApiServer {
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    this.#notify();
+    this.#wakeThread();
   }
 
-  /** Wakes the thread if it waits. */
-  #notify(): void {
+  #wakeThread(): void {
     Atomics.add(this.#memory, CELL.NEWS, 1);
     Atomics.notify(this.#memory, CELL.NEWS);
   }
@@ -1356,7 +1357,7 @@ export class WebApiServer {
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    if (this.#holdsCommands()) this.#onCommand();
+    this.#onCommand(); // even if none waits: the sleeper may have taken it before SEQUENCE counted it
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
@@ -1546,7 +1547,7 @@ export class WebApiClient {
     return statusOf(await this.request('status', { signal })) ?? OFFLINE;
   }
 
-  /** Requests what is going on. Resolves with null if the request fails. Not in version 0.2. */
+  /** Requests `/api/info`. Resolves with null if the request fails, as with servers of version 0.2. */
   async info(signal?: AbortSignal): Promise<SystemInfo | null> {
     const reply = await this.request('info', { signal });
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
@@ -1774,7 +1775,7 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
 
   let status = startPaused ? PAUSING : ACTIVE;
   let isOver = false;
-  let signal: string | null = null; // the first that asked for a shutdown
+  let endSignal: string | null = null; // the first signal that asked for a shutdown
   const server = new WebApiServer({
     ...options,
     systemStatus: () => status,
@@ -1838,7 +1839,7 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
       setStatus(SHUTTING_DOWN);
       const saved = await callHook('saveState', () => system.saveState?.(before, request));
       const isFailed = 'error' in saved;
-      if (isFailed && signal === null && hasWebApi) {
+      if (isFailed && endSignal === null && hasWebApi) {
         if (before === PAUSED) setStatus(PAUSED);
         else await commands.pause(request);
         return saved;
@@ -1861,8 +1862,8 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
       process.kill(process.pid, name);
     }
     if (name === 'SIGINT') killsAfter = Math.min(killsAfter, performance.now() + 1000);
-    if (signal === null) server.post('shutdown', { reason: name });
-    signal ??= name;
+    if (endSignal === null) server.post('shutdown', { reason: name });
+    endSignal ??= name;
   };
   const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
   for (const name of SIGNALS) process.on(name, onSignal);
@@ -1874,7 +1875,7 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
     let turnEndsAt = 0; // when to yield to the event loop
     while (!isOver) {
       if (server.hasCommands()) await execute(server.receiveCommand());
-      else if (signal !== null) server.post('shutdown', { reason: signal }); // the queue was full before
+      else if (endSignal !== null) server.post('shutdown', { reason: endSignal }); // the queue was full before
       else if (status === PAUSED) await execute(await server.nextCommand());
       else {
         const result = system.step(control);
