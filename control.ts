@@ -1211,7 +1211,7 @@ export class WebApiServer {
   }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
-  report(outcome: CommandOutcome): void {
+  report(outcome: CommandOutcome = {}): void {
     checkOptions('report', outcome, ['value', 'error']);
     this.#publish(); // while the command is known to be the cause of a new status
     this.#complete(outcome);
