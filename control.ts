@@ -1357,7 +1357,7 @@ export class WebApiServer {
   /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    this.#onCommand(); // even if none waits: the sleeper may have taken it before SEQUENCE counted it
+    if (this.#isRunning || this.#holdsCommands()) this.#onCommand(); // a sleeper may have taken it before SEQUENCE
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
