@@ -940,7 +940,7 @@ export interface WebApiServerOptions {
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
-  /** True (default): the next look for commands completes a command. False: `report()`, the next one or `close()` does. */
+  /** True (default): the next look for commands completes a command. False: `report()`, the next one or `close()`. */
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on instead of host and port, at most 94 bytes, which only this user can open. It
