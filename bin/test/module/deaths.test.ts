@@ -7,7 +7,8 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectThreads, exchange, head, randomCommand,
+  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, MORTAL_UNDER_LOAD, POST, WAIT, collectWarnings, collectThreads, exchange,
+  head, randomCommand,
   randomNumbers, runHost, send, wait, waitAll,
 } from './helpers.ts';
 import {
@@ -303,7 +304,7 @@ describe('A thread that dies', LIMIT, () => {
  * or for every third as a failure. Meanwhile it may kill its thread or close its server.
  */
 const RANDOM_HOST = `
-  ${MORTAL}
+  ${MORTAL_UNDER_LOAD}
   const taken = [];
   const take = (command) => {
     const { id, by, reason } = server.request;

@@ -407,6 +407,39 @@ export const MORTAL = `
   };
 `;
 
+/**
+ * The same for hosts under load. As a debugger can, `kill()` has it execute process.exit() in
+ * a turn of its own: on Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
+ */
+export const MORTAL_UNDER_LOAD: string = `
+  import { Session } from 'node:inspector';
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+  const threads = [];
+  process.on('worker', (thread) => threads.push(thread));
+  const sessions = new Map(); // by thread, once it runs
+  const session = new Session();
+  session.connect();
+  session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
+    sessions.set(Number(workerInfo.workerId), sessionId);
+  });
+  session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
+  const execute = (expression) => {
+    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
+    session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(threads.at(-1).threadId), message });
+  };
+  const kill = () => {
+    const thread = threads.at(-1);
+    if (!sessions.has(thread.threadId)) return thread.terminate();
+    execute('setImmediate(process.exit)');
+    thread.ref(); // as terminate() does
+    return new Promise((resolve) => thread.once('exit', resolve));
+  };
+  const another = async () => { // the next thread
+    const { length } = threads;
+    while (threads.length === length) await sleep(1);
+  };
+`;
+
 // ───── Random data ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The same numbers from 0 to 1 in each run: mulberry32. */

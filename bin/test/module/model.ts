@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { inspect } from 'node:util';
-import { MORTAL, randomNumbers } from './helpers.ts';
+import { MORTAL_UNDER_LOAD, randomNumbers } from './helpers.ts';
 import type { CommandInfo, ControlCommand, SystemInfo } from '../../../control.ts';
 
 /** All times are those of `Date.now()`, which two processes may read in either order. */
@@ -35,7 +35,7 @@ interface Status {
  */
 export function modelHost(seed: number, sizes: readonly number[], lifeMs: number): string {
   return `
-    ${MORTAL}
+    ${MORTAL_UNDER_LOAD}
     const random = (${randomNumbers})(${seed});
     const rarely = (${randomNumbers})(${seed} + 1); // in callbacks
     const below = (limit) => Math.floor(random() * limit);
