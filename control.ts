@@ -1,4 +1,4 @@
-/*! control.ts 0.8.0 – MIT – pause, resume, save and shut down a long-running program over HTTP */
+/*! control.ts 0.9.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
@@ -23,6 +23,7 @@
 //   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
 //        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
+//        /api/evaluate {"episodes":200}: likewise, if the program declares such a command; 400 {"error":"…"}
 //
 // The sections: journal, shared memory, policy, server thread, WebApiServer (the side of the host, which is the
 // controlled program), WebApiClient, launch (a ready-made loop), checks. The file imports Node's built-ins only, and
@@ -39,7 +40,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.8.0';
+export const VERSION: string = '0.9.0';
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */
@@ -75,29 +76,48 @@ export class SystemStatus {
 }
 Object.freeze(SystemStatus);
 
-/** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
-export type ControlCommand = 'pause' | 'resume' | 'shutdown' | 'save-state';
-
 // Shared memory holds indexes into these lists.
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
-const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
+const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const;
+const isCommandName = /^[a-z][a-z0-9-]{0,31}$/;
+
+/** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
+export type ControlCommand = typeof COMMANDS[number];
+
+/** A parameter of a declared command, in the words of JSON Schema. It is required unless it has a default. */
+export interface Parameter {
+  type: 'boolean' | 'integer' | 'number' | 'string';
+  description?: string | undefined;
+  default?: boolean | number | string | undefined;
+  minimum?: number | undefined;
+  maximum?: number | undefined;
+  maxLength?: number | undefined; // characters
+  enum?: readonly (boolean | number | string)[] | undefined;
+}
+
+/** A command that the program declares. The names of its parameters are letters, digits and `_`, at most 32. */
+export interface CommandDeclaration<Parameters = Readonly<Record<string, Parameter>>> {
+  description?: string | undefined;
+  parameters?: Parameters | undefined;
+}
 
 /**
- * A command, who sent it (as the client claims, or `itself` for the program), and why. `id` is three random letters or
- * digits of the process and a number: `k3f-7`, or `k3f-i2` for a command of the program itself.
+ * A command, its arguments, who sent it (as the client claims, or `itself` for the program), and why. `id` is three
+ * random letters or digits of the process and a number: `k3f-7`, or `k3f-i2` for a command of the program itself.
  */
-export interface CommandRequest {
-  command: ControlCommand;
+export interface CommandRequest<Name extends string = string> {
+  command: ControlCommand | Name;
   id: string;
+  arguments: Record<string, any>; // with the defaults; empty for pause, resume, shutdown and save-state
   by?: string | undefined;
   reason?: string | undefined;
 }
 
-/** The outcome of a command: what was thrown, or a finite number or a string, which is truncated to 1000 characters. */
+/** The outcome of a command: what was thrown, or a value with JSON of at most 4 KiB, a string of 1000 characters. */
 export interface CommandOutcome {
-  value?: string | number | undefined;
+  value?: unknown;
   error?: unknown;
 }
 
@@ -119,20 +139,20 @@ export interface CommandOutcome {
 // HEAD is stored after the record, and the state after the outcome, so a reader that sees either sees all of it. The
 // host completes a record before it takes the next.
 //
-// There are four journals. The server thread appends commands. The host appends its own commands, which it takes ahead
-// of the others, its statuses, and its details. The thread may fall behind while it reads what the host appends, so
-// latest() reads again if the ring has come round meanwhile.
+// There are five journals. The server thread appends commands. The host appends its own commands, which it takes ahead
+// of the others, its statuses, its details, and the declarations of commands. The thread may fall behind while it reads
+// what the host appends, so latest() reads again if the ring has come round meanwhile.
 
 /* istanbul ignore next @preserve */
 function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
-  const [open, done, failed, withString, withNumber] = [0, 1, 2, 3, 4]; // states; the last two are `done`, too
-  const roomBytes = 4096; // each record has two rooms for texts, behind all records: unused ones cost no memory
+  const [open, done, failed] = [0, 1, 2]; // states
+  const [textBytes, resultBytes] = [8192, 4096]; // rooms of each record, behind all records: unused ones cost no memory
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
-  const slots = (words.length - firstRecord) / (wordsPerRecord + roomBytes / 2);
+  const slots = (words.length - firstRecord) / (wordsPerRecord + (textBytes + resultBytes) / 4);
   const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
   const journal = {
     head(): number { return Atomics.load(words, headAt); },
@@ -146,10 +166,10 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
 
     /** Returns the place of its first room in `texts`. */
-    findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * 2 * roomBytes; },
+    findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
-    /** Writes a text of at most 4096 bytes, and returns its length in bytes. */
-    write(text: string, room: number): number { return text === '' ? 0 : texts.write(text, room, roomBytes); },
+    /** Writes a text, and returns its length in bytes. */
+    write(text: string, room: number, bytes: number) { return text === '' ? 0 : texts.write(text, room, bytes); },
 
     /** Appends a record and returns its index. */
     append(code: number, time: number, text: string): number {
@@ -157,7 +177,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
       const record = journal.find(index);
       words[record + codeAt] = code;
       words[record + stateAt] = open;
-      words[record + lengthAt] = journal.write(text, journal.findRoom(index));
+      words[record + lengthAt] = journal.write(text, journal.findRoom(index), textBytes);
       times[record / 2 + 2] = time;
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -170,14 +190,13 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
       return journal.codeOf(index);
     },
 
-    /** Adds the outcome to the record taken last. */
-    complete(value: string | number | undefined, error: string | undefined): void {
+    /** Adds the outcome to the record taken last: an error, or a value as JSON, or nothing. */
+    complete(result: string, isFailure: boolean): void {
       const index = journal.tail() - 1;
       const record = journal.find(index);
-      words[record + resultLengthAt] = journal.write(String(error ?? value ?? ''), journal.findRoom(index) + roomBytes);
+      words[record + resultLengthAt] = journal.write(result, journal.findRoom(index) + textBytes, resultBytes);
       times[record / 2 + 3] = Date.now();
-      const success = typeof value === 'string' ? withString : typeof value === 'number' ? withNumber : done;
-      Atomics.store(words, record + stateAt, error === undefined ? success : failed);
+      Atomics.store(words, record + stateAt, isFailure ? failed : done);
       Atomics.add(words, endsAt, 1);
     },
 
@@ -186,9 +205,9 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
       const room = journal.findRoom(index);
       const kind = Atomics.load(words, record + stateAt); // before the outcome
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
-      const end = room + roomBytes + (words[record + resultLengthAt] as number);
-      const outcome = kind === open ? '' : texts.toString('utf8', room + roomBytes, end);
-      const [by, reason] = text.split('\n');
+      const end = room + textBytes + (words[record + resultLengthAt] as number);
+      const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
+      const [by, reason, name, json] = text.split('\n');
       return {
         id: `${idPrefix}${(index + 1) >>> 0}`,
         code: words[record + codeAt] as number,
@@ -196,9 +215,9 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
         endedAt: times[record / 2 + 3] as number,
         isTaken: ((journal.tail() - index) | 0) > 0,
         isComplete: kind !== open,
-        text, by: by || undefined, reason: reason || undefined,
-        error: kind === failed ? outcome : undefined,
-        value: kind === withString ? outcome : kind === withNumber ? Number(outcome) : undefined,
+        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of a declared command
+        error: kind === failed ? result : undefined,
+        value: kind === done && result !== '' ? result : undefined, // JSON
       };
     },
 
@@ -218,7 +237,7 @@ type Journal = ReturnType<typeof openJournal>;
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number): SharedArrayBuffer {
-  return new SharedArrayBuffer(4 * (32 + 2 ** (32 - Math.clz32(leastSlots - 1)) * (8 + 4096 / 2)));
+  return new SharedArrayBuffer(4 * (32 + 2 ** (32 - Math.clz32(leastSlots - 1)) * (8 + (8192 + 4096) / 4)));
 }
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +268,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs eight functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs ten functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -280,11 +299,13 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const renewMs = 0.8; // one this old is renewed, so that the requests of a flood need not wait
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
+  const maxListedArguments = 200; // characters
 
   const commands = open(data.commands, `${idPrefix}-`);
   const own = open(data.own, `${idPrefix}-i`);
   const statuses = open(data.statuses);
   const details = open(data.details);
+  const declarations = open(data.declarations);
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
@@ -292,17 +313,30 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
   let detailRequestedAt = -Infinity;
+  let accepts: Record<string, CommandDeclaration> = {};
+  let acceptsAt = 0; // HEAD of the declarations when they were read
   const link = {
-    /** Appends a command and returns its index, or null if the queue is full. release() follows. */
-    enqueue(code: number, query: string): number | null {
+    /** Returns the declarations by name. */
+    accepts(): Record<string, CommandDeclaration> {
+      const head = declarations.head();
+      if (head !== acceptsAt) accepts = JSON.parse(declarations.latest(1)[0]?.text as string);
+      acceptsAt = head;
+      return accepts;
+    },
+
+    /**
+     * Appends a command and returns its index, or null if the queue is full. release() follows.
+     * `declared` is the name and the arguments of a declared command, in two lines.
+     */
+    enqueue(code: number, query: string, declared: string): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
       if (commands.head() % 8 === 0) link.settle(); // in time: 16 more are taken before a slot is reused
-      let origin = '';
-      if (query !== '') {
+      let text = '';
+      if (query !== '' || declared !== '') {
         const parameters = new URLSearchParams(query);
-        origin = ['by', 'reason'].map((name) => tidyText(parameters.get(name) ?? '')).join('\n');
+        text = ['by', 'reason'].map((name) => `${tidyText(parameters.get(name) ?? '')}\n`).join('') + declared;
       }
-      const index = commands.append(code, Date.now(), origin);
+      const index = commands.append(code, Date.now(), text);
       link.advanceSequence();
       return index;
     },
@@ -400,7 +434,10 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     /** Returns the age of the latest sample in quarters of a second. */
     age(): number { return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
-    infoTag(): string { return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes()) >>> 0}"`; },
+    infoTag(): string {
+      const changes = [commands, own, statuses, declarations].map((journal) => journal.changes());
+      return `"${idPrefix}-${changes.reduce((sum, count) => (sum + count) >>> 0)}"`;
+    },
 
     info(): object {
       const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
@@ -410,16 +447,20 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
+        accepts: link.accepts(),
         commands: records.slice(-maxListed).map(link.commandInfo),
       });
     },
 
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, at, endedAt, isTaken, isComplete, value, error, by, reason } = record;
-      const command = commandNames[code] as ControlCommand;
+      const { id, code, name = '', json = '{}', at, endedAt, isTaken, isComplete, error, value, by, reason } = record;
+      const isListed = json !== '{}' && json.length <= maxListedArguments;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
-      const seconds = isComplete ? Math.max(0, endedAt - at) / 1000 : undefined;
-      return { id, command, at: new Date(at).toISOString(), state, value, error, seconds, by, reason };
+      return {
+        id, command: commandNames[code] ?? name, arguments: isListed ? JSON.parse(json) : undefined,
+        at: new Date(at).toISOString(), state, value: value === undefined ? undefined : JSON.parse(value), error,
+        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
+      };
     },
   };
   return link;
@@ -436,6 +477,55 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
     'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin', 'X-Content-Type-Options', 'nosniff',
   ];
   return { statusCode, headers: [...(value === null ? [] : content), ...common, ...headers], body };
+}
+
+// ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
+
+/** Returns what a value must be for a parameter, or an empty text if it is that. */
+/* istanbul ignore next @preserve */
+function mismatch(parameter: Parameter, value: unknown): string {
+  const { type, minimum = -Infinity, maximum = Infinity, maxLength = Infinity, enum: choices } = parameter;
+  const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON rounds others
+  const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
+  const isInRange = !((value as number) < minimum || (value as number) > maximum);
+  const isShort = Array.from(String(value)).length <= maxLength;
+  if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return '';
+  if (choices !== undefined) return `one of ${choices.map((choice) => JSON.stringify(choice)).join(', ')}`;
+  const from = minimum === -Infinity ? '' : ` from ${minimum}`;
+  const to = maximum === Infinity ? '' : `${from || ' up'} to ${maximum}`;
+  const length = maxLength === Infinity ? '' : ` of at most ${maxLength} characters`;
+  return `${type === 'integer' ? 'an' : 'a'} ${type}${to || from}${length}`;
+}
+
+/**
+ * Returns the arguments in a body, with the defaults, as JSON.
+ *
+ * @throws {RangeError} If they are too long. An Error if they are wrong.
+ */
+/* istanbul ignore next @preserve */
+function parseArguments(body: Buffer, { parameters = {} }: CommandDeclaration, explain: typeof mismatch): string {
+  const maxBytes = 4096; // the record has room for them
+  if (body.length > maxBytes) throw new RangeError(`the arguments exceed ${maxBytes} bytes`);
+  let given: unknown;
+  try {
+    given = JSON.parse(body.length === 0 ? '{}' : new TextDecoder('utf-8', { fatal: true }).decode(body));
+  } catch {} // refused in the next line
+  if (Object(given) !== given || Array.isArray(given)) throw new Error('the body must be a JSON object');
+  const values = new Map(Object.entries(given as object));
+  const names = Object.keys(parameters);
+  const unknown = [...values.keys()].find((name) => !names.includes(name));
+  const known = names.join(', ') || 'no arguments';
+  if (unknown !== undefined) throw new Error(`it takes ${known}, got ${JSON.stringify(unknown.slice(0, 100))}`);
+  const entries = Object.entries(parameters).map(([name, parameter]) => {
+    const value: unknown = values.has(name) ? values.get(name) : parameter.default;
+    const form = explain(parameter, value);
+    const text = typeof value === 'number' ? String(value) : JSON.stringify(value) ?? 'nothing';
+    if (form !== '') throw new Error(`${name} must be ${form}, got ${text.slice(0, 100)}`);
+    return [name, value];
+  });
+  const json = JSON.stringify(Object.fromEntries(entries));
+  if (Buffer.byteLength(json) > maxBytes) throw new RangeError(`the arguments and defaults exceed ${maxBytes} bytes`);
+  return json;
 }
 
 // ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
@@ -558,6 +648,7 @@ interface Connection {
   idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
+  body: Buffer;
   waits: boolean; // with Prefer
   tagOf: () => string | undefined; // the present tag of what is requested
   respond: (connection: Connection) => void;
@@ -570,8 +661,7 @@ interface Connection {
 
 /**
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
- * the connection after that response (RFC 9112 §9.3.2: clients must expect it). A new command needs ControlCommand,
- * COMMANDS, launch() and WebApiClient.
+ * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
 /* istanbul ignore next @preserve */
 function serve(
@@ -579,12 +669,14 @@ function serve(
   prepare: typeof prepareResponse,
   policy: ReturnType<typeof createPolicy>,
   link: ReturnType<typeof linkToHost>,
+  argumentsIn: (body: Buffer, declaration: CommandDeclaration) => string,
 ) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
-  const maxBodySize = 65_536; // bytes, although no request needs a body
+  const maxBodySize = 65_536; // bytes
+  const maxReadSize = 4096; // bytes, and the chunk that exceeds them
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
   };
@@ -593,8 +685,7 @@ function serve(
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
   const codes = new Map(commandNames.map((command, code) => [`/api/${command}`, code]));
-  const links = ['/api/status', '/api/info', ...codes.keys()].map((path) => `<${path}>; rel="item"`); // RFC 8288 §3
-  const invalidEndpoint = prepare(404, { error: 'Invalid API endpoint' }, 'Link', links.join(', '));
+  const noBody = Buffer.alloc(0);
   const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
@@ -666,11 +757,13 @@ function serve(
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       connection.head = head;
+      connection.body = noBody;
       if (size === 0) return server.route(connection, response);
-      let received = 0; // the body is ignored, but must be complete and well-formed
+      let received = 0; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
         if (received > maxBodySize) server.finish(socket, 413);
+        else if (connection.body.length <= maxReadSize) connection.body = Buffer.concat([connection.body, chunk]);
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
@@ -684,18 +777,41 @@ function serve(
       const { path } = connection.head;
       const refusal = policy.refusal(response.req, connection.head);
       if (refusal !== null) return server.send(connection, refusal);
+      if (path === '/api/status' || path === '/api/info') {
+        if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
+        connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
+        connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
+        return link.whenSampled(connection, server.onSampled);
+      }
       const code = codes.get(path);
-      if (code !== undefined && method !== 'POST') return server.send(connection, postOnly);
-      if (code !== undefined) return server.enqueue(connection, code);
-      if (path !== '/api/status' && path !== '/api/info') return server.send(connection, invalidEndpoint);
-      if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
-      connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
-      connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
-      link.whenSampled(connection, server.onSampled);
+      const name = path.slice(0, 5) === '/api/' ? path.slice(5) : '';
+      const isDeclared = code === undefined && Object.hasOwn(link.accepts(), name);
+      if (code === undefined && !isDeclared) return server.send(connection, server.notFound());
+      if (method !== 'POST') return server.send(connection, postOnly);
+      if (code !== undefined) server.enqueue(connection, code);
+      else server.enqueueDeclared(connection, name);
     },
 
-    enqueue(connection: Connection, code: number): void {
-      const index = link.enqueue(code, connection.head.query);
+    /** Checks the arguments of a declared command before it goes on the queue. */
+    enqueueDeclared(connection: Connection, name: string): void {
+      try {
+        const json = argumentsIn(connection.body, link.accepts()[name] as CommandDeclaration);
+        server.enqueue(connection, commandNames.length, `${name}\n${json}`);
+      } catch (error) {
+        const statusCode = error instanceof RangeError ? 413 : 400;
+        server.send(connection, prepare(statusCode, { error: `${name}: ${(error as Error).message}` }));
+      }
+    },
+
+    notFound(): PreparedResponse {
+      const names = Object.keys(link.accepts());
+      const paths = ['status', 'info', ...commandNames, ...names].map((name) => `</api/${name}>; rel="item"`);
+      const hint = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
+      return prepare(404, { error: `Invalid API endpoint${hint}` }, 'Link', paths.join(', ')); // RFC 8288 §3
+    },
+
+    enqueue(connection: Connection, code: number, declared: string = ''): void {
+      const index = link.enqueue(code, connection.head.query, declared);
       if (index === null) return server.send(connection, queueFull);
       connection.command = index;
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
@@ -921,7 +1037,7 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
 /** Options of `WebApiServer`. */
-export interface WebApiServerOptions {
+export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Returns the status, synchronously and fast. Called on the host's thread only: at the start, when the host looks for
    * commands, and when a client requests it. While it throws, or returns any other value, clients get a 500.
@@ -934,6 +1050,8 @@ export interface WebApiServerOptions {
    * thread when a client asks, at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
+  /** Commands of the program's own: at most 32, by name, whose JSON has at most 8 KiB. Default: none. */
+  commands?: Readonly<Record<Name, CommandDeclaration>> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
   /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
@@ -957,13 +1075,16 @@ export interface WebApiServerOptions {
 }
 
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
-const SERVER_OPTIONS = ['systemStatus', 'describe', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS];
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS,
+];
 
 /** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
-export interface CommandInfo extends CommandRequest {
+export interface CommandInfo extends Omit<CommandRequest, 'arguments'> {
+  arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
-  value?: string | number | undefined;
+  value?: unknown;
   error?: string | undefined;
   seconds?: number | undefined;
 }
@@ -984,6 +1105,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   since: string;
   heardAt: string;
   detail: unknown; // what `describe()` returned
+  accepts: Record<string, CommandDeclaration>; // the declared commands; missing before version 0.9
   commands: CommandInfo[];
 }
 
@@ -1000,7 +1122,7 @@ export class EmptyError extends Error {
 }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
-function prepareThreadData(options: WebApiServerOptions) {
+function prepareThreadData(options: WebApiServerOptions<string>) {
   checkOptions('WebApiServer', options, SERVER_OPTIONS);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
@@ -1024,7 +1146,8 @@ function prepareThreadData(options: WebApiServerOptions) {
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
     commands: allocateJournal(maxQueueSize + 16), own: allocateJournal(maxQueueSize + 16),
-    statuses: allocateJournal(16), details: allocateJournal(16), hasDetail: describe !== undefined,
+    statuses: allocateJournal(16), details: allocateJournal(16), declarations: allocateJournal(16),
+    hasDetail: describe !== undefined,
     idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
       name: tidy(name), pid: process.pid,
@@ -1043,14 +1166,15 @@ function prepareThreadData(options: WebApiServerOptions) {
  *
  * @throws {TypeError} If an option has the wrong type or is unknown; a RangeError if one is out of range.
  */
-export class WebApiServer {
-  readonly #options: WebApiServerOptions;
+export class WebApiServer<Name extends string = never> {
+  readonly #options: WebApiServerOptions<string>;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
   readonly #commands: Journal; // of clients
   readonly #own: Journal; // commands of the host itself
   readonly #statuses: Journal;
   readonly #details: Journal;
+  readonly #declarations: Journal;
 
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
@@ -1066,15 +1190,30 @@ export class WebApiServer {
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
 
-  constructor(options: WebApiServerOptions) {
+  constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
     this.#options = { ...options };
-    const { memory, commands, own, statuses, details, idPrefix } = this.#data;
+    const { memory, commands, own, statuses, details, declarations, idPrefix } = this.#data;
     this.#memory = memory;
     this.#commands = openJournal(commands, `${idPrefix}-`);
     this.#own = openJournal(own, `${idPrefix}-i`);
     this.#statuses = openJournal(statuses);
     this.#details = openJournal(details);
+    this.#declarations = openJournal(declarations);
+    if (options.commands !== undefined) this.commands = options.commands;
+  }
+
+  /**
+   * The declared commands, in a copy. A new value replaces all of them, even while the server runs.
+   *
+   * @throws {TypeError} If a declaration has the wrong type; a RangeError if one is out of range.
+   */
+  get commands(): Readonly<Record<Name, CommandDeclaration>> {
+    return JSON.parse(this.#declarations.latest(1)[0]?.text ?? '{}');
+  }
+  set commands(commands: Readonly<Record<Name, CommandDeclaration>>) {
+    this.#declarations.append(0, Date.now(), checkCommands(commands));
+    this.#wakeThread();
   }
 
   /**
@@ -1131,7 +1270,7 @@ export class WebApiServer {
    *
    * @throws {EmptyError} If the queue is empty.
    */
-  receiveCommand(): ControlCommand {
+  receiveCommand(): ControlCommand | Name {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
@@ -1139,19 +1278,19 @@ export class WebApiServer {
     this.#taken = isOwn ? this.#own : this.#commands;
     this.#isRunning = true;
     this.#before = this.#published;
-    const command = COMMANDS[this.#taken.take()] as ControlCommand;
+    const command = COMMANDS[this.#taken.take()]; // undefined if declared
     this.#wakeThread();
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
     const isResponding = !isOwn && ((responded - this.#taken.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
-    return command;
+    return command ?? (this.request as CommandRequest<Name>).command;
   }
 
-  /** The command taken last, who sent it and why; null before the first. */
-  get request(): CommandRequest | null {
+  /** The command taken last, its arguments, who sent it and why; null before the first. */
+  get request(): CommandRequest<Name> | null {
     if (this.#taken === null) return null;
-    const { id, code, by, reason } = this.#taken.read(this.#taken.tail() - 1);
-    return { command: COMMANDS[code] as ControlCommand, id, by, reason };
+    const { id, code, name, json = '{}', by, reason } = this.#taken.read(this.#taken.tail() - 1);
+    return { command: COMMANDS[code] ?? name as Name, id, arguments: JSON.parse(json), by, reason };
   }
 
   /**
@@ -1160,7 +1299,7 @@ export class WebApiServer {
    *
    * @throws {EmptyError} If the queue is empty and the server is closed, or was never started and nothing was posted.
    */
-  async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand> {
+  async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
     const { signal } = options;
     for (;;) {
       signal?.throwIfAborted();
@@ -1182,7 +1321,7 @@ export class WebApiServer {
    *
    * @throws {EmptyError} As `nextCommand()`; a TypeError or RangeError if the timeout is wrong.
    */
-  nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | null {
+  nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | Name | null {
     checkOptions('nextCommandSync', options, ['timeout']);
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
@@ -1248,12 +1387,17 @@ export class WebApiServer {
   #complete(outcome: CommandOutcome): void {
     if (!this.#isRunning) return;
     this.#isRunning = false;
-    const { value } = outcome;
-    const error = 'error' in outcome ? tidy(describeError(outcome.error), 1000) : undefined;
-    const text = typeof value === 'string' ? tidy(value, 1000) : undefined;
-    (this.#taken as Journal).complete(Number.isFinite(value) ? value : text, error);
+    let failure: CommandOutcome = outcome;
+    let json = '';
+    try {
+      json = encode(outcome.value);
+    } catch (error) {
+      failure = { error, ...outcome };
+    }
+    const isFailure = 'error' in failure;
+    (this.#taken as Journal).complete(isFailure ? tidy(describeError(failure.error), 1000) : json, isFailure);
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
-    const { command, reason } = (staysPaused && error === undefined && this.request) || {};
+    const { command, reason } = (staysPaused && !isFailure && this.request) || {};
     if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
       this.#appendStatus({ ...this.#published, origin: `${this.#published.origin.split('\n')[0]}\n${reason}` });
     }
@@ -1329,9 +1473,7 @@ export class WebApiServer {
     try {
       const detail = this.#options.describe?.();
       Promise.resolve(detail).catch(() => {}); // as above
-      const json = isPromise(detail) ? '' : JSON.stringify(detail ?? null) ?? '';
-      if (json !== '' && Buffer.byteLength(json) <= 4096) return json;
-      this.#warnOnce('describe must return a value whose JSON has at most 4096 bytes');
+      return encode(detail ?? null);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
     } finally {
@@ -1401,9 +1543,10 @@ export class WebApiServer {
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
+      const argumentsIn = (body, declaration) => (${parseArguments})(body, declaration, ${mismatch});
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
-      const server = (${serve})(workerData, prepare, policy, link);
+      const server = (${serve})(workerData, prepare, policy, link, argumentsIn);
       const listening = (${listen})(workerData, server.createListener, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
@@ -1476,6 +1619,8 @@ export type WebApiReply =
 
 /** Options of `request()`. */
 export interface RequestOptions {
+  /** Arguments of a declared command. */
+  arguments?: object | undefined;
   /** Waits until the command is done, or until there is something newer than `tag`: 1 to 300 seconds. */
   wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */
@@ -1570,11 +1715,14 @@ export class WebApiClient {
   /**
    * Sends one request, and resolves with its outcome. With `wait`, its time limit is that much longer.
    *
+   * @param endpoint `status`, `info` or the name of a command.
    * @throws {TypeError} If an option is unknown or has the wrong type; a RangeError if `wait` is out of range.
    */
-  async request(endpoint: 'status' | 'info' | ControlCommand, options: RequestOptions = {}): Promise<WebApiReply> {
-    checkOptions('request', options, ['wait', 'by', 'reason', 'tag', 'signal']);
+  async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
+    check('endpoint', endpoint, 'string', 'status, info or the name of a command', isCommandName.test(endpoint));
+    checkOptions('request', options, ['arguments', 'wait', 'by', 'reason', 'tag', 'signal']);
     const { wait, signal } = options;
+    if (options.arguments !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -1587,7 +1735,7 @@ export class WebApiClient {
       if (signal?.aborted === true) cancel();
       const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
       const { result, status, error } = body;
-      const given = COMMANDS.includes(endpoint as ControlCommand) ? result : status;
+      const given = endpoint === 'status' || endpoint === 'info' ? status : result;
       const isEmpty = statusCode === 304 || (given === null && endpoint === 'info'); // null while systemStatus() fails
       const value = isEmpty ? '' : given;
       const isText = typeof value === 'string' || typeof value === 'number';
@@ -1657,15 +1805,16 @@ export class WebApiClient {
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
+    if (options.arguments !== undefined) headers['Content-Type'] = 'application/json';
     const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
-    request.end();
+    request.end(options.arguments && JSON.stringify(options.arguments));
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk;
-      if (text.length > 65_536) throw new Error('the response exceeds 65536 characters');
+      if (text.length > 131_072) throw new Error('the response exceeds 131072 characters'); // twice a large /api/info
     }
     const { statusCode = 0, headers: { etag } } = response;
     try {
@@ -1700,11 +1849,21 @@ function authorityOf(host: string, port: number): string {
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
+/** A command of the system's own. `Types` are those of its parameters. */
+export interface SystemCommand<Types> extends CommandDeclaration<{
+  readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
+}> {
+  /** Called between two steps, also while the system is paused. */
+  run(values: { [Name in keyof Types]: Typed<Types[Name]> }, request: CommandRequest): unknown;
+}
+
+type Typed<Type> = Type extends 'string' ? string : Type extends 'boolean' ? boolean : number;
+
 /**
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
- * waits for a command receives what its hook returns, if that is a string or a finite number, or the error.
+ * waits for a command receives what its hook returns (see `CommandOutcome`), or the error.
  */
-export interface System {
+export interface System<Commands = any> {
   /** Does one piece of the work. Called repeatedly while the system is active. */
   step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
@@ -1719,6 +1878,8 @@ export interface System {
   onShutdown?(request: CommandRequest): unknown;
   /** See `WebApiServerOptions.describe`. */
   describe?(): unknown;
+  /** Commands of the system's own, by name. If one fails, the system continues. */
+  readonly commands?: { readonly [Name in keyof Commands]: SystemCommand<Commands[Name]> } | undefined;
 }
 
 /**
@@ -1741,7 +1902,7 @@ export interface LaunchConfig extends Omit<WebApiServerOptions, LaunchOption> {
   startPaused?: boolean | undefined;
 }
 
-type LaunchOption = 'systemStatus' | 'describe' | 'host' | 'port' | 'maxQueueSize' | 'autoReport';
+type LaunchOption = 'systemStatus' | 'describe' | 'commands' | 'host' | 'port' | 'maxQueueSize' | 'autoReport';
 
 /**
  * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
@@ -1756,10 +1917,14 @@ type LaunchOption = 'systemStatus' | 'describe' | 'host' | 'port' | 'maxQueueSiz
  * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
-export async function launch(system: System, config: LaunchConfig = {}): Promise<void> {
+export async function launch<Commands>(system: System<Commands>, config: LaunchConfig = {}): Promise<void> {
   check('system', system, 'object', 'an object');
   for (const hook of ['step', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
     if (hook === 'step' || system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
+  }
+  const declared: Record<string, SystemCommand<any>> = { ...system.commands };
+  for (const [name, command] of Object.entries(declared)) {
+    check(`system.commands.${name}.run`, command?.run, 'function', 'a function');
   }
   checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
   const {
@@ -1776,10 +1941,11 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
   let status = startPaused ? PAUSING : ACTIVE;
   let isOver = false;
   let endSignal: string | null = null; // the first signal that asked for a shutdown
-  const server = new WebApiServer({
+  const server = new WebApiServer<string>({
     ...options,
     systemStatus: () => status,
     describe: system.describe && (() => system.describe?.()),
+    commands: Object.fromEntries(Object.entries(declared).map(([name, { run, ...declaration }]) => [name, declaration])),
     host: webApiAddress?.[0],
     port: webApiAddress?.[1],
     maxQueueSize: webApiCommandQueueSize,
@@ -1799,15 +1965,15 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
   const callHook = async (name: string, call: () => unknown): Promise<CommandOutcome> => {
     try {
       const value = await call();
-      return typeof value === 'string' || typeof value === 'number' ? { value } : {};
+      return encode(value) === '' ? {} : { value };
     } catch (error) {
       const message = `${name} failed: ${describeError(error)}`;
       process.emitWarning(message, { type: WARNING, detail: describeError(error, 'stack') });
-      return { error: name === 'saveState' ? error : new Error(message) };
+      return { error: name.startsWith('on') ? new Error(message) : error };
     }
   };
 
-  const commands = {
+  const commands: Record<ControlCommand, (request: CommandRequest) => Promise<CommandOutcome>> = {
     async 'pause'(request: CommandRequest): Promise<CommandOutcome> {
       if (status === PAUSED) return {};
       setStatus(PAUSING);
@@ -1851,8 +2017,10 @@ export async function launch(system: System, config: LaunchConfig = {}): Promise
       throw saved.error;
     },
   };
-  const execute = async (command: ControlCommand): Promise<void> => {
-    server.report(await commands[command](server.request as CommandRequest));
+  const execute = async (command: string): Promise<void> => {
+    const request = server.request as CommandRequest;
+    const run = (): unknown => declared[command]?.run(request.arguments, request);
+    server.report(await (commands[command as ControlCommand]?.(request) ?? callHook(command, run)));
   };
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
@@ -1908,6 +2076,15 @@ function describeError(error: unknown, field: 'message' | 'stack' = 'message'): 
   }
 }
 
+/** Returns the JSON of a value, in which a string is truncated, or an empty text for undefined. */
+function encode(value: unknown): string {
+  if (value === undefined) return '';
+  const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // no lone surrogates
+  const json = isPromise(value) ? undefined : JSON.stringify(text) as string | undefined;
+  if (json !== undefined && Buffer.byteLength(json) <= 4096) return json;
+  throw new RangeError('what it returned has no JSON, or more than 4096 bytes of it');
+}
+
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
 function check(name: string, value: unknown, type: string, form: string, isValid: boolean = true): void {
   const isType = typeof value === type && value !== null;
@@ -1938,6 +2115,46 @@ function checkToken(token: unknown): void {
   if (typeof token !== 'string') throw new TypeError(`${message} a value of type ${typeof token}`);
   if (!/^[!-~]*$/.test(token)) throw new RangeError(`${message} other characters`);
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
+}
+
+/** Checks declarations, and returns their JSON. */
+function checkCommands(commands: Readonly<Record<string, CommandDeclaration>>): string {
+  check('commands', commands, 'object', 'an object');
+  for (const [name, declaration] of Object.entries(commands)) {
+    const isFree = isCommandName.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
+    check('the name of a command', name, 'string', 'up to 32 of a–z, 0–9 and -, and not in use', isFree);
+    checkOptions(name, declaration, ['description', 'parameters']);
+    const { description = '', parameters = {} } = declaration;
+    check(`${name}.description`, description, 'string', 'a string');
+    check(`${name}.parameters`, parameters, 'object', 'an object');
+    for (const [word, parameter] of Object.entries(parameters)) checkParameter(`${name}.${word}`, word, parameter);
+  }
+  checkInteger('the number of commands', Object.keys(commands).length, 0, 32);
+  checkInteger('the size of the commands as JSON', Buffer.byteLength(JSON.stringify(commands)), 0, 8192);
+  return JSON.stringify(commands);
+}
+
+function checkParameter(path: string, name: string, parameter: Parameter): void {
+  const expect = (what: string, rules: Parameter, value: unknown): void => {
+    const form = mismatch(rules, value);
+    if (form !== '') throw new RangeError(`${what} must be ${form}, got ${inspect(value)}`);
+  };
+  const isName = /^[A-Za-z]\w{0,31}$/.test(name);
+  check('the name of a parameter', path, 'string', 'a letter and up to 31 letters, digits and _', isName);
+  check(path, parameter, 'object', 'an object');
+  const { type, minimum, enum: choices = [] } = parameter;
+  expect(`${path}.type`, { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] }, type);
+  const limits = { boolean: [], integer: ['minimum', 'maximum'], number: ['minimum', 'maximum'], string: ['maxLength'] };
+  checkOptions(path, parameter, ['type', 'description', 'default', 'enum', ...limits[type]]);
+  const rules = { description: 'string', minimum: 'number', maximum: 'number', maxLength: 'integer' } as const;
+  for (const [word, rule] of Object.entries(rules)) {
+    const value = parameter[word as keyof typeof rules];
+    if (value !== undefined) expect(`${path}.${word}`, { type: rule, minimum: word === 'maximum' ? minimum : undefined }, value);
+  }
+  const isList = Array.isArray(choices) && (parameter.enum === undefined || choices.length > 0);
+  check(`${path}.enum`, choices, 'object', 'a list of values', isList);
+  for (const choice of choices) expect(`each of ${path}.enum`, { ...parameter, enum: undefined }, choice);
+  if (parameter.default !== undefined) expect(`${path}.default`, parameter, parameter.default);
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */
