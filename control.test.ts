@@ -314,18 +314,28 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     }
   });
 
-  it('sends the value of report(): a finite number, or a text, truncated to 1000 characters', async (t) => {
+  it('sends the value of report(): JSON of at most 4 KiB, a text truncated to 1000 characters', async (t) => {
     const { server, port } = await start(t);
     for (const [value, expected] of [
       ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
-      [NaN, undefined], [Infinity, undefined], [undefined, undefined], [{}, undefined], [true, undefined],
+      [NaN, null], [null, null], [undefined, undefined], [true, true], [{ a: [{ b: 'é\n' }] }, { a: [{ b: 'é\n' }] }],
+      ['\ud83d'.repeat(1001), '\ufffd'.repeat(1000)], [['x'.repeat(4092)], ['x'.repeat(4092)]],
     ]) {
       const response = ask(port, SAVE, WAIT);
       await server.nextCommand();
-      server.report({ value: value as string });
+      server.report({ value });
       server.report({ error: 'a command is completed once' });
       const { statusCode, body } = await response;
       assert.deepEqual([statusCode, body.value], [200, expected], inspect(value));
+    }
+    const itself: unknown[] = [];
+    itself.push(itself);
+    for (const value of [['x'.repeat(4093)], 1n, itself, Symbol(), () => 1, Promise.resolve(1)]) {
+      const response = ask(port, SAVE, WAIT);
+      await server.nextCommand();
+      server.report({ value });
+      const { statusCode, body } = await response;
+      assert.match(`${statusCode} ${body.error}`, /^500 save-state failed: (the value must have a JSON|Do not|Conv)/);
     }
     server.report({ value: 'of no command' });
     assert.throws(() => server.report({ valeu: 1 } as object), TypeError);
@@ -343,7 +353,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
     assert.deepEqual(others, {
       name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active',
-      detail: { episode: 7, tags: ['a'] }, commands: [],
+      detail: { episode: 7, tags: ['a'] }, accepts: {}, commands: [],
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
     assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 1000 && before <= Date.parse(since));
@@ -455,7 +465,7 @@ describe('GET /api/info', LIMIT, () => {
       describe = failing;
       await becomes(null);
     }
-    const tooLong = 'describe must return a value whose JSON has at most 4096 bytes';
+    const tooLong = 'describe failed: the value must have a JSON of at most 4096 bytes';
     assert.deepEqual(warnings.filter((warning) => !warning.includes('BigInt')), [tooLong, 'describe failed: lost']);
   });
 
@@ -624,9 +634,9 @@ describe('Own commands:', LIMIT, () => {
     const requests = [1, 2, 3].map(() => server.receiveCommand() && server.request);
     const [prefix] = String(requests[0]?.id).split('-');
     assert.deepEqual(requests, [
-      { command: 'save-state', id: `${prefix}-i1`, by: 'itself', reason: 'hourly' },
-      { command: 'pause', id: `${prefix}-1`, by: 'ana@laptop', reason: 'GPU needed until noon' },
-      { command: 'resume', id: `${prefix}-2`, by: undefined, reason: undefined },
+      { command: 'save-state', id: `${prefix}-i1`, arguments: {}, by: 'itself', reason: 'hourly' },
+      { command: 'pause', id: `${prefix}-1`, arguments: {}, by: 'ana@laptop', reason: 'GPU needed until noon' },
+      { command: 'resume', id: `${prefix}-2`, arguments: {}, by: undefined, reason: undefined },
     ]);
   });
 });
@@ -1190,7 +1200,7 @@ describe('launch()', LIMIT, () => {
     };
     const launched = await launchSystem(t, {
       onPaused: hook('onPaused', 'cooled'), onResumed: hook('onResumed', 7), saveState: hook('saveState', '1.json'),
-      onShutdown: hook('onShutdown', {}),
+      onShutdown: hook('onShutdown'),
     });
     const { address: { port }, client, finished } = launched;
     const value = async (line: string): Promise<unknown> => (await ask(port, line, WAIT)).body.value;

@@ -1,5 +1,6 @@
 /*! control.ts 0.9.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
+/* istanbul ignore file @preserve */
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
 // outside. The HTTP server runs in its own thread and shares memory with the program, so it responds within
@@ -25,9 +26,8 @@
 //        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
 //        /api/evaluate {"episodes":200}: likewise, if the program declares such a command; 400 {"error":"…"}
 //
-// The sections: journal, shared memory, policy, server thread, WebApiServer (the side of the host, which is the
-// controlled program), WebApiClient, launch (a ready-made loop), checks. The file imports Node's built-ins only, and
-// importing it has no side effects. It runs on Node 20.19, 22.12 and newer, Deno and Bun.
+// The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
+// Deno and Bun. The host is the controlled program.
 
 import { EventEmitter, once } from 'node:events';
 import { statSync, type Stats } from 'node:fs';
@@ -71,7 +71,6 @@ export class SystemStatus {
     Object.freeze(this);
   }
 
-  /** Returns `statusName`. */
   toString(): string { return this.statusName; }
 }
 Object.freeze(SystemStatus);
@@ -81,7 +80,7 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const;
-const isCommandName = /^[a-z][a-z0-9-]{0,31}$/;
+const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
 export type ControlCommand = typeof COMMANDS[number];
@@ -102,6 +101,8 @@ export interface CommandDeclaration<Parameters = Readonly<Record<string, Paramet
   description?: string | undefined;
   parameters?: Parameters | undefined;
 }
+
+type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaration>>;
 
 /**
  * A command, its arguments, who sent it (as the client claims, or `itself` for the program), and why. `id` is three
@@ -136,15 +137,13 @@ export interface CommandOutcome {
 //
 // HEAD counts the records appended, TAIL those taken, ENDED those completed, all modulo 2³². The number of slots is a
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
-// HEAD is stored after the record, and the state after the outcome, so a reader that sees either sees all of it. The
-// host completes a record before it takes the next.
+// HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
 // There are five journals. The server thread appends commands. The host appends its own commands, which it takes ahead
 // of the others, its statuses, its details, and the declarations of commands. The thread may fall behind while it reads
 // what the host appends, so latest() reads again if the ring has come round meanwhile.
 
-/* istanbul ignore next @preserve */
-function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
+function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
   const [open, done, failed] = [0, 1, 2]; // states
@@ -164,12 +163,8 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
 
     /** Returns the place of a record in `words`. */
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
-
     /** Returns the place of its first room in `texts`. */
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
-
-    /** Writes a text, and returns its length in bytes. */
-    write(text: string, room: number, bytes: number) { return text === '' ? 0 : texts.write(text, room, bytes); },
 
     /** Appends a record and returns its index. */
     append(code: number, time: number, text: string): number {
@@ -177,7 +172,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
       const record = journal.find(index);
       words[record + codeAt] = code;
       words[record + stateAt] = open;
-      words[record + lengthAt] = journal.write(text, journal.findRoom(index), textBytes);
+      words[record + lengthAt] = texts.write(text, journal.findRoom(index), textBytes);
       times[record / 2 + 2] = time;
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -194,7 +189,7 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
     complete(result: string, isFailure: boolean): void {
       const index = journal.tail() - 1;
       const record = journal.find(index);
-      words[record + resultLengthAt] = journal.write(result, journal.findRoom(index) + textBytes, resultBytes);
+      words[record + resultLengthAt] = texts.write(result, journal.findRoom(index) + textBytes, resultBytes);
       times[record / 2 + 3] = Date.now();
       Atomics.store(words, record + stateAt, isFailure ? failed : done);
       Atomics.add(words, endsAt, 1);
@@ -234,10 +229,12 @@ function openJournal(memory: SharedArrayBuffer, idPrefix: string = '') {
 }
 
 type Journal = ReturnType<typeof openJournal>;
+type Journals = [commands: Journal, own: Journal, statuses: Journal, details: Journal, declarations: Journal];
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
-function allocateJournal(leastSlots: number): SharedArrayBuffer {
-  return new SharedArrayBuffer(4 * (32 + 2 ** (32 - Math.clz32(leastSlots - 1)) * (8 + (8192 + 4096) / 4)));
+function allocateJournal(leastSlots: number, idPrefix: string = '') {
+  const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
+  return { memory: new SharedArrayBuffer(4 * 32 + slots * (4 * 8 + 8192 + 4096)), idPrefix };
 }
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,8 +243,7 @@ function allocateJournal(leastSlots: number): SharedArrayBuffer {
 //
 // When HEAD counts a command, SEQUENCE wakes a host in nextCommandSync(), and a message wakes one that has SLEEPERS.
 // The way back is NEWS: the host notifies it of each outcome, status and acknowledgement, and the thread then responds
-// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it, or after 200 ms: a program
-// that exits earlier would lose the response.
+// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it, because an exit ends both.
 //
 // GET /api/status must report the present status, which only systemStatus() knows. SEQUENCE counts commands and sample
 // requests. The host reads it, samples, and stores what it read in ACKNOWLEDGED: the sample is newer than all of these.
@@ -268,7 +264,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs ten functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs nine functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -281,31 +277,21 @@ const CELL = {
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
 /** Removes control characters from a text that others will print, and truncates it. */
-/* istanbul ignore next @preserve */
 function tidy(text: string, maxLength: number = 200): string {
   return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
 }
 
 /** The server thread's access to shared memory. */
-/* istanbul ignore next @preserve */
 function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJournal, tidyText: typeof tidy) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
-  const { waitAsync } = Atomics as unknown as { // ES2024; many programs compile with an older `lib`
-    waitAsync(memory: Int32Array, cell: number, value: number): { async: boolean; value: unknown };
-  };
+  const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
   const renewMs = 0.8; // one this old is renewed, so that the requests of a flood need not wait
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const maxListedArguments = 200; // characters
-
-  const commands = open(data.commands, `${idPrefix}-`);
-  const own = open(data.own, `${idPrefix}-i`);
-  const statuses = open(data.statuses);
-  const details = open(data.details);
-  const declarations = open(data.declarations);
+  const [commands, own, statuses, details, declarations] = data.journals.map(open) as Journals;
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
@@ -313,28 +299,17 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   let requestedAt = -Infinity;
   let sampledAt = -Infinity;
   let detailRequestedAt = -Infinity;
-  let accepts: Record<string, CommandDeclaration> = {};
-  let acceptsAt = 0; // HEAD of the declarations when they were read
   const link = {
-    /** Returns the declarations by name. */
-    accepts(): Record<string, CommandDeclaration> {
-      const head = declarations.head();
-      if (head !== acceptsAt) accepts = JSON.parse(declarations.latest(1)[0]?.text as string);
-      acceptsAt = head;
-      return accepts;
-    },
-
-    /**
-     * Appends a command and returns its index, or null if the queue is full. release() follows.
-     * `declared` is the name and the arguments of a declared command, in two lines.
-     */
-    enqueue(code: number, query: string, declared: string): number | null {
+    accepts(): SystemInfo['accepts'] { return JSON.parse(declarations.latest(1)[0]?.text as string); },
+    /** Appends a command and returns its index, or null if the queue is full. release() follows. */
+    enqueue(code: number, query: string, declared: readonly string[]): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
       if (commands.head() % 8 === 0) link.settle(); // in time: 16 more are taken before a slot is reused
       let text = '';
-      if (query !== '' || declared !== '') {
+      if (query !== '' || declared.length > 0) {
         const parameters = new URLSearchParams(query);
-        text = ['by', 'reason'].map((name) => `${tidyText(parameters.get(name) ?? '')}\n`).join('') + declared;
+        const origin = ['by', 'reason'].map((name) => tidyText(parameters.get(name) ?? ''));
+        text = [...origin, ...declared].join('\n');
       }
       const index = commands.append(code, Date.now(), text);
       link.advanceSequence();
@@ -435,8 +410,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     age(): number { return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = [commands, own, statuses, declarations].map((journal) => journal.changes());
-      return `"${idPrefix}-${changes.reduce((sum, count) => (sum + count) >>> 0)}"`;
+      return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes() + declarations.head()) >>> 0}"`;
     },
 
     info(): object {
@@ -453,12 +427,11 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     },
 
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, name = '', json = '{}', at, endedAt, isTaken, isComplete, error, value, by, reason } = record;
-      const isListed = json !== '{}' && json.length <= maxListedArguments;
+      const { id, code, name = '', json, at, endedAt, isTaken, isComplete, error, value, by, reason } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
-        id, command: commandNames[code] ?? name, arguments: isListed ? JSON.parse(json) : undefined,
-        at: new Date(at).toISOString(), state, value: value === undefined ? undefined : JSON.parse(value), error,
+        id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
+        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), error,
         seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
       };
     },
@@ -466,10 +439,11 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   return link;
 }
 
+type Link = ReturnType<typeof linkToHost>;
+type Policy = ReturnType<typeof createPolicy>;
 type PreparedResponse = ReturnType<typeof prepareResponse>;
 
 /** Prepares a response with the common headers and the given ones: alternating names and values. */
-/* istanbul ignore next @preserve */
 function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
   const content = ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))];
@@ -481,51 +455,27 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 
 // ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
 
-/** Returns what a value must be for a parameter, or an empty text if it is that. */
-/* istanbul ignore next @preserve */
-function mismatch(parameter: Parameter, value: unknown): string {
-  const { type, minimum = -Infinity, maximum = Infinity, maxLength = Infinity, enum: choices } = parameter;
-  const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON rounds others
-  const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
-  const isInRange = !((value as number) < minimum || (value as number) > maximum);
-  const isShort = Array.from(String(value)).length <= maxLength;
-  if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return '';
-  if (choices !== undefined) return `one of ${choices.map((choice) => JSON.stringify(choice)).join(', ')}`;
-  const from = minimum === -Infinity ? '' : ` from ${minimum}`;
-  const to = maximum === Infinity ? '' : `${from || ' up'} to ${maximum}`;
-  const length = maxLength === Infinity ? '' : ` of at most ${maxLength} characters`;
-  return `${type === 'integer' ? 'an' : 'a'} ${type}${to || from}${length}`;
-}
-
-/**
- * Returns the arguments in a body, with the defaults, as JSON.
- *
- * @throws {RangeError} If they are too long. An Error if they are wrong.
- */
-/* istanbul ignore next @preserve */
-function parseArguments(body: Buffer, { parameters = {} }: CommandDeclaration, explain: typeof mismatch): string {
-  const maxBytes = 4096; // the record has room for them
-  if (body.length > maxBytes) throw new RangeError(`the arguments exceed ${maxBytes} bytes`);
-  let given: unknown;
-  try {
-    given = JSON.parse(body.length === 0 ? '{}' : new TextDecoder('utf-8', { fatal: true }).decode(body));
-  } catch {} // refused in the next line
-  if (Object(given) !== given || Array.isArray(given)) throw new Error('the body must be a JSON object');
-  const values = new Map(Object.entries(given as object));
-  const names = Object.keys(parameters);
-  const unknown = [...values.keys()].find((name) => !names.includes(name));
-  const known = names.join(', ') || 'no arguments';
-  if (unknown !== undefined) throw new Error(`it takes ${known}, got ${JSON.stringify(unknown.slice(0, 100))}`);
-  const entries = Object.entries(parameters).map(([name, parameter]) => {
-    const value: unknown = values.has(name) ? values.get(name) : parameter.default;
-    const form = explain(parameter, value);
-    const text = typeof value === 'number' ? String(value) : JSON.stringify(value) ?? 'nothing';
-    if (form !== '') throw new Error(`${name} must be ${form}, got ${text.slice(0, 100)}`);
-    return [name, value];
-  });
-  const json = JSON.stringify(Object.fromEntries(entries));
-  if (Buffer.byteLength(json) > maxBytes) throw new RangeError(`the arguments and defaults exceed ${maxBytes} bytes`);
-  return json;
+/** Returns an object with the defaults of its parameters. The path precedes their names in error messages. */
+function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
+  if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
+  const known = Object.keys(parameters);
+  const unknown = Object.keys(values).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new TypeError(`${path}${unknown.slice(0, 100)} is unknown, not one of [${known}]`);
+  return Object.fromEntries(Object.entries(parameters).map(([name, parameter]) => {
+    const { type, default: preset, minimum, maximum, maxLength, enum: choices } = parameter;
+    const value = Object.hasOwn(values, name) ? values[name] : preset;
+    const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON may have 1e999
+    const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
+    const isInRange = typeof value !== 'number' || !(value < Number(minimum) || value > Number(maximum));
+    const isShort = !(Array.from(String(value)).length > Number(maxLength));
+    if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return [name, value];
+    const from = minimum === undefined ? '' : ` from ${minimum}`;
+    const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
+    const length = maxLength === undefined ? '' : ` of at most ${maxLength} characters`;
+    const range = `${type === 'integer' ? 'an' : 'a'} ${type}${from}${to}${length}`;
+    const form = choices === undefined ? range : `one of ${choices.join(', ')}`;
+    throw new RangeError(`${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`);
+  }));
 }
 
 // ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
@@ -549,7 +499,6 @@ interface RequestHead {
  * Returns whether the Host field of a request names this machine: localhost, an IP address except 0.0.0.0/8 and `::`,
  * or one of the names, with any port. A name is `'box.lan'`, `'.lan'` for lan and its subdomains, or `'*'`.
  */
-/* istanbul ignore next @preserve */
 export function isAllowedHost(authority: string, names: readonly string[]): boolean {
   const { BlockList, isIPv4, isIPv6 } = process.getBuiltinModule('node:net');
   const unspecified = new BlockList(); // addresses that reach this machine although they do not name it
@@ -566,7 +515,6 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
   });
 }
 
-/* istanbul ignore next @preserve */
 function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllowed: typeof isAllowedHost) {
   const { host, socketPath, token, allowedHosts } = data;
   const missingHost = prepare(400, { error: 'Missing Host header' });
@@ -663,32 +611,24 @@ interface Connection {
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
  * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
-/* istanbul ignore next @preserve */
-function serve(
-  { commandNames, statusNames, maxConnections }: ThreadData,
-  prepare: typeof prepareResponse,
-  policy: ReturnType<typeof createPolicy>,
-  link: ReturnType<typeof linkToHost>,
-  argumentsIn: (body: Buffer, declaration: CommandDeclaration) => string,
-) {
+function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof validate, policy: Policy, link: Link) {
+  const { commandNames, statusNames, maxConnections } = data;
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes
-  const maxReadSize = 4096; // bytes, and the chunk that exceeds them
+  const maxArguments = 4096; // bytes of JSON
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
   };
-
   const ok = prepare(200, { result: 'ok' });
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
-  const codes = new Map(commandNames.map((command, code) => [`/api/${command}`, code]));
-  const noBody = Buffer.alloc(0);
   const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
+  const tooLarge = prepare(413, { error: `The arguments exceed ${maxArguments} bytes` });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
 
   const listeners: Server[] = []; // two for localhost
@@ -705,7 +645,6 @@ function serve(
         keepAliveTimeout: 15_000, // milliseconds until an idle connection closes
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
-      listener.maxHeadersCount = maxFields + 1; // Node need not keep more
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', server.onConnection);
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
@@ -757,13 +696,13 @@ function serve(
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       connection.head = head;
-      connection.body = noBody;
+      connection.body = Buffer.alloc(0);
       if (size === 0) return server.route(connection, response);
       let received = 0; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
         if (received > maxBodySize) server.finish(socket, 413);
-        else if (connection.body.length <= maxReadSize) connection.body = Buffer.concat([connection.body, chunk]);
+        else if (connection.body.length <= maxArguments) connection.body = Buffer.concat([connection.body, chunk]);
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
@@ -783,34 +722,35 @@ function serve(
         connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
         return link.whenSampled(connection, server.onSampled);
       }
-      const code = codes.get(path);
-      const name = path.slice(0, 5) === '/api/' ? path.slice(5) : '';
-      const isDeclared = code === undefined && Object.hasOwn(link.accepts(), name);
-      if (code === undefined && !isDeclared) return server.send(connection, server.notFound());
+      const name = path.startsWith('/api/') ? path.slice(5) : '';
+      const code = commandNames.indexOf(name as ControlCommand);
+      if (code === -1 && !Object.hasOwn(link.accepts(), name)) return server.send(connection, server.notFound());
       if (method !== 'POST') return server.send(connection, postOnly);
-      if (code !== undefined) server.enqueue(connection, code);
-      else server.enqueueDeclared(connection, name);
+      if (code === -1) server.enqueueDeclared(connection, name);
+      else server.enqueue(connection, code);
     },
 
-    /** Checks the arguments of a declared command before it goes on the queue. */
+    /** Puts a declared command on the queue, unless its arguments are wrong. */
     enqueueDeclared(connection: Connection, name: string): void {
+      if (connection.body.length > maxArguments) return server.send(connection, tooLarge);
       try {
-        const json = argumentsIn(connection.body, link.accepts()[name] as CommandDeclaration);
-        server.enqueue(connection, commandNames.length, `${name}\n${json}`);
+        const text = new TextDecoder('utf-8', { fatal: true }).decode(connection.body) || '{}';
+        const json = JSON.stringify(check('', JSON.parse(text), link.accepts()[name]?.parameters ?? {}));
+        if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
+        server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
       } catch (error) {
-        const statusCode = error instanceof RangeError ? 413 : 400;
-        server.send(connection, prepare(statusCode, { error: `${name}: ${(error as Error).message}` }));
+        server.send(connection, prepare(400, { error: `${name}: ${(error as Error).message}` }));
       }
     },
 
     notFound(): PreparedResponse {
       const names = Object.keys(link.accepts());
-      const paths = ['status', 'info', ...commandNames, ...names].map((name) => `</api/${name}>; rel="item"`);
+      const links = ['status', 'info', ...commandNames, ...names].map((name) => `</api/${name}>; rel="item"`);
       const hint = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
-      return prepare(404, { error: `Invalid API endpoint${hint}` }, 'Link', paths.join(', ')); // RFC 8288 §3
+      return prepare(404, { error: `Invalid API endpoint${hint}` }, 'Link', links.join(', ')); // RFC 8288 §3
     },
 
-    enqueue(connection: Connection, code: number, declared: string = ''): void {
+    enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       const index = link.enqueue(code, connection.head.query, declared);
       if (index === null) return server.send(connection, queueFull);
       connection.command = index;
@@ -836,7 +776,6 @@ function serve(
     isNew({ head: { knownTags }, tagOf }: Connection, tag: string | undefined = tagOf()): boolean {
       return tag === undefined || !(knownTags?.has(tag) || knownTags?.has('*'));
     },
-
     sendIfNew(connection: Connection): void {
       const tag = connection.tagOf() ?? '';
       if (server.isNew(connection, tag)) connection.respond(connection);
@@ -917,9 +856,8 @@ function serve(
 
     rejection(statusCode: number): string {
       const reason = STATUS_CODES[statusCode];
-      const date = new Date().toUTCString(); // RFC 9110 §6.6.1; Node adds it to all other responses
       const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
-      const { headers, body } = prepare(statusCode, { error }, 'Date', date, 'Connection', 'close');
+      const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
     },
@@ -928,7 +866,6 @@ function serve(
 }
 
 /** Listens at host and port, or at a Unix socket. */
-/* istanbul ignore next @preserve */
 function listen(data: ThreadData, createListener: () => Server, report: (message: ThreadMessage) => void) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
@@ -1051,7 +988,7 @@ export interface WebApiServerOptions<Name extends string = never> {
    */
   describe?: (() => unknown) | undefined;
   /** Commands of the program's own: at most 32, by name, whose JSON has at most 8 KiB. Default: none. */
-  commands?: Readonly<Record<Name, CommandDeclaration>> | undefined;
+  commands?: Declarations<Name> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
   /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
@@ -1075,9 +1012,6 @@ export interface WebApiServerOptions<Name extends string = never> {
 }
 
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
-const SERVER_OPTIONS = [
-  'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', ...SHARED_OPTIONS,
-];
 
 /** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
 export interface CommandInfo extends Omit<CommandRequest, 'arguments'> {
@@ -1123,7 +1057,8 @@ export class EmptyError extends Error {
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
-  checkOptions('WebApiServer', options, SERVER_OPTIONS);
+  const ownOptions = ['systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport'];
+  checkOptions('WebApiServer', options, [...ownOptions, ...SHARED_OPTIONS]);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
@@ -1142,13 +1077,15 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const isHostName = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/;
   const form = "like 'box.lan', '.lan' or '*'";
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isHostName.test(entry));
+  const idPrefix = (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1); // three letters or digits
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
-    commands: allocateJournal(maxQueueSize + 16), own: allocateJournal(maxQueueSize + 16),
-    statuses: allocateJournal(16), details: allocateJournal(16), declarations: allocateJournal(16),
+    idPrefix, journals: [
+      allocateJournal(maxQueueSize + 16, `${idPrefix}-`), allocateJournal(maxQueueSize + 16, `${idPrefix}-i`),
+      ...[16, 16, 16].map((slots) => allocateJournal(slots)),
+    ],
     hasDetail: describe !== undefined,
-    idPrefix: (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1), // three letters or digits
     about: {
       name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
@@ -1175,7 +1112,6 @@ export class WebApiServer<Name extends string = never> {
   readonly #statuses: Journal;
   readonly #details: Journal;
   readonly #declarations: Journal;
-
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
@@ -1193,25 +1129,15 @@ export class WebApiServer<Name extends string = never> {
   constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
     this.#options = { ...options };
-    const { memory, commands, own, statuses, details, declarations, idPrefix } = this.#data;
-    this.#memory = memory;
-    this.#commands = openJournal(commands, `${idPrefix}-`);
-    this.#own = openJournal(own, `${idPrefix}-i`);
-    this.#statuses = openJournal(statuses);
-    this.#details = openJournal(details);
-    this.#declarations = openJournal(declarations);
-    if (options.commands !== undefined) this.commands = options.commands;
+    this.#memory = this.#data.memory;
+    const journals = this.#data.journals.map(openJournal) as Journals;
+    [this.#commands, this.#own, this.#statuses, this.#details, this.#declarations] = journals;
+    this.#declarations.append(0, Date.now(), checkCommands(options.commands ?? {}));
   }
 
-  /**
-   * The declared commands, in a copy. A new value replaces all of them, even while the server runs.
-   *
-   * @throws {TypeError} If a declaration has the wrong type; a RangeError if one is out of range.
-   */
-  get commands(): Readonly<Record<Name, CommandDeclaration>> {
-    return JSON.parse(this.#declarations.latest(1)[0]?.text ?? '{}');
-  }
-  set commands(commands: Readonly<Record<Name, CommandDeclaration>>) {
+  /** The declared commands, as a copy. May be replaced while the server runs; throws as the constructor does. */
+  get commands(): Declarations<Name> { return JSON.parse(this.#declarations.latest(1)[0]?.text as string); }
+  set commands(commands: Declarations<Name>) {
     this.#declarations.append(0, Date.now(), checkCommands(commands));
     this.#wakeThread();
   }
@@ -1238,8 +1164,7 @@ export class WebApiServer<Name extends string = never> {
       const client = new WebApiClient(host, this.#data.port || DEFAULT_PORT, { socketPath, timeout: 500 });
       const isUsed = code === 'EADDRINUSE' && this.#data.port !== 0;
       const { name, pid } = (isUsed && await client.info()) || {}; // asks without the token: it may be anyone
-      const isKnown = typeof name === 'string' && typeof pid === 'number';
-      const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
+      const reason = name === undefined ? message : `it is in use by ${tidy(String(name))} (process ${Number(pid)})`;
       if (this.#state === 'starting') this.#state = 'idle';
       throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
     }
@@ -1265,8 +1190,7 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written: usually
-   * less than a millisecond, at most 200. The command counts as done when the host looks for the next one, unless it
-   * calls `report()` before.
+   * less than a millisecond, at most 200. The command is done when the host looks for the next one or calls `report()`.
    *
    * @throws {EmptyError} If the queue is empty.
    */
@@ -1299,8 +1223,7 @@ export class WebApiServer<Name extends string = never> {
    *
    * @throws {EmptyError} If the queue is empty and the server is closed, or was never started and nothing was posted.
    */
-  async nextCommand(options: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
-    const { signal } = options;
+  async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
     for (;;) {
       signal?.throwIfAborted();
       // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
@@ -1387,17 +1310,15 @@ export class WebApiServer<Name extends string = never> {
   #complete(outcome: CommandOutcome): void {
     if (!this.#isRunning) return;
     this.#isRunning = false;
-    let failure: CommandOutcome = outcome;
-    let json = '';
+    const journal = this.#taken as Journal;
     try {
-      json = encode(outcome.value);
+      if ('error' in outcome) throw outcome.error;
+      journal.complete(encode(outcome.value), false);
     } catch (error) {
-      failure = { error, ...outcome };
+      journal.complete(tidy(describeError(error), 1000), true);
     }
-    const isFailure = 'error' in failure;
-    (this.#taken as Journal).complete(isFailure ? tidy(describeError(failure.error), 1000) : json, isFailure);
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
-    const { command, reason } = (staysPaused && !isFailure && this.request) || {};
+    const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
     if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
       this.#appendStatus({ ...this.#published, origin: `${this.#published.origin.split('\n')[0]}\n${reason}` });
     }
@@ -1473,7 +1394,7 @@ export class WebApiServer<Name extends string = never> {
     try {
       const detail = this.#options.describe?.();
       Promise.resolve(detail).catch(() => {}); // as above
-      return encode(detail ?? null);
+      return encode(detail ?? null, Infinity);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
     } finally {
@@ -1543,10 +1464,9 @@ export class WebApiServer<Name extends string = never> {
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
-      const argumentsIn = (body, declaration) => (${parseArguments})(body, declaration, ${mismatch});
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
-      const server = (${serve})(workerData, prepare, policy, link, argumentsIn);
+      const server = (${serve})(workerData, prepare, ${validate}, policy, link);
       const listening = (${listen})(workerData, server.createListener, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
@@ -1573,7 +1493,6 @@ export class WebApiServer<Name extends string = never> {
     process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
-  /** Restarts the thread after a second. */
   #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${message}`, Infinity);
@@ -1713,16 +1632,14 @@ export class WebApiClient {
   }
 
   /**
-   * Sends one request, and resolves with its outcome. With `wait`, its time limit is that much longer.
+   * Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit.
    *
-   * @param endpoint `status`, `info` or the name of a command.
    * @throws {TypeError} If an option is unknown or has the wrong type; a RangeError if `wait` is out of range.
    */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
-    check('endpoint', endpoint, 'string', 'status, info or the name of a command', isCommandName.test(endpoint));
+    check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, ['arguments', 'wait', 'by', 'reason', 'tag', 'signal']);
     const { wait, signal } = options;
-    if (options.arguments !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -1805,7 +1722,6 @@ export class WebApiClient {
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
-    if (options.arguments !== undefined) headers['Content-Type'] = 'application/json';
     const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
@@ -1849,15 +1765,14 @@ function authorityOf(host: string, port: number): string {
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/** A command of the system's own. `Types` are those of its parameters. */
-export interface SystemCommand<Types> extends CommandDeclaration<{
-  readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
+/** A command of the system's own: `run()` is called between two steps, also while paused. */
+export interface SystemCommand<Own> extends CommandDeclaration<{
+  readonly [Name in keyof Own]: Parameter & { readonly type: Own[Name] };
 }> {
-  /** Called between two steps, also while the system is paused. */
-  run(values: { [Name in keyof Types]: Typed<Types[Name]> }, request: CommandRequest): unknown;
+  run(values: { [Name in keyof Own]: TypeOf<Own[Name]> }, request: CommandRequest): unknown;
 }
-
-type Typed<Type> = Type extends 'string' ? string : Type extends 'boolean' ? boolean : number;
+type TypeOf<Type> = Type extends keyof Types ? Types[Type] : never;
+type Types = { boolean: boolean; integer: number; number: number; string: string };
 
 /**
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
@@ -1907,8 +1822,7 @@ type LaunchOption = 'systemStatus' | 'describe' | 'commands' | 'host' | 'port' |
 /**
  * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
  * prevent that, because Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
- * paused system uses no CPU. Steps may be synchronous: commands are handled after each step, timers and signals every
- * 10 ms or after a step that takes longer.
+ * paused system uses no CPU. Steps may be synchronous: commands are handled after each, timers and signals every 10 ms.
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
@@ -1922,14 +1836,10 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   for (const hook of ['step', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
     if (hook === 'step' || system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
   }
-  const declared: Record<string, SystemCommand<any>> = { ...system.commands };
-  for (const [name, command] of Object.entries(declared)) {
-    check(`system.commands.${name}.run`, command?.run, 'function', 'a function');
-  }
+  const own: Readonly<Record<string, SystemCommand<any>>> = system.commands ?? {};
+  for (const name of Object.keys(own)) check(`commands.${name}.run`, own[name]?.run, 'function', 'a function');
   checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
-  const {
-    webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options
-  } = config;
+  const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
   if (webApiAddress && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
     throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
   }
@@ -1945,7 +1855,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     ...options,
     systemStatus: () => status,
     describe: system.describe && (() => system.describe?.()),
-    commands: Object.fromEntries(Object.entries(declared).map(([name, { run, ...declaration }]) => [name, declaration])),
+    commands: own,
     host: webApiAddress?.[0],
     port: webApiAddress?.[1],
     maxQueueSize: webApiCommandQueueSize,
@@ -1973,22 +1883,18 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     }
   };
 
-  const commands: Record<ControlCommand, (request: CommandRequest) => Promise<CommandOutcome>> = {
-    async 'pause'(request: CommandRequest): Promise<CommandOutcome> {
-      if (status === PAUSED) return {};
-      setStatus(PAUSING);
-      const outcome = await callHook('onPaused', () => system.onPaused?.(request));
-      setStatus('error' in outcome ? ACTIVE : PAUSED);
-      return outcome;
-    },
+  const change = async (hook: 'onPaused' | 'onResumed', request: CommandRequest, ...path: SystemStatus[]) => {
+    const [before, during, after] = path as [SystemStatus, SystemStatus, SystemStatus];
+    if (status === after) return {};
+    setStatus(during);
+    const outcome = await callHook(hook, () => system[hook]?.(request));
+    setStatus('error' in outcome ? before : after);
+    return outcome;
+  };
 
-    async 'resume'(request: CommandRequest): Promise<CommandOutcome> {
-      if (status === ACTIVE) return {};
-      setStatus(RESUMING);
-      const outcome = await callHook('onResumed', () => system.onResumed?.(request));
-      setStatus('error' in outcome ? PAUSED : ACTIVE);
-      return outcome;
-    },
+  const commands: Record<ControlCommand, (request: CommandRequest) => Promise<CommandOutcome>> = {
+    'pause': (request) => change('onPaused', request, ACTIVE, PAUSING, PAUSED),
+    'resume': (request) => change('onResumed', request, PAUSED, RESUMING, ACTIVE),
 
     async 'save-state'(request: CommandRequest): Promise<CommandOutcome> {
       const before = status;
@@ -2017,10 +1923,11 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       throw saved.error;
     },
   };
-  const execute = async (command: string): Promise<void> => {
+  const execute = async (name: string): Promise<void> => {
     const request = server.request as CommandRequest;
-    const run = (): unknown => declared[command]?.run(request.arguments, request);
-    server.report(await (commands[command as ControlCommand]?.(request) ?? callHook(command, run)));
+    const run = (): unknown => own[name]?.run(request.arguments, request);
+    const isOwn = Object.hasOwn(own, name);
+    server.report(await (isOwn ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
@@ -2076,13 +1983,13 @@ function describeError(error: unknown, field: 'message' | 'stack' = 'message'): 
   }
 }
 
-/** Returns the JSON of a value, in which a string is truncated, or an empty text for undefined. */
-function encode(value: unknown): string {
-  if (value === undefined) return '';
-  const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // no lone surrogates
+/** Returns the JSON of a value, or an empty text for undefined. Truncates a string. */
+function encode(value: unknown, maxLength: number = 1000): string {
+  const text = typeof value === 'string' ? Buffer.from(tidy(value, maxLength)).toString() : value; // no lone surrogates
   const json = isPromise(value) ? undefined : JSON.stringify(text) as string | undefined;
+  if (value === undefined) return '';
   if (json !== undefined && Buffer.byteLength(json) <= 4096) return json;
-  throw new RangeError('what it returned has no JSON, or more than 4096 bytes of it');
+  throw new RangeError('the value must have a JSON of at most 4096 bytes');
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
@@ -2108,53 +2015,39 @@ function checkHost(name: string, value: string): void {
   check(name, value, 'string', 'a host name or an IP address', isValid);
 }
 
-/** The messages never contain the token. */
 function checkToken(token: unknown): void {
-  if (token === undefined) return;
-  const message = 'token must be a string of 16 to 1024 visible ASCII characters, got';
-  if (typeof token !== 'string') throw new TypeError(`${message} a value of type ${typeof token}`);
-  if (!/^[!-~]*$/.test(token)) throw new RangeError(`${message} other characters`);
-  if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
+  if (token === undefined || (typeof token === 'string' && /^[!-~]{16,1024}$/.test(token))) return;
+  const message = 'token must be a string of 16 to 1024 visible ASCII characters'; // the value stays secret
+  throw typeof token === 'string' ? new RangeError(message) : new TypeError(message);
 }
 
-/** Checks declarations, and returns their JSON. */
-function checkCommands(commands: Readonly<Record<string, CommandDeclaration>>): string {
+/** Checks declarations of commands, and returns their JSON. */
+function checkCommands(commands: object): string {
   check('commands', commands, 'object', 'an object');
-  for (const [name, declaration] of Object.entries(commands)) {
-    const isFree = isCommandName.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
+  const json = JSON.stringify(commands); // leaves functions out
+  const description: Parameter = { type: 'string', default: '' };
+  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
+  const minimum: Parameter = { type: 'number', default: 0 };
+  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
+  for (const [name, declaration] of Object.entries<object>(JSON.parse(json))) {
+    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
     check('the name of a command', name, 'string', 'up to 32 of a–z, 0–9 and -, and not in use', isFree);
-    checkOptions(name, declaration, ['description', 'parameters']);
-    const { description = '', parameters = {} } = declaration;
-    check(`${name}.description`, description, 'string', 'a string');
-    check(`${name}.parameters`, parameters, 'object', 'an object');
-    for (const [word, parameter] of Object.entries(parameters)) checkParameter(`${name}.${word}`, word, parameter);
+    const { parameters = {}, ...words } = Object(declaration) as CommandDeclaration;
+    validate(`${name}.`, words, { description });
+    for (const [word, parameter] of Object.entries(parameters)) {
+      const path = `${name}.${word}.`;
+      const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
+      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum: minimum };
+      check('the name of a parameter', word, 'string', 'up to 32 letters and digits', /^[A-Za-z]\w{0,31}$/.test(word));
+      validate(path, others, { type, description, ...limits });
+      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices));
+      for (const choice of choices) validate(path, { enum: choice }, { enum: others });
+      if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
+    }
   }
   checkInteger('the number of commands', Object.keys(commands).length, 0, 32);
-  checkInteger('the size of the commands as JSON', Buffer.byteLength(JSON.stringify(commands)), 0, 8192);
-  return JSON.stringify(commands);
-}
-
-function checkParameter(path: string, name: string, parameter: Parameter): void {
-  const expect = (what: string, rules: Parameter, value: unknown): void => {
-    const form = mismatch(rules, value);
-    if (form !== '') throw new RangeError(`${what} must be ${form}, got ${inspect(value)}`);
-  };
-  const isName = /^[A-Za-z]\w{0,31}$/.test(name);
-  check('the name of a parameter', path, 'string', 'a letter and up to 31 letters, digits and _', isName);
-  check(path, parameter, 'object', 'an object');
-  const { type, minimum, enum: choices = [] } = parameter;
-  expect(`${path}.type`, { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] }, type);
-  const limits = { boolean: [], integer: ['minimum', 'maximum'], number: ['minimum', 'maximum'], string: ['maxLength'] };
-  checkOptions(path, parameter, ['type', 'description', 'default', 'enum', ...limits[type]]);
-  const rules = { description: 'string', minimum: 'number', maximum: 'number', maxLength: 'integer' } as const;
-  for (const [word, rule] of Object.entries(rules)) {
-    const value = parameter[word as keyof typeof rules];
-    if (value !== undefined) expect(`${path}.${word}`, { type: rule, minimum: word === 'maximum' ? minimum : undefined }, value);
-  }
-  const isList = Array.isArray(choices) && (parameter.enum === undefined || choices.length > 0);
-  check(`${path}.enum`, choices, 'object', 'a list of values', isList);
-  for (const choice of choices) expect(`each of ${path}.enum`, { ...parameter, enum: undefined }, choice);
-  if (parameter.default !== undefined) expect(`${path}.default`, parameter, parameter.default);
+  checkInteger('the size of the commands as JSON', Buffer.byteLength(json), 0, 8192);
+  return json;
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */
