@@ -15,7 +15,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { inspect } from 'node:util';
 
 import {
-  LIMIT, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
+  LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   start as startProcess, startForeign, startServer as start, takeAll, until,
 } from './bin/test/helpers.ts';
 import { runHost } from './bin/test/host.ts';
@@ -45,7 +45,6 @@ const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
 const QUEUE_FULL = 'Command queue is full, try again later';
-const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
 
 // ───── A program under control ───────────────────────────────────────────────────────────────────────────────────
 
@@ -436,19 +435,6 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual([by, later > active.since], ['itself', true]);
   });
 
-  it('calls describe() only for clients, and at most ten times a second', async (t) => {
-    let calls = 0;
-    const { server, port } = await start(t, { describe: () => (calls += 1) });
-    server.hasCommands();
-    await ask(port, STATUS);
-    assert.equal(calls, 0);
-    const began = performance.now();
-    await Promise.all(Array.from({ length: 40 }, () => ask(port, INFO)));
-    const most = 2 + (performance.now() - began) / 100; // at most ten times a second
-    assert.ok(calls >= 1 && calls <= most, `${calls} calls, at most ${most}`);
-    await until(async () => (await ask(port, INFO)).body.detail > 1);
-  });
-
   it('has a null detail, with a warning, while describe() fails or returns more than 4 KiB of JSON', async (t) => {
     const warnings = collectWarnings(t);
     const fits = 'x'.repeat(4094);
@@ -548,6 +534,56 @@ describe('The queue', LIMIT, () => {
 });
 
 // ───── Commands of the program itself ────────────────────────────────────────────────────────────────────────────
+
+describe('Declared commands', LIMIT, () => {
+  const episodes = { type: 'integer', minimum: 1, default: 100 } as const;
+  const evaluate = { description: 'Runs episodes without learning', parameters: { episodes } };
+
+  it('run between two steps of launch(), also while paused; what they return or throw is the outcome', async (t) => {
+    let rate = 0.1;
+    const { client } = await launchSystem(t, {
+      describe: () => ({ rate }),
+      commands: {
+        set: {
+          parameters: { rate: { type: 'number', minimum: 0, maximum: 1 } },
+          run: async (given: { rate: number }, { by }: CommandRequest) => {
+            const before = rate;
+            ({ rate } = given);
+            if (rate === 0) throw new Error('it learns nothing');
+            return { before, by };
+          },
+        },
+      },
+    });
+    const set = async (value: number): Promise<unknown> => {
+      const reply = await client.request('set', { arguments: { rate: value }, by: 'ana', wait: 60 });
+      return reply.ok ? reply.body['value'] : `${reply.statusCode} ${reply.error}`;
+    };
+    assert.deepEqual(await set(0.2), { before: 0.1, by: 'ana' });
+    await client.request('pause', { wait: 60, by: 'bob' });
+    assert.deepEqual(await set(0.3), { before: 0.2, by: 'ana' });
+    const wrong = '400 set: rate must be a number from 0 to 1, got 5';
+    assert.deepEqual([await set(5), await set(0)], [wrong, '500 set failed: it learns nothing']);
+    const { status, by, detail } = await client.info() ?? {};
+    assert.deepEqual([status, by, detail], ['paused', 'bob', { rate: 0 }]);
+  });
+
+  it('reach a loop with their arguments, who and why; /api/info has the declarations and the arguments', async (t) => {
+    const { server, port } = await start(t, { commands: { evaluate, 'cool-down': {} } });
+    const line = 'POST /api/evaluate?by=ana&reason=before+lunch';
+    assert.equal((await ask(port, line)).text, '{"result":"ok"}');
+    await exchange(port, `${head(line, HOST, 'Content-Length: 14')}{"episodes":7}`);
+    const { accepts, commands } = (await ask(port, INFO)).body;
+    assert.deepEqual(accepts, { evaluate, 'cool-down': {} });
+    assert.deepEqual(commands.map((entry: CommandRequest) => entry.arguments), [{ episodes: 100 }, { episodes: 7 }]);
+    server.receiveCommand();
+    const command: ControlCommand | 'evaluate' | 'cool-down' = server.receiveCommand();
+    const { id, ...others } = server.request as CommandRequest;
+    assert.deepEqual(others, { command, arguments: { episodes: 7 }, by: 'ana', reason: 'before lunch' }, id);
+    server.commands = { evaluate: {}, 'cool-down': {} }; // replaced while the server runs
+    assert.deepEqual((await ask(port, INFO)).body.accepts, server.commands);
+  });
+});
 
 describe('Own commands:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
@@ -1238,17 +1274,6 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([most, saves], [1, 3]);
   });
 
-  it('keeps since, by and reason when a save returns to the status before it', async (t) => {
-    const { address: { port }, client } = await launchSystem(t, { saveState: () => sleep(2) });
-    for (const line of [PAUSE, RESUME]) {
-      await ask(port, `${line}?by=ana&reason=lunch`, WAIT);
-      const before = await client.info();
-      for (let count = 0; count < 20; count += 1) await ask(port, `${SAVE}?by=cron&reason=hourly`, WAIT);
-      const info = await client.info();
-      assert.deepEqual([info?.since, info?.by, info?.reason], [before?.since, 'ana', 'lunch']);
-    }
-  });
-
   it('goes on if a hook fails, reports that to the client and as a warning, and keeps the status', async (t) => {
     const warnings = collectWarnings(t);
     let failing = '';
@@ -1316,23 +1341,6 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([by, reason, log], ['itself', 'started paused', ['onPaused']]);
     await client.resume();
     await until(() => log.includes('step'));
-  });
-
-  it('passes on its options, and describe() as a method', async (t) => {
-    const codes: number[] = [];
-    const onPaused = async (): Promise<void> => {
-      for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, BEARER)).statusCode);
-    };
-    const { client, address: { port }, finished } = await launchSystem(t, {
-      describe() { return typeof this.step; },
-      onPaused,
-    }, { name: 'pole', webApiCommandQueueSize: 2, token: TOKEN });
-    assert.equal((await ask(port, STATUS)).statusCode, 401);
-    const { name, detail } = await client.info() ?? {};
-    assert.deepEqual([name, detail], ['pole', 'function']);
-    await client.pause();
-    await finished;
-    assert.deepEqual(codes, [200, 200, 503]);
   });
 
   it('gives each step a control, which sees what waits; its commands take effect after the step', async (t) => {

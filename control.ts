@@ -71,15 +71,15 @@ export class SystemStatus {
     Object.freeze(this);
   }
 
+  /** Returns `statusName`. */
   toString(): string { return this.statusName; }
 }
 Object.freeze(SystemStatus);
 
-// Shared memory holds indexes into these lists.
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
-const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const;
+const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -111,7 +111,7 @@ type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaratio
 export interface CommandRequest<Name extends string = string> {
   command: ControlCommand | Name;
   id: string;
-  arguments: Record<string, any>; // with the defaults; empty for pause, resume, shutdown and save-state
+  arguments: Record<string, boolean | number | string>; // with the defaults; empty unless declared
   by?: string | undefined;
   reason?: string | undefined;
 }
@@ -425,7 +425,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         commands: records.slice(-maxListed).map(link.commandInfo),
       });
     },
-
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
       const { id, code, name = '', json, at, endedAt, isTaken, isComplete, error, value, by, reason } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
@@ -749,7 +748,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const hint = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
       return prepare(404, { error: `Invalid API endpoint${hint}` }, 'Link', links.join(', ')); // RFC 8288 §3
     },
-
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       const index = link.enqueue(code, connection.head.query, declared);
       if (index === null) return server.send(connection, queueFull);
@@ -809,7 +807,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       connection.waits = true;
       link.wait(connection, isReady, onEnd, performance.now() + waitSeconds * 1000);
     },
-
     endWait(connection: Connection): void {
       connection.deadline = 0;
       link.settle();
@@ -1132,7 +1129,7 @@ export class WebApiServer<Name extends string = never> {
     this.#memory = this.#data.memory;
     const journals = this.#data.journals.map(openJournal) as Journals;
     [this.#commands, this.#own, this.#statuses, this.#details, this.#declarations] = journals;
-    this.#declarations.append(0, Date.now(), checkCommands(options.commands ?? {}));
+    this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
   /** The declared commands, as a copy. May be replaced while the server runs; throws as the constructor does. */
@@ -1638,7 +1635,7 @@ export class WebApiClient {
    */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
-    checkOptions('request', options, ['arguments', 'wait', 'by', 'reason', 'tag', 'signal']);
+    checkOptions('request', options, ['wait', 'by', 'reason', 'arguments', 'tag', 'signal']);
     const { wait, signal } = options;
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
@@ -1926,8 +1923,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const execute = async (name: string): Promise<void> => {
     const request = server.request as CommandRequest;
     const run = (): unknown => own[name]?.run(request.arguments, request);
-    const isOwn = Object.hasOwn(own, name);
-    server.report(await (isOwn ? callHook(name, run) : commands[name as ControlCommand](request)));
+    server.report(await (Object.hasOwn(own, name) ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
@@ -2015,10 +2011,13 @@ function checkHost(name: string, value: string): void {
   check(name, value, 'string', 'a host name or an IP address', isValid);
 }
 
+/** The messages never contain the token. */
 function checkToken(token: unknown): void {
-  if (token === undefined || (typeof token === 'string' && /^[!-~]{16,1024}$/.test(token))) return;
-  const message = 'token must be a string of 16 to 1024 visible ASCII characters'; // the value stays secret
-  throw typeof token === 'string' ? new RangeError(message) : new TypeError(message);
+  if (token === undefined) return;
+  const message = 'token must be a string of 16 to 1024 visible ASCII characters, got';
+  if (typeof token !== 'string') throw new TypeError(`${message} a value of type ${typeof token}`);
+  if (!/^[!-~]*$/.test(token)) throw new RangeError(`${message} other characters`);
+  if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
 /** Checks declarations of commands, and returns their JSON. */
@@ -2037,7 +2036,8 @@ function checkCommands(commands: object): string {
     for (const [word, parameter] of Object.entries(parameters)) {
       const path = `${name}.${word}.`;
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
-      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum: minimum };
+      const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
+      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
       check('the name of a parameter', word, 'string', 'up to 32 letters and digits', /^[A-Za-z]\w{0,31}$/.test(word));
       validate(path, others, { type, description, ...limits });
       check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices));

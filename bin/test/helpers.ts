@@ -122,8 +122,8 @@ export async function launchSystem(
   return { address, client, finished };
 }
 
-export interface StartedServer {
-  server: WebApiServer;
+export interface StartedServer<Name extends string = never> {
+  server: WebApiServer<Name>;
   address: WebApiAddress;
   port: number;
   where: Where;
@@ -131,12 +131,12 @@ export interface StartedServer {
 }
 
 /** Starts a server, by default on a free port of localhost; the host is the test. Closes it afterwards. */
-export async function startServer(
+export async function startServer<Name extends string = never>(
   t: TestContext,
-  options: Partial<WebApiServerOptions> = {},
-): Promise<StartedServer> {
+  options: Partial<WebApiServerOptions<Name>> = {},
+): Promise<StartedServer<Name>> {
   const place = options.socketPath === undefined ? { port: 0 } : {};
-  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, ...place, ...options });
+  const server = new WebApiServer<Name>({ systemStatus: () => SystemStatus.ACTIVE, ...place, ...options });
   t.after(() => server.close());
   const address = await server.runInBackground();
   const { port, socketPath } = address;

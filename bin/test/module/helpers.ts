@@ -221,7 +221,7 @@ const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+)"$/;
 const FORMS: readonly [statusCode: number, names: RegExp][] = [
   [200, /^(status|result)$/],
   [200, /^result id state( value)? seconds$/],
-  [200, /^name pid host startedAt version status since( by)?( reason)? heardAt detail commands$/],
+  [200, /^name pid host startedAt version status since( by)?( reason)? heardAt detail accepts commands$/],
   [202, /^result id state$/],
 ];
 

@@ -162,7 +162,8 @@ describe('report()', LIMIT, () => {
   const OUTCOMES: [name: string, outcome: CommandOutcome, statusCode: number, sent: unknown][] = [
     ['a path', { value: 'states/2026-11-21T14-03-07.json' }, 200, 'states/2026-11-21T14-03-07.json'],
     ['a number', { value: -0.5 }, 200, -0.5],
-    ['no finite number', { value: NaN }, 200, undefined],
+    ['no finite number', { value: NaN }, 200, null],
+    ['a list', { value: [{ a: '\n' }] }, 200, [{ a: '\n' }]],
     ['1001 characters', { value: LONG }, 200, LONG.slice(1)],
     ['control characters', { value: '\x1b[2Jä\0\r\n\x7f\x9b😀"\\' }, 200, '[2Jä😀"\\'],
     ['an Error', { error: new Error('ENOSPC: no space') }, 500, 'save-state failed: ENOSPC: no space'],
@@ -173,7 +174,7 @@ describe('report()', LIMIT, () => {
     ['undefined', { error: undefined }, 500, 'save-state failed: undefined'],
   ];
 
-  it('returns texts without control characters, of at most 1000 characters, and finite numbers', async (t) => {
+  it('returns any JSON, and texts without control characters, of at most 1000 characters', async (t) => {
     const { server, port } = await start(t);
     for (const [name, outcome, statusCode, sent] of OUTCOMES) {
       const performed = perform(port, 'save-state');

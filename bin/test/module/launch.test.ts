@@ -4,17 +4,53 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LIMIT, collectWarnings, runHost } from './helpers.ts';
-import { defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { TOKEN, defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
+const PAUSE = 'POST /api/pause';
+const RESUME = 'POST /api/resume';
+const SAVE = 'POST /api/save-state';
+const SHUTDOWN = 'POST /api/shutdown';
+const WAIT = 'Prefer: wait=60';
 const UNIX_ONLY = { skip: lacks('Unix') };
 const SERVED = "webApiAddress: ['127.0.0.1', 0]";
 const UNSERVED = 'webApiAddress: null';
 const FULL = 'ENOSPC: no space left on device';
+
+describe('launch()', LIMIT, () => {
+  it('keeps since, by and reason when a save returns to the status before it', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, { saveState: () => sleep(2) });
+    for (const line of [PAUSE, RESUME]) {
+      await ask(port, `${line}?by=ana&reason=lunch`, WAIT);
+      const before = await client.info();
+      for (let count = 0; count < 20; count += 1) await ask(port, `${SAVE}?by=cron&reason=hourly`, WAIT);
+      const info = await client.info();
+      assert.deepEqual([info?.since, info?.by, info?.reason], [before?.since, 'ana', 'lunch']);
+    }
+  });
+
+  it('passes on its options, and describe() as a method', async (t) => {
+    const codes: number[] = [];
+    const onPaused = async (): Promise<void> => {
+      for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, `Authorization: Bearer ${TOKEN}`)).statusCode);
+    };
+    const { client, address: { port }, finished } = await launchSystem(t, {
+      describe() { return typeof this.step; },
+      onPaused,
+    }, { name: 'pole', webApiCommandQueueSize: 2, token: TOKEN });
+    assert.equal((await ask(port, 'GET /api/status')).statusCode, 401);
+    const { name, detail } = await client.info() ?? {};
+    assert.deepEqual([name, detail], ['pole', 'function']);
+    await client.pause();
+    await finished;
+    assert.deepEqual(codes, [200, 200, 503]);
+  });
+});
 
 describe('A hook that fails', LIMIT, () => {
   for (const [command, hook, status, reason] of [

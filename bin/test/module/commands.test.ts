@@ -1,0 +1,465 @@
+// Declared commands: what is refused, in a declaration and in a request, and what the program then receives.
+
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import { HOST, LIMIT, MORTAL_UNDER_LOAD, head, randomNumbers, runHost } from './helpers.ts';
+import { clientAt, launchSystem, startServer } from '../helpers.ts';
+import { ask, exchange } from '../http.ts';
+import { SystemStatus, WebApiServer } from '../../../control.ts';
+import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
+
+const { ACTIVE } = SystemStatus;
+const INFO = 'GET /api/info';
+const WAIT = 'Prefer: wait=60';
+
+// ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Sends a body as it is. Returns the status code, and the error or the result. */
+async function post(port: number, name: string, body: string | Buffer): Promise<string> {
+  const bytes = Buffer.from(body as string);
+  const request = head(`POST /api/${name}`, HOST, `Content-Length: ${bytes.length}`, 'Connection: close');
+  const [response] = await exchange(port, request + bytes.toString('latin1'));
+  return response?.summary ?? assert.fail('no response');
+}
+
+describe('Arguments', LIMIT, () => {
+  const PARAMETERS = {
+    evaluate: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } },
+    rate: { value: { type: 'number', minimum: 0, maximum: 1 } },
+    above: { value: { type: 'number', minimum: 0.5 } },
+    below: { value: { type: 'integer', maximum: -1 } },
+    count: { value: { type: 'integer' } },
+    any: { value: { type: 'number' } },
+    say: { text: { type: 'string', maxLength: 3 } },
+    tell: { text: { type: 'string' } },
+    flag: { on: { type: 'boolean' } },
+    pick: { mode: { type: 'string', enum: ['fast', 'exact'] }, size: { type: 'integer', enum: [1, 2], default: 2 } },
+    many: { a: { type: 'integer' }, toString: { type: 'integer', default: 1 }, b: { type: 'string', default: 'b' } },
+    none: {},
+  } as const satisfies Record<string, Readonly<Record<string, Parameter>>>;
+  const commands = Object.fromEntries(Object.entries(PARAMETERS).map(([name, parameters]) => [name, { parameters }]));
+
+  const EPISODES = 'episodes must be an integer from 1 to 1000, got';
+  const RATE = 'value must be a number from 0 to 1, got';
+  const ABOVE = 'value must be a number from 0.5, got';
+  const BELOW = 'value must be an integer up to -1, got';
+  const SHORT = 'text must be a string of at most 3 characters, got';
+  const TEXT = 'text must be a string, got';
+  const ON = 'on must be a boolean, got';
+  const MODE = 'mode must be one of fast, exact, got';
+  const SIZE = 'size must be one of 1, 2, got';
+  const WRONG: [name: keyof typeof PARAMETERS, body: string, error: string | RegExp][] = [
+    ['evaluate', '{"episodes":0}', `${EPISODES} 0`],
+    ['evaluate', '{"episodes":1001}', `${EPISODES} 1001`],
+    ['evaluate', '{"episodes":-5}', `${EPISODES} -5`],
+    ['evaluate', '{"episodes":1.5}', `${EPISODES} 1.5`],
+    ['evaluate', '{"episodes":1.0000000001}', `${EPISODES} 1.0000000001`],
+    ['evaluate', '{"episodes":"5"}', `${EPISODES} "5"`],
+    ['evaluate', '{"episodes":""}', `${EPISODES} ""`],
+    ['evaluate', '{"episodes":true}', `${EPISODES} true`],
+    ['evaluate', '{"episodes":null}', `${EPISODES} null`],
+    ['evaluate', '{"episodes":[5]}', `${EPISODES} [5]`],
+    ['evaluate', '{"episodes":{"valueOf":5}}', `${EPISODES} {"valueOf":5}`],
+    ['evaluate', '{"episodes":1e999}', `${EPISODES} null`],
+    ['evaluate', '{"episodes":-1e999}', `${EPISODES} null`],
+    ['evaluate', `{"episodes":${'['.repeat(2000)}${']'.repeat(2000)}}`, `${EPISODES} ${'['.repeat(100)}`],
+    ['evaluate', `{"episodes":"${'x'.repeat(4000)}"}`, `${EPISODES} "${'x'.repeat(99)}`],
+    ['evaluate', '{"episode":5}', 'episode is unknown, not one of [episodes]'],
+    ['evaluate', '{"Episodes":5}', 'Episodes is unknown, not one of [episodes]'],
+    ['evaluate', '{"episodes":5,"seed":1}', 'seed is unknown, not one of [episodes]'],
+    ['evaluate', '{"":5}', ' is unknown, not one of [episodes]'],
+    ['evaluate', '{"__proto__":{"episodes":5}}', '__proto__ is unknown, not one of [episodes]'],
+    ['evaluate', '{"constructor":5}', 'constructor is unknown, not one of [episodes]'],
+    ['evaluate', `{"${'é'.repeat(2000)}":5}`, `${'é'.repeat(100)} is unknown, not one of [episodes]`],
+    ['evaluate', '[]', 'a JSON object is required'],
+    ['evaluate', '[5]', 'a JSON object is required'],
+    ['evaluate', '5', 'a JSON object is required'],
+    ['evaluate', '"episodes"', 'a JSON object is required'],
+    ['evaluate', 'null', 'a JSON object is required'],
+    ['evaluate', 'true', 'a JSON object is required'],
+    ['evaluate', 'episodes=5', /JSON/],
+    ['evaluate', '{episodes:5}', /JSON/],
+    ['evaluate', "{'episodes':5}", /JSON/],
+    ['evaluate', '{"episodes":5', /JSON/],
+    ['evaluate', '{"episodes":5}}', /JSON/],
+    ['evaluate', '{"episodes":05}', /JSON/],
+    ['evaluate', '{"episodes":+5}', /JSON/],
+    ['evaluate', '{"episodes":0x5}', /JSON/],
+    ['evaluate', '{"episodes":NaN}', /JSON/],
+    ['evaluate', '{"episodes":Infinity}', /JSON/],
+    ['evaluate', '{"episodes":5,}', /JSON/],
+    ['evaluate', '{}{}', /JSON/],
+    ['evaluate', ' ', /JSON/],
+    ['evaluate', '\0', /JSON/],
+    ['rate', '', `${RATE} nothing`],
+    ['rate', '{}', `${RATE} nothing`],
+    ['rate', '{"value":1.0000001}', `${RATE} 1.0000001`],
+    ['rate', '{"value":-1e-9}', `${RATE} -1e-9`],
+    ['rate', '{"value":"0.5"}', `${RATE} "0.5"`],
+    ['rate', '{"value":false}', `${RATE} false`],
+    ['above', '{"value":0.49}', `${ABOVE} 0.49`],
+    ['above', '{"value":1e999}', `${ABOVE} null`],
+    ['below', '{"value":0}', `${BELOW} 0`],
+    ['below', '{"value":-1.5}', `${BELOW} -1.5`],
+    ['count', '{"value":9007199254740993}', 'value must be an integer, got 9007199254740992'],
+    ['count', '{"value":1e300}', 'value must be an integer, got 1e+300'],
+    ['any', '{"value":"Infinity"}', 'value must be a number, got "Infinity"'],
+    ['any', '{"value":1e999}', 'value must be a number, got null'],
+    ['say', '{"text":"abcd"}', `${SHORT} "abcd"`],
+    ['say', '{"text":"😀😀😀😀"}', `${SHORT} "😀😀😀😀"`],
+    ['say', '{"text":5}', `${SHORT} 5`],
+    ['say', '{}', `${SHORT} nothing`],
+    ['tell', '{"text":null}', `${TEXT} null`],
+    ['tell', '{"text":["a"]}', `${TEXT} ["a"]`],
+    ['tell', '{"text":{}}', `${TEXT} {}`],
+    ['flag', '{"on":"true"}', `${ON} "true"`],
+    ['flag', '{"on":1}', `${ON} 1`],
+    ['flag', '{"on":null}', `${ON} null`],
+    ['pick', '{"mode":"slow"}', `${MODE} "slow"`],
+    ['pick', '{"mode":"FAST"}', `${MODE} "FAST"`],
+    ['pick', '{"mode":["fast"]}', `${MODE} ["fast"]`],
+    ['pick', '{"mode":"fast","size":3}', `${SIZE} 3`],
+    ['pick', '{"mode":"fast","size":"1"}', `${SIZE} "1"`],
+    ['many', '{"toString":1}', 'a must be an integer, got nothing'],
+    ['many', '{"a":1,"toString":"1"}', 'toString must be an integer, got "1"'],
+    ['many', '{"a":1,"valueOf":1}', 'valueOf is unknown, not one of [a,toString,b]'],
+    ['none', '{"a":1}', 'a is unknown, not one of []'],
+  ];
+
+  it('that are wrong get a 400 that names them and says what would be right, and nothing is queued', async (t) => {
+    const { server, port } = await startServer(t, { commands });
+    for (const [name, body, error] of WRONG) {
+      const response = await post(port, name, body);
+      const start = `400 ${name}: `;
+      if (typeof error === 'string') assert.equal(response, start + error);
+      else assert.ok(response.startsWith(start) && error.test(response), `${body}: ${response}`);
+    }
+    const notUtf8 = Buffer.from('{"text":"é"}', 'latin1');
+    assert.match(await post(port, 'tell', notUtf8), /^400 tell: .*utf-?8/i);
+    assert.equal(server.hasCommands(), false);
+    assert.deepEqual((await ask(port, INFO)).body.commands, []);
+  });
+
+  it('reach the program as they were sent, in the order of the declaration, with the defaults', async (t) => {
+    const { server, port } = await startServer(t, { commands, maxQueueSize: 1000 });
+    const text = (length: number): string => JSON.stringify({ text: 'é'.repeat(length / 2) });
+    const rows: [name: keyof typeof PARAMETERS, body: string, values: object][] = [
+      ['evaluate', '', { episodes: 100 }],
+      ['evaluate', '{}', { episodes: 100 }],
+      ['evaluate', '\ufeff{ "episodes" :\r\n 1.0 }\n', { episodes: 1 }],
+      ['evaluate', '{"episodes":7,"episodes":1e2}', { episodes: 100 }],
+      ['rate', '{"value":1e-300}', { value: 1e-300 }],
+      ['rate', '{"value":-0}', { value: 0 }],
+      ['above', '{"value":1e308}', { value: 1e308 }],
+      ['below', '{"value":-9007199254740991}', { value: Number.MIN_SAFE_INTEGER }],
+      ['say', '{"text":"😀é\\n"}', { text: '😀é\n' }],
+      ['say', '{"text":""}', { text: '' }],
+      ['tell', '{"text":"\\u0000\\ud83d\\n\\\\"}', { text: '\0\ud83d\n\\' }],
+      ['tell', text(4084), { text: 'é'.repeat(2042) }],
+      ['flag', '{"on":false}', { on: false }],
+      ['pick', '{"size":1,"mode":"exact"}', { mode: 'exact', size: 1 }],
+      ['many', '{"b":"","a":0}', { a: 0, toString: 1, b: '' }],
+      ['none', '{}', {}],
+    ];
+    for (const [name, body, values] of rows) {
+      const query = `?by=${'%C3%A9'.repeat(300)}&reason=%0Ax`;
+      assert.equal(await post(port, name + query, body), '200 ok', body);
+      assert.equal(server.receiveCommand(), name);
+      const { arguments: received, by, reason } = server.request as CommandRequest;
+      assert.deepEqual([received, by, reason], [values, 'é'.repeat(200), 'x']);
+      assert.deepEqual(Object.keys(received), Object.keys(values));
+    }
+    const chunk = '2\r\n{}\r\n1\r\n \r\n0\r\n\r\n';
+    const [response] = await exchange(port, head('POST /api/evaluate', HOST, 'Transfer-Encoding: chunked') + chunk);
+    assert.equal(response?.summary, '200 ok');
+    assert.equal(server.receiveCommand(), 'evaluate');
+  });
+
+  it('of more than 4 KiB get a 413, also with their defaults; pause ignores such a body', async (t) => {
+    const preset = 'x'.repeat(2000);
+    const long: CommandDeclaration = { parameters: { a: { type: 'string' }, b: { type: 'string', default: preset } } };
+    const { server, port } = await startServer(t, { commands: { tell: { parameters: PARAMETERS.tell }, long } });
+    const body = (length: number): string => JSON.stringify({ text: 'x'.repeat(length) });
+    const error = '413 The arguments exceed 4096 bytes';
+    assert.equal(await post(port, 'tell', body(4085)), '200 ok');
+    for (const length of [4086, 10_000, 60_000]) assert.equal(await post(port, 'tell', body(length)), error);
+    assert.equal(await post(port, 'long', JSON.stringify({ a: preset })), '200 ok');
+    assert.equal(await post(port, 'long', JSON.stringify({ a: preset + preset })), error);
+    assert.equal(await post(port, 'long', JSON.stringify({ a: preset, b: '' })), '200 ok');
+    assert.equal(await post(port, 'tell', body(66_000)), '413 Content Too Large');
+    assert.equal(await post(port, 'pause', body(60_000)), '200 ok');
+    const taken = [1, 2, 3, 4].map(() => server.receiveCommand());
+    assert.deepEqual([taken, server.hasCommands()], [['tell', 'long', 'long', 'pause'], false]);
+  });
+});
+
+describe('A declared command', LIMIT, () => {
+  it('takes POST alone, behind the policy and the token; its name is nothing else', async (t) => {
+    const token = 'a-token-for-tests-only';
+    const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} }, token });
+    const bearer = `Authorization: Bearer ${token}`;
+    for (const [statusCode, ...fields] of [
+      [401], [403, bearer, 'Origin: http://localhost:3000'], [403, bearer, 'Host: evil.example'],
+    ] as [number, ...string[]][]) {
+      assert.equal((await ask(port, 'POST /api/a-1', ...fields)).statusCode, statusCode);
+    }
+    for (const method of ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS']) {
+      const { statusCode, headers } = await ask(port, `${method} /api/a-1`, bearer);
+      assert.deepEqual([statusCode, headers['allow']], [405, 'POST'], method);
+    }
+    const names = 'pause, resume, shutdown, save-state, constructor, a-1';
+    for (const path of [
+      '/api/b', '/api/A-1', '/api/a-1/', '/a-1', '/x/api/a-1', '/api/api/pause', '/api/toString', '/api/',
+    ]) {
+      const { statusCode, headers, body } = await ask(port, `POST ${path}`, bearer);
+      assert.deepEqual([statusCode, body.error], [404, `Invalid API endpoint: the commands are ${names}`], path);
+      assert.ok(headers['link']?.toString().endsWith('</api/constructor>; rel="item", </api/a-1>; rel="item"'));
+    }
+    assert.equal((await ask(port, 'POST /api/constructor', bearer)).statusCode, 200);
+    assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);
+  });
+
+  it('is listed with its arguments, unless their JSON exceeds 200 characters', async (t) => {
+    const parameters = { text: { type: 'string' } } as const;
+    const { server, port } = await startServer(t, { commands: { say: { parameters }, stop: {} } });
+    for (const length of [189, 190]) await post(port, 'say', JSON.stringify({ text: 'x'.repeat(length) }));
+    await post(port, 'stop', '');
+    await ask(port, 'POST /api/pause');
+    while (server.hasCommands()) server.receiveCommand();
+    const { commands } = (await ask(port, INFO)).body;
+    assert.deepEqual(commands.map(({ command, arguments: values }: CommandRequest) => [command, values]), [
+      ['say', { text: 'x'.repeat(189) }], ['say', undefined], ['stop', undefined], ['pause', undefined],
+    ]);
+  });
+
+  it('stays in the history under its name when the declarations are replaced; what waits is delivered', async (t) => {
+    const { server, port } = await startServer<string>(t, { commands: { one: {}, two: {} } });
+    await ask(port, 'POST /api/one');
+    await ask(port, 'POST /api/two');
+    const { headers: { etag } } = await ask(port, INFO);
+    const waiting = ask(port, INFO, `If-None-Match: ${etag}`, WAIT);
+    const three: CommandDeclaration = { description: 'd', parameters: { x: { type: 'boolean', default: true } } };
+    server.commands = { three };
+    const { body } = await waiting;
+    assert.deepEqual(body.accepts, server.commands);
+    assert.deepEqual(Object.keys(body.accepts), ['three']);
+    assert.deepEqual(body.commands.map(({ command }: CommandRequest) => command), ['one', 'two']);
+    assert.deepEqual([server.receiveCommand(), server.receiveCommand()], ['one', 'two']);
+    assert.equal((await ask(port, 'POST /api/one')).statusCode, 404);
+    assert.equal((await ask(port, 'POST /api/three')).statusCode, 200);
+    assert.throws(() => { server.commands = { pause: {} }; }, RangeError);
+    assert.deepEqual(Object.keys(server.commands), ['three'], 'a wrong declaration changes nothing');
+  });
+
+  it('that launch() runs does not change the status, and delays a pause behind it', async (t) => {
+    let release = (): void => {};
+    const { client, address: { port } } = await launchSystem(t, {
+      commands: {
+        slow: { run: () => new Promise<void>((resolve) => (release = resolve)) },
+        boom: { run: () => assert.fail('boom') },
+        constructor: { run: (values: object, { command }: CommandRequest) => [values, command] },
+      },
+    });
+    const boom = await ask(port, 'POST /api/boom', WAIT);
+    assert.equal(boom.summary, '500 boom failed: boom');
+    assert.deepEqual((await ask(port, 'POST /api/constructor', WAIT)).body.value, [{}, 'constructor']);
+    const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
+    while ((await client.info())?.commands.at(-1)?.state !== 'running');
+    const pause = ask(port, 'POST /api/pause', WAIT);
+    while ((await client.info())?.commands.at(-1)?.command !== 'pause');
+    const { status, commands, by } = await client.info() ?? {};
+    const states = commands?.slice(-2).map(({ state }) => state);
+    assert.deepEqual([status, by, states], ['active', undefined, ['running', 'waiting']]);
+    release();
+    assert.deepEqual([(await slow).summary, (await pause).summary], ['200 done', '200 done']);
+    assert.equal((await client.info())?.status, 'paused');
+  });
+});
+
+// ───── Declarations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('A declaration', LIMIT, () => {
+  const declare = (commands: unknown): unknown => {
+    return new WebApiServer({ systemStatus: () => ACTIVE, commands: commands as Record<string, CommandDeclaration> });
+  };
+  const named = (name: string): object => JSON.parse(`{${JSON.stringify(name)}:{"type":"string"}}`); // also __proto__
+  const set = (parameters: unknown): object => ({ set: { parameters } });
+  const itself = {};
+
+  const NAMES = [
+    'pause', 'resume', 'shutdown', 'save-state', 'status', 'info', '', 'Set', '1st', 'a_b', 'é', '-a', 'a b', '__proto',
+    'x'.repeat(33),
+  ];
+  const PARAMETER_NAMES = ['', '1st', '_a', 'a-b', 'a b', 'é', '__proto__', 'x'.repeat(33)];
+  const TYPES = 'boolean, integer, number, string';
+  const MANY = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`c${index}`, {}]));
+  const WRONG: [commands: unknown, message: string][] = [
+    [5, 'commands must be an object, got 5'],
+    [null, 'commands must be an object, got null'],
+    ...NAMES.map((name): [unknown, string] => [{ [name]: {} }, `the name of a command must be … got '${name}'`]),
+    [[{}], "the name of a command must be … got '0'"],
+    [{ set: { parameter: {} } }, 'set.parameter is unknown, not one of [description]'],
+    [{ set: { description: 5 } }, 'set.description must be a string, got 5'],
+    ...PARAMETER_NAMES.map((name): [unknown, string] => {
+      return [set(named(name)), `the name of a parameter must be … got '${name}'`];
+    }),
+    [set(['rate']), "the name of a parameter must be … got '0'"],
+    [MANY, 'the number of commands must be an integer from 0 to 32, got 33'],
+    [{ set: { description: `${'é'.repeat(4083)}x` } },
+      'the size of the commands as JSON must be an integer from 0 to 8192, got 8193'],
+    [Object.assign(itself, set(itself)), 'Converting circular structure to JSON…'],
+  ];
+  const WRONG_PARAMETERS: [parameter: unknown, message: string][] = [
+    [{}, `type must be one of ${TYPES}, got nothing`],
+    [null, `type must be one of ${TYPES}, got nothing`],
+    ['number', '0 is unknown, not one of [type,description,minimum,maximum]'],
+    [{ type: 'float' }, `type must be one of ${TYPES}, got "float"`],
+    [{ type: ['string'] }, `type must be one of ${TYPES}, got ["string"]`],
+    [{ type: 'number', multipleOf: 2 }, 'multipleOf is unknown, not one of [type,description,minimum,maximum]'],
+    [{ type: 'string', minimum: 1 }, 'minimum is unknown, not one of [type,description,maxLength]'],
+    [{ type: 'number', maxLength: 1 }, 'maxLength is unknown, not one of [type,description,minimum,maximum]'],
+    [{ type: 'number', minimum: '1' }, 'minimum must be a number, got "1"'],
+    [{ type: 'number', maximum: NaN }, 'maximum must be a number, got null'],
+    [{ type: 'number', minimum: 2, maximum: 1 }, 'maximum must be a number from 2, got 1'],
+    [{ type: 'string', maxLength: -1 }, 'maxLength must be an integer from 0, got -1'],
+    [{ type: 'string', maxLength: 1.5 }, 'maxLength must be an integer from 0, got 1.5'],
+    [{ type: 'integer', default: '5' }, 'default must be an integer, got "5"'],
+    [{ type: 'number', maximum: 1, default: 2 }, 'default must be a number up to 1, got 2'],
+    [{ type: 'string', enum: ['a'], default: 'b' }, 'default must be one of a, got "b"'],
+    [{ type: 'string', default: null }, 'default must be a string, got null'],
+    [{ type: 'string', enum: 'abc' }, "enum must be a list, got 'abc'"],
+    [{ type: 'integer', enum: [1, 'b'] }, 'enum must be an integer, got "b"'],
+    [{ type: 'integer', minimum: 1, enum: [0] }, 'enum must be an integer from 1, got 0'],
+  ];
+
+  it('that is wrong is a TypeError or a RangeError that names what is wrong', () => {
+    const rows = WRONG_PARAMETERS.map(([rate, message]): [unknown, string] => [set({ rate }), `set.rate.${message}`]);
+    for (const [commands, message] of [...WRONG, ...rows]) {
+      const [start, end] = message.split('…') as [string, string | undefined];
+      assert.throws(() => declare(commands), (error: Error) => {
+        assert.ok(error instanceof TypeError || error instanceof RangeError);
+        if (end === undefined) assert.equal(error.message, message);
+        else assert.ok(error.message.startsWith(start) && error.message.endsWith(end.trim()), error.message);
+        return true;
+      }, inspect(commands));
+    }
+  });
+
+  it('of up to 32 commands and 8 KiB of JSON is accepted, with every word', async (t) => {
+    const every: Record<string, Parameter> = {
+      a: { type: 'boolean', default: false, description: 'd', enum: [false] },
+      b: { type: 'integer', minimum: -1, maximum: 1, default: 0, enum: [0, 1] },
+      c: { type: 'number', minimum: 0.5, maximum: 0.5, default: 0.5 },
+      ['d'.repeat(32)]: { type: 'string', maxLength: 0, default: '', minimum: undefined },
+    };
+    const commands: Record<string, CommandDeclaration> = Object.fromEntries(
+      Array.from({ length: 31 }, (_, index) => [`c${index}`, {}]),
+    );
+    const name = 'every-'.padEnd(32, 'x');
+    commands[name] = { description: '', parameters: every };
+    const rest = 8192 - Buffer.byteLength(JSON.stringify(commands));
+    commands[name] = { description: 'é'.repeat(rest / 2).padEnd(rest - Math.floor(rest / 2), 'x'), parameters: every };
+    const { server, port } = await startServer(t, { commands });
+    const { accepts } = (await ask(port, INFO)).body;
+    assert.deepEqual(accepts, JSON.parse(JSON.stringify(commands)));
+    assert.deepEqual(server.commands, accepts);
+    assert.equal(Buffer.byteLength(JSON.stringify(accepts)), 8192);
+  });
+});
+
+// ───── Under load ────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('A program that computes in a closed loop', LIMIT, () => {
+  // COMMANDS=10000 takes half a minute.
+  const count = Number(process.env['COMMANDS'] ?? 1000);
+  const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
+  const digestOf = (text: string): string => createHash('sha256').update(text).digest('base64');
+
+  /** A text whose JSON has about this many bytes. */
+  const makeText = (random: () => number, bytes: number): string => {
+    let text = '';
+    for (let size = 2; size < bytes;) {
+      const character = CHARACTERS[Math.floor(random() * CHARACTERS.length)] as string;
+      size += Buffer.byteLength(JSON.stringify(character)) - 2;
+      text += character;
+    }
+    return text;
+  };
+
+  it(`gets the arguments of ${count} commands: none lost, none swapped, while threads die`, async (t) => {
+    const host = runHost(t, `
+      import { createHash } from 'node:crypto';
+      ${MORTAL_UNDER_LOAD}
+      const parameters = { client: { type: 'integer' }, number: { type: 'integer' }, text: { type: 'string' } };
+      const commands = { digest: { parameters } };
+      const options = { host: '127.0.0.1', port: 0, maxQueueSize: 3, commands };
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
+      say((await server.runInBackground()).port);
+      const taken = [];
+      let deaths = 0;
+      let isOver = false;
+      obey({ end: () => (isOver = true) });
+      void (async () => {
+        while (!isOver) {
+          await sleep(Math.random() * 1000);
+          kill();
+          deaths += 1;
+          await another();
+        }
+      })();
+      while (!isOver) {
+        for (const end = Date.now() + 50; Date.now() < end;) { // without yielding
+          if (!server.hasCommands()) continue;
+          const command = server.receiveCommand();
+          const { arguments: { client, number, text }, reason } = server.request;
+          const digest = createHash('sha256').update(text).digest('base64');
+          taken.push([client, number, digest, command + ' ' + reason]);
+          server.report({ value: { number, digest } });
+        }
+        await new Promise(setImmediate); // threads are replaced here
+      }
+      say({ taken, deaths });
+      process.exit();
+    `);
+    const port = await host.hear<number>();
+    const sent: [number: number, digest: string, isAnswered: boolean][][] = await Promise.all(
+      Array.from({ length: 4 }, async (_, client) => {
+        const random = randomNumbers(client);
+        const http = clientAt(t, { host: '127.0.0.1', port });
+        const log: [number: number, digest: string, isAnswered: boolean][] = [];
+        for (let number = 0; number < count / 4; number += 1) {
+          const text = makeText(random, 2 + random() * 3950);
+          const digest = digestOf(text);
+          for (;;) {
+            const options = { arguments: { client, number, text }, reason: `${client}-${number}`, wait: 10 };
+            const reply = await http.request('digest', options);
+            if (reply.ok) assert.deepEqual(reply.body['value'], { number, digest });
+            if (reply.ok || reply.sent && !reply.answered) {
+              log.push([number, digest, reply.ok]);
+              break;
+            }
+            assert.ok(!reply.answered || reply.statusCode === 503, reply.error);
+            await sleep(2);
+          }
+        }
+        return log;
+      }),
+    );
+    host.order('end');
+    const { taken, deaths } = await host.hear<{ taken: [number, number, string, string][]; deaths: number }>();
+    for (const [client, log] of sent.entries()) {
+      const received = taken.filter(([other]) => other === client);
+      const numbers = received.map(([, number]) => number);
+      assert.deepEqual(numbers, [...new Set(numbers)].sort((one, other) => one - other), 'once and in order');
+      for (const [number, digest, isAnswered] of log) {
+        const [, , actual = '', origin] = received.find(([, other]) => other === number) ?? [];
+        if (isAnswered || actual !== '') assert.deepEqual([actual, origin], [digest, `digest ${client}-${number}`]);
+      }
+    }
+    assert.ok(deaths > 0);
+    t.diagnostic(`${taken.length} commands, ${deaths} deaths`);
+  });
+});
