@@ -104,7 +104,9 @@ type Invalid = readonly [field: keyof Snapshot, values: (valid: Snapshot) => unk
 
 const INVALID: readonly Invalid[] = [
   ['format', () => ['', 1, null], /^it is not a checkpoint of control-demo$/],
-  ['version', () => [0, 2, '1'], /^its "version" must be 1$/],
+  ['version', () => [0, 3, '2'], /^its "version" must be 1 or 2$/],
+  ['learningRate', () => [-0.1, 1.1, '0', null, NaN], /^its "learningRate" must be a number from 0 to 1$/],
+  ['exploration', () => [-0.1, 1.1, '0', null, NaN], /^its "exploration" must be a number from 0 to 1$/],
   ['seed', () => [-1, 2 ** 32, 1.5, '1', null], /^its "seed" must be an integer from 0 to 4294967295$/],
   ['steps', () => [-1, 0.5, '9', 2 ** 53, null], /^its "steps" must be an integer from 0 to 9007199254740991$/],
   ['steps', ({ steps }) => [0, 1e12, steps * 40], /^its "steps" must match its "episodes", "returns" and/],
@@ -147,6 +149,59 @@ describe('Learner', () => {
       for (let more = 0; more < 20_000; more += 1) learner.step();
       assert.deepEqual(plain(learner), snapshotOf(9, steps + 20_000));
     }
+  });
+
+  it('evaluates the same way each time, without changing anything, wherever it is in an episode', () => {
+    for (const steps of [0, 999, 30_000]) {
+      const learner = Learner.restore({ ...snapshotOf(9, steps), learningRate: 0.5, exploration: 0.5 });
+      const before = plain(learner);
+      const result = learner.evaluate(30);
+      assert.ok(result >= 1 && result <= 500, `${result}`);
+      assert.equal(learner.evaluate(30), result);
+      assert.notEqual(learner.evaluate(1), learner.evaluate(1000), 'episodes differ');
+      assert.deepEqual(plain(learner), before);
+    }
+  });
+
+  it('evaluates from new starts, whatever the episode, the learning rate and the exploration are', () => {
+    const snapshot = snapshotOf(9, 30_000);
+    const results = [0, 1].flatMap((learningRate) => [0, 1].map((exploration) => {
+      return Learner.restore({ ...snapshot, learningRate, exploration }).evaluate(50);
+    }));
+    assert.equal(new Set(results).size, 1, `${results}`);
+    const steps = snapshot.steps - snapshot.episodeSteps + 499;
+    assert.ok(Learner.restore({ ...snapshot, steps, episodeSteps: 499 }).evaluate(1) > 1, 'not the rest of an episode');
+  });
+
+  it('evaluates without random actions', () => {
+    const learner = new Learner(1);
+    while (learner.meanReturn < 480) learner.step();
+    learner.exploration = 1;
+    assert.ok(learner.evaluate(100) > 480, `${learner.evaluate(100)}`);
+    for (let episodes = learner.episodes + 100; learner.episodes < episodes; ) learner.step();
+    assert.ok(learner.meanReturn < 50, `${learner.meanReturn} with random actions alone`);
+  });
+
+  it('keeps its values with a learning rate of 0, and takes the best action alone with an exploration of 0', () => {
+    const learner = Learner.restore({ ...snapshotOf(9, 30_000), learningRate: 0, exploration: 0 });
+    const { values } = plain(learner);
+    while (learner.steps < 60_000) learner.step();
+    assert.deepEqual(plain(learner).values, values);
+    const other = Learner.restore({ ...snapshotOf(9, 30_000), learningRate: 0, exploration: 0.5 });
+    while (other.steps < 60_000) other.step();
+    assert.ok(other.meanReturn < learner.meanReturn, `${other.meanReturn} is less than ${learner.meanReturn}`);
+  });
+
+  it('continues with the learning rate and the exploration that were set, and from version 1 with the defaults', () => {
+    const learner = Learner.restore(snapshotOf(9, 30_000));
+    Object.assign(learner, { learningRate: 0.25, exploration: 0.75 });
+    const restored = Learner.restore(plain(learner));
+    assert.deepEqual([restored.learningRate, restored.exploration], [0.25, 0.75]);
+    for (let more = 0; more < 20_000; more += 1) learner.step();
+    for (let more = 0; more < 20_000; more += 1) restored.step();
+    assert.deepEqual(plain(restored), plain(learner));
+    const { learningRate, exploration, ...old } = snapshotOf(9, 30_000);
+    assert.deepEqual(plain(Learner.restore({ ...old, version: 1 })), { ...old, learningRate, exploration });
   });
 
   it('counts steps, episodes and the mean return of the last 100 episodes', () => {

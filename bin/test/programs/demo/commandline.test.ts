@@ -90,7 +90,7 @@ describe('--load of control-demo', LIMIT, () => {
     ['binary', Buffer.from([0, 255, 10, 13, 128]), /it is truncated or not JSON/],
     ['foreign', '{"name":"runtime-control","version":"0.1.0"}', /it is not a checkpoint of control-demo/],
     ['null', 'null', /it is not a checkpoint of control-demo/],
-    ['of a later version', TEXT.replace('"version":1', '"version":2'), /its "version" must be 1/],
+    ['of a later version', TEXT.replace('"version":2', '"version":3'), /its "version" must be 1 or 2/],
     ['damaged', TEXT.replace('"seed":2', '"seed":1e999'), /its "seed" must be an integer from 0 to 4294967295/],
     ['paused as a number', TEXT.replace('"seed":2', '"seed":2,"paused":1'), /its "paused" must be true or false/],
     ['paused as null', TEXT.replace('"seed":2', '"seed":2,"paused":null'), /its "paused" must be true or false/],
