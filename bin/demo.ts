@@ -1,17 +1,20 @@
 #!/usr/bin/env node
-// control-demo: a program to control. It learns to balance a pole on a cart, as fast as one core can.
+// control-demo: a program to control. It learns to balance a pole on a cart, at a pace at which one can watch it.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
-import { Learner, MEAN_EPISODES } from './demo/cartpole.ts';
+import { EXPLORATION, Learner, LEARNING_RATE, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
 import { parseCommandLine } from './demo/options.ts';
 import { loadState } from './demo/state.ts';
 import { baseUrlOf } from './shared/access.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
-import type { Control, System, WebApiAddress } from '../control.ts';
+import type { Control, Parameter, System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
+const SLICE_STEPS = 200; // computed at once
+const SLICE_MS = 10; // from one slice to the next; a command waits no longer
 const REDRAW_MS = 100; // interval between progress lines on a terminal
 const PRINT_MS = 5000; // the same elsewhere
 const SMOOTHING_MS = 1000; // time constant of the average of steps/s
@@ -67,6 +70,7 @@ class Demo implements System {
   readonly #settings: Settings;
   readonly #progress: Progress;
   readonly #firstStep: number;
+  #sliceAt = 0; // when the next slice is due, by performance.now()
   #saveAt = Infinity; // by performance.now()
   #checkedEpisodes = -1; // a loaded checkpoint may have reached the goal already
   #savedPath: string | null = null; // of the last save; null if it failed
@@ -99,21 +103,51 @@ class Demo implements System {
     this.#planSave();
   }
 
-  step(control: Control): void {
+  readonly commands = {
+    evaluate: {
+      description: 'Returns the mean return of episodes without learning and without random actions.',
+      parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } },
+      run: ({ episodes }: { episodes: number }) => {
+        return { meanReturn: Number(this.#learner.evaluate(episodes).toFixed(1)), episodes };
+      },
+    },
+    set: {
+      description: 'Sets both; what is left out gets its default.',
+      parameters: {
+        learningRate: share('how far a step moves the value of an action', LEARNING_RATE),
+        exploration: share('the share of random actions', EXPLORATION),
+      },
+      run: ({ learningRate, exploration }: { learningRate: number; exploration: number }) => {
+        Object.assign(this.#learner, { learningRate, exploration });
+        return { learningRate, exploration };
+      },
+    },
+    step: {
+      description: 'Does a single step, also while paused.',
+      run: () => {
+        this.#learner.step();
+        this.#progress.refresh();
+        return { step: this.#learner.steps };
+      },
+    },
+  } as const;
+
+  /** Returns a promise after each slice. */
+  step(control: Control): Promise<void> | undefined {
     this.#learner.step();
-    if (this.#learner.episodes === this.#checkedEpisodes) return; // the mean return is the same
-    this.#checkedEpisodes = this.#learner.episodes;
-    if (this.#hasReachedGoal()) control.shutdown(`mean return ${this.#learner.meanReturn}`);
-    else if (performance.now() >= this.#saveAt) control.save('--save-every');
+    if (this.#learner.episodes !== this.#checkedEpisodes) this.#check(control);
+    return this.#learner.steps % SLICE_STEPS === 0 ? this.#waitForSlice() : undefined;
   }
 
   describe(): object {
-    const { episodes, meanReturn, steps } = this.#learner;
+    const { episodes, meanReturn, steps, learningRate, exploration } = this.#learner;
     return {
       episode: episodes,
       'mean return': Number(meanReturn.toFixed(1)),
       step: steps,
-      'steps per second': Number(this.#progress.measure().toPrecision(3)),
+      'steps per second': threeDigits(this.#progress.measure()),
+      learningRate,
+      exploration,
     };
   }
 
@@ -157,6 +191,18 @@ class Demo implements System {
     if (!message.startsWith('saveState failed: ')) this.#progress.print(`${PROGRAM}: ${message}`, console.error);
   }
 
+  #check(control: Control): void {
+    this.#checkedEpisodes = this.#learner.episodes;
+    if (this.#hasReachedGoal()) control.shutdown(`mean return ${this.#learner.meanReturn}`);
+    else if (performance.now() >= this.#saveAt) control.save('--save-every');
+  }
+
+  async #waitForSlice(): Promise<void> {
+    const now = performance.now();
+    this.#sliceAt = Math.max(this.#sliceAt + SLICE_MS, now); // what it misses while paused or slow is not made up for
+    await sleep(this.#sliceAt - now);
+  }
+
   #planSave(): void {
     this.#saveAt = performance.now() + this.#settings.saveMs;
   }
@@ -165,6 +211,11 @@ class Demo implements System {
     const { episodes, meanReturn } = this.#learner;
     return episodes >= MEAN_EPISODES && meanReturn >= this.#settings.goal;
   }
+}
+
+/** The parameter of a share. */
+function share(description: string, initial: number): Parameter {
+  return { type: 'number', description, minimum: 0, maximum: 1, default: initial };
 }
 
 function describeControl(address: WebApiAddress | null): string {
@@ -214,11 +265,16 @@ class Progress {
     this.#draw();
   }
 
+  /** Redraws the progress line of a terminal. */
+  refresh(): void {
+    if (this.#isDrawn) this.#draw();
+  }
+
   /** Prints a line above the progress line. */
   print(line: string, write: (line: string) => void = console.log): void {
     if (this.#isDrawn) process.stdout.write('\r\x1b[K'); // erase the progress line
     write(printable(line)); // it may quote a path
-    if (this.#isDrawn) this.#draw();
+    this.refresh();
   }
 
   /** Prints the last line, below the progress line. */
@@ -248,7 +304,7 @@ class Progress {
 
   #draw(): void {
     const { episodes, meanReturn } = this.#learner;
-    const speed = `${(this.#stepsPerSecond / 1e6).toPrecision(2)} M steps/s`;
+    const speed = `${format(threeDigits(this.#stepsPerSecond))} steps/s`;
     const success = `episode ${format(episodes)} · mean return ${meanReturn.toFixed(1)}`;
     const line = `${success} · ${speed} · ${this.#status.statusName}`;
     if (!this.#isTerminal) {
@@ -259,6 +315,10 @@ class Progress {
     process.stdout.write(`\r${line.slice(0, width)}\x1b[K`);
     this.#isDrawn = true;
   }
+}
+
+function threeDigits(value: number): number {
+  return Number(value.toPrecision(3));
 }
 
 function format(count: number): string {

@@ -5,7 +5,7 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/access
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/options.ts';
-import { EPISODE_STEPS, MEAN_EPISODES } from './cartpole.ts';
+import { EPISODE_STEPS, EXPLORATION, LEARNING_RATE, MEAN_EPISODES } from './cartpole.ts';
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
@@ -38,9 +38,14 @@ const OPTIONS = {
 const HELP = `
 Usage: control-demo [options]
 
-Learns to balance a pole on a cart (tabular Q-learning on CartPole) until it is shut down. Its web API pauses, resumes,
-saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also shut it down, SIGUSR2 saves. It saves a checkpoint before it
-exits.
+Learns to balance a pole on a cart (tabular Q-learning on CartPole), in about a minute, until it is shut down. Its web
+API pauses, resumes, saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also shut it down, SIGUSR2 saves. It saves a
+checkpoint before it exits.
+
+Its own commands, for control-client run, also while it is paused:
+  evaluate [episodes=N]                 mean return of N episodes (1 to 1000, default 100) without learning
+  set [learningRate=R] [exploration=E]  from 0 to 1, default ${LEARNING_RATE} and ${EXPLORATION}, also for what is left out
+  step                                  a single step
 
 ${describeOptions(OPTIONS)}
 

@@ -1,5 +1,4 @@
-// control-demo as a user runs it first: it learns, saves, pauses, ends and continues. It keeps a core busy while it
-// learns, so that each test lets it learn for a moment only.
+// control-demo as a user runs it first: it learns, saves, pauses, takes its own commands, ends and continues.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -13,13 +12,14 @@ import { latestIn, readCheckpoint } from '../../demo/checkpoints.ts';
 import { getDetail, getInfo, makeFolder, runProgram, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  LIMIT, perform, plain, save, savedBy, savedIn, shutDown, snapshotOf, startDemo,
+  LIMIT, perform, plain, save, savedBy, savedIn, shutDown, snapshotOf, startDemo, startPaused,
 } from './demo/helpers.ts';
 import type { Running } from '../helpers.ts';
 import type { AddressInfo } from 'node:net';
 
 describe('control-demo', LIMIT, () => {
   it('learns, prints its progress, saves, pauses and resumes until it is shut down', async (t) => {
+    const startedAt = performance.now();
     const demo = await startDemo(t, '--seed', '4294967295');
     const [first] = demo.output().split('\n');
     const control = `control it from another terminal: control-console --port ${demo.port}`;
@@ -30,15 +30,18 @@ describe('control-demo', LIMIT, () => {
     await perform(demo, 'pause');
     await demo.shows(/paused\n/);
     const line = demo.output().split('\n').at(-2) ?? '';
-    assert.match(line, /^episode [\d,]+ · mean return \d+\.\d · \d+(\.\d+)? M steps\/s · paused$/);
+    assert.match(line, /^episode [\d,]+ · mean return \d+\.\d · [\d,]+ steps\/s · paused$/);
     const { steps, episodes, ...rest } = await save(demo);
+    const most = 20 * (performance.now() - startedAt) + 600; // three slices: it makes up for one, and starts with two
+    assert.ok(steps <= most, `${steps} steps, not ${most}`);
     assert.deepEqual({ steps, episodes, ...rest }, savedBy(snapshotOf(4_294_967_295, steps), true));
     assert.deepEqual(await save(demo), { steps, episodes, ...rest }, 'it stands still');
-    const detail = await getDetail(demo.port) as Record<string, number>;
+    const detail = await detailAt(demo.port, steps);
     const speed = detail['steps per second'] ?? 0;
     const mean = Learner.restore({ steps, episodes, ...rest }).meanReturn;
     assert.deepEqual(Object.entries(detail), [
       ['episode', episodes], ['mean return', Number(mean.toFixed(1))], ['step', steps], ['steps per second', speed],
+      ['learningRate', 0.01], ['exploration', 0.01],
     ]);
     assert.ok(speed > 0 && speed === Number(speed.toPrecision(3)), `${speed}`);
     assert.equal((await getInfo(demo.port)).name, 'demo');
@@ -87,6 +90,34 @@ describe('control-demo', LIMIT, () => {
     assert.equal((await shutDown(third)).paused, false);
   });
 
+  it('takes commands of its own while paused: evaluate changes nothing, set both values, step one step', async (t) => {
+    const demo = await startPaused(t);
+    const before = await save(demo);
+    const value = { meanReturn: Number(Learner.restore(before).evaluate(50).toFixed(1)), episodes: 50 };
+    assert.deepEqual(await post(demo.port, 'evaluate', { episodes: 50 }), [200, value]);
+    assert.deepEqual((await post(demo.port, 'evaluate'))[0], 200);
+    assert.deepEqual(await save(demo), before);
+
+    const settings = { learningRate: 0.01, exploration: 0.5 };
+    assert.deepEqual(await post(demo.port, 'set', { exploration: 0.5 }), [200, settings]);
+    assert.deepEqual(await post(demo.port, 'step'), [200, { step: 12_346 }]);
+    const { learningRate, exploration } = await detailAt(demo.port, 12_346);
+    assert.deepEqual({ learningRate, exploration }, settings);
+    const learner = Learner.restore({ ...before, ...settings });
+    learner.step();
+    assert.deepEqual(await save(demo), savedBy(plain(learner), true));
+    assert.deepEqual(await post(demo.port, 'set'), [200, { learningRate: 0.01, exploration: 0.01 }], 'the defaults');
+    for (const [command, given, error] of [
+      ['evaluate', { episodes: 1001 }, 'evaluate: episodes must be an integer from 1 to 1000, got 1001'],
+      ['set', { learningRate: 2 }, 'set: learningRate must be a number from 0 to 1, got 2'],
+      ['step', { steps: 2 }, 'step: it takes no arguments, got "steps"'],
+    ] as const) {
+      assert.deepEqual(await post(demo.port, command, given), [400, error]);
+    }
+    assert.equal((await getInfo(demo.port)).status, 'paused');
+    await shutDown(demo);
+  });
+
   it('--until ends it as soon as 100 episodes have this mean return', async (t) => {
     const learner = new Learner(6);
     while (learner.episodes < 100 || learner.meanReturn < 60.5) learner.step();
@@ -127,6 +158,7 @@ describe('control-demo', LIMIT, () => {
     ]) {
       assert.match(help.stdout, new RegExp(`^ .*--${option}\\b`, 'm'));
     }
+    for (const command of ['evaluate', 'set', 'step']) assert.match(help.stdout, new RegExp(`^  ${command} `, 'm'));
     for (const name of ['Ctrl-C', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'CONTROL_TOKEN']) {
       assert.ok(help.stdout.includes(name), name);
     }
@@ -134,6 +166,22 @@ describe('control-demo', LIMIT, () => {
     assert.deepEqual(await runProgram(t, 'demo', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
   });
 });
+
+/** Waits for the detail of this step: it may be a tenth of a second old. */
+async function detailAt(port: number, step: number): Promise<Record<string, number>> {
+  let detail: Record<string, number> = {};
+  await until(async () => (detail = await getDetail(port) as Record<string, number>)['step'] === step);
+  return detail;
+}
+
+/** Sends a command of its own over HTTP and waits for it. Returns the status code, and the value or the error. */
+async function post(port: number, command: string, given?: object): Promise<[statusCode: number, outcome: unknown]> {
+  const body = given === undefined ? null : JSON.stringify(given);
+  const init = { method: 'POST', headers: { Prefer: 'wait=30' }, body };
+  const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
+  const { value, error } = await response.json() as { value?: unknown; error?: string };
+  return [response.status, response.status === 200 ? value : error];
+}
 
 /** The statuses of the progress lines without consecutive duplicates: a slow run prints extra lines. */
 function statusesIn(demo: Running): string[] {

@@ -1,4 +1,4 @@
-// Shared by the tests of control-demo: the program, mostly paused, because it keeps a core busy; and its checkpoints.
+// Shared by the tests of control-demo: the program, mostly paused, so that it stands still; and its checkpoints.
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Learner } from '../../../demo/cartpole.ts';
 import { readCheckpoint } from '../../../demo/checkpoints.ts';
 import { clientAt, makeFolder, startProgram } from '../../helpers.ts';
-import type { ControlCommand, WebApiClient } from '../../../../control.ts';
+import type { WebApiClient } from '../../../../control.ts';
 import type { Snapshot } from '../../../demo/cartpole.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
@@ -54,7 +54,7 @@ export async function connect(t: TestContext, folder: string, running: Running):
 /** Sends a command and waits for its outcome: the value, or the error. */
 export async function perform(
   { client }: DemoRun,
-  command: ControlCommand,
+  command: string,
 ): Promise<{ value?: string; error?: string }> {
   const reply = await client.request(command, { wait: 300 });
   if (!reply.ok) return { error: reply.error };

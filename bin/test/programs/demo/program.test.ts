@@ -43,8 +43,8 @@ describe('control-demo in the rest of its uses', LIMIT, () => {
     await perform(demo, 'resume');
     await perform(demo, 'shutdown');
     await demo.ended;
-    const speeds = demo.output().matchAll(/([\d.]+) M steps\/s · (?:paused|shutting down)/g);
-    const [before = NaN, after = NaN] = [...speeds].map((one) => Number(one[1]));
+    const speeds = demo.output().matchAll(/([\d,]+) steps\/s · (?:paused|shutting down)/g);
+    const [before = NaN, after = NaN] = [...speeds].map((one) => Number(one[1]?.replace(',', '')));
     assert.ok(after > 0.2 * before, `${before} before and ${after} after`);
   });
 

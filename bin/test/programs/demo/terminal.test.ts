@@ -5,7 +5,7 @@ import { readdirSync, rmSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { makeFolder, start } from '../../helpers.ts';
+import { makeFolder, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { blockSaves, connect, LIMIT, NAME, perform, shutDown, writePaused } from './helpers.ts';
 import type { DemoRun } from './helpers.ts';
@@ -26,6 +26,11 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
     const { value } = await perform(demo, 'save-state');
     await demo.shows(/\n\r[^\r\n]* paused\x1b\[K$/);
     assert.equal(demo.output().slice(all.length), `\r\x1b[Ksaved ${value}\r\n\r${frozen}`);
+
+    const { length } = demo.output();
+    await perform(demo, 'step');
+    await until(() => demo.output().length > length);
+    assert.match(demo.output().slice(length), /^\r[^\r\n]* paused\x1b\[K$/);
 
     await perform(demo, 'resume');
     await demo.shows(/ paused\x1b\[K(\r[^\r\n]* active\x1b\[K){2}/);
