@@ -1,13 +1,15 @@
 // The socket in CONTROL_FD, on which a program takes its commands itself. Both sides write lines of JSON:
 //
 //   program      {"status":"active"}                               from its first line on, it takes commands
-//   control-run  {"id":7,"command":"save-state"}                   also pause, resume, shutdown; one at a time
+//   program      {"accepts":{"evaluate":{}}}                       commands of its own; may come again
+//   control-run  {"id":7,"command":"save-state","by":"ana"}        also pause, resume, shutdown; one at a time
 //   program      {"done":7,"value":"ckpt/12.pt"}                   or {"failed":7,"error":"disk full"}
+//   control-run  {"id":8,"command":"evaluate","arguments":{}}
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 
 import { SystemStatus } from '../../control.ts';
 import { excerpt, excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
-import type { CommandOutcome, ControlCommand } from '../../control.ts';
+import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 
 const MAX_LINE_LENGTH = 65_536;
@@ -17,14 +19,28 @@ const TOO_LONG = 'a line above 64 KiB';
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
 /** The status that a program has once it has done a command. */
-const GOALS: Partial<Record<ControlCommand, SystemStatus>> = {
-  pause: SystemStatus.PAUSED, resume: SystemStatus.ACTIVE,
-};
+const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
+  ['pause', SystemStatus.PAUSED], ['resume', SystemStatus.ACTIVE],
+]);
+
+/** The start of a line with an outcome, which may be too long, or no JSON: Python writes NaN. */
+const OUTCOME = /^\s*\{\s*"(?:done|failed)"\s*:\s*(\d+)/;
+
+/** A command as the program receives it, but for its id. */
+export interface Request {
+  command: string;
+  /** Of a command of its own. */
+  arguments: object | undefined;
+  by: string | undefined;
+  reason: string | undefined;
+}
 
 export interface ChannelListener {
   /** Not called for a status that a program reports while a command is to lead to another. */
   onStatus(status: SystemStatus): void;
   onDetail(detail: object): void;
+  /** The declarations of the program's own commands; empty once it takes no more commands. */
+  onAccepts(accepts: Record<string, unknown>): void;
   /** Called once, when the program has written what is not understood. */
   onNonsense(what: string): void;
 }
@@ -55,11 +71,11 @@ export class Channel {
   }
 
   /** Passes a command to the program. */
-  send(command: ControlCommand, onOutcome: (outcome: CommandOutcome) => void): void {
+  send(request: Request, onOutcome: (outcome: CommandOutcome) => void): void {
     this.#id += 1;
-    this.#goal = GOALS[command];
+    this.#goal = GOALS.get(request.command);
     this.#onOutcome = onOutcome;
-    this.#socket.write(`${JSON.stringify({ id: this.#id, command })}\n`);
+    this.#socket.write(`${JSON.stringify({ id: this.#id, ...request })}\n`);
   }
 
   /** Ends the latest command, unless it is over. What the program says of it later is ignored. */
@@ -73,6 +89,7 @@ export class Channel {
   }
 
   close(): void {
+    if (this.#isOpen) this.#listener.onAccepts({});
     this.#isOpen = false;
     this.settle({ error: new Error('the program closed CONTROL_FD') });
     this.#socket.destroy();
@@ -82,14 +99,13 @@ export class Channel {
     const lines = (this.#rest + text).split('\n');
     this.#rest = lines.pop() as string;
     for (const line of lines) {
-      if (this.#isTooLong || line.length > MAX_LINE_LENGTH) this.#complain(TOO_LONG);
-      else if (!this.#take(line)) this.#complain('a line that is not understood: ', line);
-      this.#isTooLong = false;
+      if (this.#isTooLong) this.#isTooLong = false; // that was its end
+      else if (line.length > MAX_LINE_LENGTH || !this.#take(line)) this.#refuse(line);
     }
     if (this.#rest.length > MAX_LINE_LENGTH) {
+      if (!this.#isTooLong) this.#refuse(this.#rest);
       this.#rest = '';
       this.#isTooLong = true;
-      this.#complain(TOO_LONG);
     }
     if (lines.length < MAX_LINES) return;
     this.#socket.pause();
@@ -98,20 +114,21 @@ export class Channel {
 
   /** Returns false if the line is not understood; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, done, failed, value, error } = parse(line);
+    const { status, detail, accepts, done, failed, value, error } = parse(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = (status ?? detail ?? id) !== undefined &&
+    const isValid = (status ?? detail ?? accepts ?? id) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && Buffer.byteLength(line) <= MAX_DETAIL_BYTES)) &&
-      (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id)) &&
-      (value === undefined || value === null || typeof value === 'string' || Number.isFinite(value));
+      (accepts === undefined || isRecord(accepts)) &&
+      (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
     this.#isOpen = true;
+    if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
     if (id === this.#id) { // not an earlier one, which is over
       const reason = excerptOf(error, MAX_VALUE_LENGTH) || 'the program gave no reason';
-      this.settle(failed === undefined ? { value: value as string | number } : { error: new Error(reason) });
+      this.settle(failed === undefined ? { value: value ?? undefined } : { error: new Error(reason) });
     }
     if (known === undefined) return true;
     if (this.#goal === undefined) this.#listener.onStatus(known);
@@ -119,8 +136,13 @@ export class Channel {
     return true;
   }
 
-  #complain(what: string, line: string = ''): void {
-    if (!this.#hasComplained) this.#listener.onNonsense(what + excerpt(line));
+  /** An outcome that is not understood is a failure, because the program sends no other. */
+  #refuse(line: string): void {
+    const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
+    if (this.#hasComplained && !isOutcome) return;
+    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : `a line that is not understood: ${excerpt(line)}`;
+    if (isOutcome) this.settle({ error: new Error(`the program has written ${what}`) });
+    if (!this.#hasComplained) this.#listener.onNonsense(what);
     this.#hasComplained = true;
   }
 }

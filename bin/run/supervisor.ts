@@ -4,11 +4,11 @@ import { once } from 'node:events';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/access.ts';
-import { excerpt } from '../shared/text.ts';
+import { excerpt, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { Cgroup } from './cgroup.ts';
 import { Keeper } from './keeper.ts';
 import { Program, ShellCommand } from './program.ts';
-import type { CommandOutcome, ControlCommand, WebApiServerOptions } from '../../control.ts';
+import type { CommandDeclaration, CommandOutcome, CommandRequest, WebApiServerOptions } from '../../control.ts';
 import type { Command, End } from './program.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
@@ -36,7 +36,7 @@ export interface Settings {
 export class Supervisor {
   readonly #settings: Settings;
   readonly #say: (message: string) => void;
-  readonly #server: WebApiServer;
+  readonly #server: WebApiServer<string>;
   readonly #command: Command;
   readonly #keeper: Keeper;
   #program!: Program; // set before any command is taken
@@ -57,7 +57,7 @@ export class Supervisor {
     const { line, isOnTerminal, graceMs } = settings;
     this.#settings = settings;
     this.#say = say;
-    this.#server = new WebApiServer({
+    this.#server = new WebApiServer<string>({
       ...options,
       systemStatus: () => this.#status,
       describe: () => this.#describe(),
@@ -92,6 +92,7 @@ export class Supervisor {
     const program = await Program.start(this.#command, {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => (this.#detail = detail),
+      onAccepts: (accepts) => this.#declare(accepts as Record<string, CommandDeclaration>),
       onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
     }, (name) => {
       if (this.#lastEnd === null) this.#handleSignals(); // the first time
@@ -138,6 +139,16 @@ export class Supervisor {
     if (!this.#isEnding && this.#program.processes.stopped.length === 0) this.#setStatus(status);
   }
 
+  /** Keeps the earlier commands if these are wrong. */
+  #declare(commands: Readonly<Record<string, CommandDeclaration>>): void {
+    try {
+      this.#server.commands = commands;
+    } catch (error) {
+      const message = excerpt((error as Error).message, MAX_VALUE_LENGTH);
+      this.#say(`${this.#program.name} declares commands that are not accepted: ${message}`);
+    }
+  }
+
   #setStatus(status: SystemStatus): void {
     this.#status = status;
     if (status === ACTIVE && this.#isRestartDue) void this.#start();
@@ -164,12 +175,13 @@ export class Supervisor {
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
-  #execute(command: ControlCommand): Promise<CommandOutcome> {
+  #execute(command: string): Promise<CommandOutcome> {
     switch (command) {
       case 'pause': return this.#pause();
       case 'resume': return this.#resume();
       case 'save-state': return this.#save();
       case 'shutdown': return this.#shutDown();
+      default: return this.#passOn();
     }
   }
 
@@ -204,7 +216,7 @@ export class Supervisor {
     };
     const force = (): void => void (stopping ??= stop());
     const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
-    const outcome = await this.#ask('pause', this.#isAwaited, force);
+    const outcome = await this.#ask(this.#isAwaited, force);
     clearTimeout(timer);
     await stopping; // it may have paused meanwhile, and a resume must find all that is stopped
     if ('error' in outcome) this.#continue(); // it may have failed while it was being stopped
@@ -220,7 +232,7 @@ export class Supervisor {
       this.#setStatus(ACTIVE); // as far as control-run is concerned
       channel.settle({ error: this.#silence() });
     };
-    const outcome = channel.isOpen ? await this.#ask('resume', this.#isAwaited, giveUp) : {};
+    const outcome = channel.isOpen ? await this.#ask(this.#isAwaited, giveUp) : {};
     if (this.#status === RESUMING) this.#setStatus('error' in outcome ? PAUSED : ACTIVE);
     return outcome;
   }
@@ -231,10 +243,19 @@ export class Supervisor {
   /** A save may take its time until a signal asks for the end. */
   readonly #mustEnd = (): boolean => this.#isSignalled;
 
-  /** Passes a command to a program that takes commands itself, and waits for the outcome as #limit() does. */
-  async #ask(command: ControlCommand, isUrgent: () => boolean, onLate: () => void): Promise<CommandOutcome> {
+  /** Passes the command to a program that takes commands itself, and waits for the outcome as #limit() does. */
+  async #ask(isUrgent: () => boolean, onLate: () => void, values?: object): Promise<CommandOutcome> {
     const { channel } = this.#program;
-    return await this.#limit(new Promise((resolve) => channel.send(command, resolve)), isUrgent, onLate);
+    const { command, by, reason } = this.#server.request as CommandRequest;
+    const send = (onOutcome: (outcome: CommandOutcome) => void): void => {
+      channel.send({ command, arguments: values, by, reason }, onOutcome);
+    };
+    return await this.#limit(new Promise(send), isUrgent, onLate);
+  }
+
+  /** Passes on a command that may take its time. */
+  #askPatiently(values?: object): Promise<CommandOutcome> {
+    return this.#ask(this.#mustEnd, () => this.#program.channel.settle({ error: this.#silence() }), values);
   }
 
   /** Waits for an outcome. Calls `onLate` if it has not come `graceMs` after it has become urgent. */
@@ -276,7 +297,17 @@ export class Supervisor {
     }
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped and cannot save: resume it first`);
     if (saveSignal !== undefined && !channel.isOpen) return this.#sendSaveSignal(saveSignal);
-    return await this.#ask('save-state', this.#mustEnd, () => channel.settle({ error: this.#silence() }));
+    return await this.#askPatiently();
+  }
+
+  /** A command of the program's own. */
+  async #passOn(): Promise<CommandOutcome> {
+    const { command, arguments: values } = this.#server.request as CommandRequest;
+    const { name, processes } = this.#program;
+    this.#program.checkRunning();
+    if (!Object.hasOwn(this.#server.commands, command)) throw new Error(`${name} no longer takes this command`);
+    if (processes.stopped.length > 0) throw new Error(`${name} is stopped: resume it first`);
+    return await this.#askPatiently(values);
   }
 
   async #runSaveCommand(command: string): Promise<CommandOutcome> {
@@ -317,7 +348,7 @@ export class Supervisor {
     this.#isOver = true;
     if ('error' in saved) return saved;
     const { value } = saved;
-    return { value: value === undefined ? this.#lastEnd?.text : `${value}; ${this.#lastEnd?.text}` };
+    return { value: value === undefined ? this.#lastEnd?.text : `${textOfJson(value)}; ${this.#lastEnd?.text}` };
   }
 
   async #saveLast(): Promise<CommandOutcome> {
@@ -336,7 +367,7 @@ export class Supervisor {
   async #askToEnd(): Promise<CommandOutcome> {
     const { channel } = this.#program;
     this.#continue();
-    const outcome = await this.#ask('shutdown', this.#mustEnd, () => channel.settle({}));
+    const outcome = await this.#ask(this.#mustEnd, () => channel.settle({}));
     if ('error' in outcome && channel.isOpen) return outcome;
     await this.#waitForEnd();
     return 'error' in outcome ? {} : outcome; // it has ended, and closed the socket first

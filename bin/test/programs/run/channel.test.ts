@@ -1,273 +1,16 @@
-// Programs that take the commands of control-run themselves: the Python class of bin/README.md, and programs that speak
-// the protocol well and badly.
+// Programs that take the commands of control-run themselves: they speak the protocol well and badly.
 
 import assert from 'node:assert/strict';
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assertHarmless, getDetail, getInfo, HOSTILE, makeFolder, perform, start, until } from '../../helpers.ts';
+import { assertHarmless, getInfo, HOSTILE, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import {
-  exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, startRun, stateOf, tryRead,
-} from './helpers.ts';
+import { exitCodeOf, killAll, processesOf, PYTHON, showsDetail, startRun, stateOf, tryRead } from './helpers.ts';
+import { HELLO, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
 import type { ControlCommand } from '../../../../control.ts';
-import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
-import type { TestContext } from 'node:test';
 
 const suite = { concurrency: 3, timeout: 300_000 };
-
-// ───── The Python class ──────────────────────────────────────────────────────────────────────────────────────────────
-
-const [CLASS = '', TRAINER = ''] = [...readFileSync('bin/README.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)]
-  .map(([, code = '']) => code);
-
-/** What the trainer needs of its surroundings. Files control how it saves; it writes its latest epoch to one. */
-const AROUND = `
-import decimal, pathlib, sys, time
-folder = sys.argv[1]
-def exists(name): return os.path.exists(folder + '/' + name)
-saves = 0
-def save():
-    global saves
-    while exists('slow'): time.sleep(.01)
-    if exists('broken'): raise OSError(28, 'No space left on device')
-    if exists('silent'): raise AssertionError
-    saves += 1
-    print(f'saved {saves}', flush=True)
-    return f'ckpt/{saves}.pt'
-def train(epoch):
-    time.sleep(float(sys.argv[2]))
-    with open(folder + '/epoch', 'w') as file: file.write(str(epoch))
-    return 1 / (epoch + 1)
-`;
-
-const ENDLESS = TRAINER.replace('range(90)', 'range(10**6)');
-const EPILOGUE = `
-print(f'ended after {epoch + 1} epochs', flush=True)
-`;
-
-interface Script {
-  folder: string;
-  path: string;
-  command: string[];
-}
-
-/** The class and a trainer as a file: multiprocessing reads it again. */
-function writeScript(t: TestContext, code: string, stepSeconds: number = 0.01): Script {
-  const folder = makeFolder(t);
-  const path = join(folder, 'train.py');
-  writeFileSync(path, `${CLASS}${AROUND}${code}`);
-  return { folder, path, command: [PYTHON, path, folder, `${stepSeconds}`] };
-}
-
-async function epochOf({ port }: StartedRun): Promise<number> {
-  return ((await getDetail(port)) as { epoch?: number }).epoch ?? -1;
-}
-
-/** Waits until a program has written its first line: until then, it is stopped. */
-async function talks(run: StartedRun): Promise<void> {
-  await until(async () => await epochOf(run) >= 0, () => run.running.output());
-}
-
-describe('control-run: the Python class of bin/README.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
-  it('pauses, resumes, saves, reports and ends between two steps', async (t) => {
-    const { folder, command } = writeScript(t, ENDLESS + EPILOGUE);
-    const run = await startRun(t, [], command);
-    await talks(run);
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(stateOf(run.pid), 'S', 'it sleeps, and is not stopped');
-    const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
-    await showsDetail(run, { epoch, loss: 1 / (epoch + 1), pid: run.pid, command: command.join(' '), processes: 1 });
-    assert.equal(Number(readFileSync(join(folder, 'epoch'), 'utf8')), epoch, 'no epoch passes while it is paused');
-    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
-    assert.equal((await getInfo(run.port)).status, 'paused', 'a save does not end the pause');
-    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
-    await until(async () => await epochOf(run) > epoch);
-    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/2.pt']);
-    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/3.pt; exit code 0']);
-    const { code, stdout, stderr } = await run.running.ended;
-    assert.equal(code, 0);
-    assert.match(stdout, /^saved 1\nsaved 2\nsaved 3\nended after \d+ epochs\n$/);
-    assert.match(stderr, /^control-run: .*\n$/, 'nothing but the banner');
-  });
-
-  it('reports why a save failed, takes its time for one, and saves at SIGTERM, even while paused', async (t) => {
-    const { folder, command } = writeScript(t, ENDLESS);
-    const run = await startRun(t, ['--grace', '0.3'], command);
-    await talks(run);
-    writeFileSync(join(folder, 'silent'), '');
-    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: the program gave no reason']);
-    writeFileSync(join(folder, 'broken'), '');
-    const full = '[Errno 28] No space left on device';
-    assert.deepEqual(await perform(run.port, 'save-state'), [500, `save-state failed: ${full}`]);
-    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${full}`]);
-    const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
-    await until(async () => await epochOf(run) > epoch);
-    assert.equal((await getInfo(run.port)).status, 'active');
-    for (const name of ['silent', 'broken']) rmSync(join(folder, name));
-    writeFileSync(join(folder, 'slow'), '');
-    const save = perform(run.port, 'save-state');
-    const pause = perform(run.port, 'pause');
-    await until(async () => (await getInfo(run.port)).commands.at(-1)?.command === 'pause');
-    await sleep(SEVERAL_GRACES_MS);
-    assert.deepEqual((await getInfo(run.port)).commands.slice(-2).map(({ state }) => state), ['running', 'waiting']);
-    rmSync(join(folder, 'slow'));
-    assert.deepEqual(await save, [200, 'ckpt/1.pt']);
-    assert.deepEqual(await pause, [200, undefined]);
-    run.running.child.kill('SIGTERM');
-    const { code, stdout } = await run.running.ended;
-    assert.deepEqual([code, stdout], [0, 'saved 1\nsaved 2\n']);
-  });
-
-  it('does nothing without control-run, whatever the variable or the descriptor is', async (t) => {
-    const { folder, path } = writeScript(t, TRAINER + EPILOGUE, 0);
-    const listen = 'import os, socket, sys; server = socket.create_server(("127.0.0.1", 0)); ' +
-      'os.dup2(server.fileno(), 3); os.set_inheritable(3, True); os.execvp(sys.argv[1], sys.argv[1:])';
-    await Promise.all([
-      'unset CONTROL_FD; "$@"', '"$@" 3>&-', '"$@" 3> "$0/file"', '"$@" 3< "$0/train.py"', '"$@" 3> /dev/null',
-      '{ "$@" 3>&1 >&4 | cat; } 4>&1', `"$1" -c '${listen}' "$@"`,
-    ].map(async (script) => {
-      const args = ['-c', script, folder, PYTHON, path, folder, '0'];
-      const { code, stdout, stderr } = await start(t, 'sh', args, { CONTROL_FD: '3' }).ended;
-      assert.deepEqual([code, stdout, stderr], [0, 'ended after 90 epochs\n', ''], script);
-    }));
-    assert.equal(statSync(join(folder, 'file')).size, 0);
-  });
-
-  it('does nothing in the processes that it starts', async (t) => {
-    const { command } = writeScript(t, `
-import multiprocessing, subprocess
-def work(seconds):
-    time.sleep(seconds)
-    return seconds
-if __name__ == '__main__':
-    if len(sys.argv) > 3: # the child of the program
-        control = Control(save)
-        for epoch in range(3): control.say(detail={'epoch': -99}); assert not control.poll()
-        print('the child has ended', flush=True)
-        sys.exit()
-    control = Control(save)
-    control.say(detail={'epoch': 0})
-    subprocess.run([sys.executable, *sys.argv, 'child'], check=True)
-    with multiprocessing.get_context('spawn').Pool(1) as pool: print(len(pool.map(work, [.01] * 10)), flush=True)
-    with multiprocessing.get_context('fork').Pool(2) as pool:
-        pool.map(work, [.01] * 2)
-        control.say(detail={'epoch': 1})
-        while not control.poll(): time.sleep(.01)
-`);
-    const run = await startRun(t, [], command);
-    await showsDetail(run, { epoch: 1 });
-    assert.match(run.running.output(), /the child has ended\n10\n/);
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(stateOf(run.pid), 'S');
-    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
-    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
-    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
-  });
-
-  it('takes commands that arrive together, and sends what is not JSON as a text', async (t) => {
-    const { folder, command } = writeScript(t, `
-control = Control(lambda: pathlib.Path(save()))
-control.say(detail={'epoch': 0, 'loss': decimal.Decimal('0.5')})
-while not exists('step ends'): time.sleep(.01)
-while not control.poll(): time.sleep(.01)
-`);
-    const run = await startRun(t, ['--grace', '0.3'], command);
-    await showsDetail(run, { epoch: 0, loss: '0.5' });
-    for (const name of ['pause', 'resume', 'pause'] as const) await run.client.request(name);
-    await until(async () => (await getInfo(run.port)).commands[2]?.state === 'running');
-    writeFileSync(join(folder, 'step ends'), '');
-    await until(async () => (await getInfo(run.port)).commands[2]?.state === 'done');
-    const outcomes = (await getInfo(run.port)).commands.map(({ value, error }) => value ?? error);
-    const name = PYTHON.replace(/.*\//, '');
-    const silence = `${name}[${run.pid}] has not responded within 0.3 s`;
-    assert.deepEqual(outcomes, ['stopped by SIGSTOP', silence, undefined]);
-    assert.equal((await getInfo(run.port)).status, 'paused');
-    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
-    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
-  });
-
-  it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
-    const { command } = writeScript(t, `
-import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-${ENDLESS}`);
-    const run = await startRun(t, ['--grace', '60'], command);
-    await talks(run);
-    await perform(run.port, 'pause');
-    run.running.child.kill('SIGKILL');
-    const { stdout, stderr } = await run.running.ended;
-    assert.deepEqual([stdout, stderr.match(/Traceback/)], ['saved 1\n', null]);
-  });
-});
-
-// ───── The protocol ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Between the test and the socket: standard input goes there, and what comes from there to standard output. */
-const RELAY = 'cat <&3 & cat >&3; kill $!; exit 7';
-
-const SEVERAL_GRACES_MS = 900; // of 0.3 s
-const HELLO = '{"status":"active"}\n';
-
-interface Talk extends StartedRun {
-  /** Sends lines: objects as JSON, texts and bytes as they are. */
-  say(...lines: (object | string | Buffer)[]): void;
-  /** Waits for a command, and for nothing but that. Returns its id: they count from 1. */
-  gets(command: ControlCommand): Promise<number>;
-  /** Waits until all that was said has been taken. */
-  taken(): Promise<void>;
-  /** What control-run has printed after its banner. */
-  complaints(): string;
-  /** Waits for a status; a machine that is busy may report the one before. */
-  is(status: string): Promise<void>;
-}
-
-let markers = 0;
-
-async function startTalk(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
-  let running: Running | undefined;
-  t.after(() => running?.child.stdin?.end()); // so that it ends at once
-  const grace = options.includes('--grace') ? [] : ['--grace', '0.3'];
-  const run = await startRun(t, [...grace, ...options], shell(script));
-  running = run.running;
-  const { child, output } = run.running;
-  let stderr = '';
-  child.stderr?.on('data', (text: string) => (stderr += text));
-  let received = 0;
-  const say = (...lines: (object | string | Buffer)[]): void => {
-    for (const line of lines) {
-      child.stdin?.write(typeof line === 'string' || line instanceof Buffer ? line : `${JSON.stringify(line)}\n`);
-    }
-  };
-  return {
-    ...run,
-    say,
-    async gets(command) {
-      const line = `{"id":${received + 1},"command":"${command}"}\n`;
-      const commands = (): string[] => output().match(/^\{"id":.*\n/gm) ?? [];
-      await until(() => commands().length > received, () => `no ${line} in: ${output()}`);
-      assert.equal(commands()[received], line);
-      return received += 1;
-    },
-    async taken() {
-      const marker = `mark ${markers += 1}`;
-      say({ detail: { marker } });
-      await showsDetail(run, { marker });
-    },
-    complaints: () => stderr,
-    is: (status) => until(async () => (await getInfo(run.port)).status === status, () => `not ${status}: ${output()}`),
-  };
-}
-
-/** Starts a program that takes the commands itself. */
-async function startListener(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
-  const talk = await startTalk(t, options, script);
-  talk.say(HELLO);
-  await talk.taken();
-  return talk;
-}
 
 /** The state of the latest command, and its value or error. */
 async function latestOf({ port }: StartedRun): Promise<unknown> {
@@ -353,12 +96,16 @@ describe('control-run: the lines of a program that takes the commands itself', {
       assert.deepEqual(await second, [500, 'save-state failed: both']);
     });
 
-    await t.test('as texts and numbers, and reasons that are texts', async () => {
+    await t.test('as values of all kinds, and reasons that are texts', async () => {
       const none = 'the program gave no reason';
       const failed = (error: string): [number, string] => [500, `save-state failed: ${error}`];
       for (const [outcome, json, expected] of [
         ['value', '"ckpt/12.pt"', [200, 'ckpt/12.pt']], ['value', '-0.5e3', [200, -500]], ['value', '0', [200, 0]],
-        ['value', '""', [200, '']], ['value', 'null', [200, undefined]],
+        ['value', '""', [200, '']], ['value', 'null', [200, undefined]], ['value', 'false', [200, false]],
+        ['value', '[]', [200, []]], ['value', '{"loss":0.3,"best":[{}]}', [200, { loss: 0.3, best: [{}] }]],
+        ['value', `["${'x'.repeat(4092)}"]`, [200, ['x'.repeat(4092)]]],
+        ['value', `["${'x'.repeat(4093)}"]`, failed('what it returned has no JSON, or more than 4096 bytes of it')],
+        ['value', `${'['.repeat(30_000)}${']'.repeat(30_000)}`, failed('Maximum call stack size exceeded')],
         ['value', `"${'x'.repeat(2000)}"`, [200, 'x'.repeat(1000)]], ['value', '"\\u0000\\u001b[2J"', [200, '[2J']],
         ['error', '"disk full"', failed('disk full')], ['error', '28', failed('28')], ['error', '{}', failed(none)],
         ['error', '{"toString":1,"valueOf":1}', failed(none)], ['error', 'true', failed(none)],
@@ -369,6 +116,22 @@ describe('control-run: the lines of a program that takes the commands itself', {
         const id = await talk.gets('save-state');
         talk.say(`{"${outcome === 'value' ? 'done' : 'failed'}":${id},"${outcome}":${json}}\n`);
         assert.deepEqual(await save, expected, json.slice(0, 100));
+      }
+    });
+
+    await t.test('as outcomes that are failures because they are not understood', async () => {
+      for (const [value, what] of [
+        ['NaN', 'that is not understood: {"done":ID,"value":NaN}'], [`"${'x'.repeat(70_000)}"`, 'above 64 KiB'],
+        [`"${'x'.repeat(300_000)}"`, 'above 64 KiB'],
+      ] as const) {
+        const save = perform(talk.port, 'save-state');
+        const id = await talk.gets('save-state');
+        talk.say(`{"done":${id - 1},"value":${value}}\n`, `{"done":${id + 1},"value":${value}}\n`);
+        await talk.taken();
+        assert.equal((await getInfo(talk.port)).commands.at(-1)?.state, 'running', 'those were of others');
+        talk.say(`{"done":${id},"value":${value}}\n`);
+        const error = `save-state failed: the program has written a line ${what.replace('ID', `${id}`)}`;
+        assert.deepEqual(await save, [500, error]);
       }
     });
 
@@ -398,7 +161,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       assert.ok(!('note' in detail));
     });
 
-    assert.equal(talk.complaints(), '');
+    assert.match(talk.complaints(), /^control-run: sh\[\d+\] has written a line .*"value":NaN\} to CONTROL_FD\n$/);
   });
 
   it('change nothing if they are not understood; the first of them is reported, and clears no terminal', async (t) => {
@@ -415,7 +178,6 @@ describe('control-run: the lines of a program that takes the commands itself', {
     const save = perform(talk.port, 'save-state');
     const id = await talk.gets('save-state');
     for (const line of NONSENSE) if (!/"(done|failed)":1/.test(line)) talk.say(`${line}\n`);
-    for (const json of ['{}', '[]', 'true', 'NaN', 'Infinity', '1e999']) talk.say(`{"done":${id},"value":${json}}\n`);
     talk.say({ done: id + 1, value: 'future' }, { failed: 99 });
     await talk.taken();
     await talk.is('active');
@@ -606,7 +368,7 @@ time.sleep(98765)
       await talk.is('paused');
     }
     talk.running.child.kill('SIGTERM');
-    talk.say({ failed: await talk.gets('shutdown'), error: 'still full' });
+    talk.say({ failed: await talk.gets('shutdown', { by: 'itself', reason: 'SIGTERM' }), error: 'still full' });
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.match(talk.complaints(), /did not end within 0\.3 s: killed/);
   });

@@ -1,0 +1,182 @@
+// Commands that a program under control-run declares itself.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { assertHarmless, clientAt, getInfo, HOSTILE, perform, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { exitCodeOf, killAll, processesOf, stateOf, WAIT } from './helpers.ts';
+import { HELLO, order, SEVERAL_GRACES_MS, startListener, startTalk } from './talk.ts';
+import type { Talk } from './talk.ts';
+
+const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
+const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };
+
+async function declarationsOf(port: number): Promise<object> {
+  return (await getInfo(port) as unknown as { accepts: object }).accepts;
+}
+
+/** Waits until `/api/info` shows commands of these names. */
+async function accepts({ port }: Pick<Talk, 'port'>, ...names: string[]): Promise<void> {
+  let declared: string[] = [];
+  await until(async () => {
+    declared = Object.keys(await declarationsOf(port));
+    return declared.join() === names.join();
+  }, () => `${declared} instead of ${names}`);
+}
+
+describe("control-run: a program's own commands", {
+  concurrency: 3, timeout: 300_000, skip: lacks('Linux'),
+}, () => {
+  it('reach the program with their arguments, who sent them and why, and change no status', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE, set: SET, constructor: {} } });
+    await accepts(talk, 'evaluate', 'set', 'constructor');
+    assert.deepEqual(await declarationsOf(talk.port), { evaluate: EVALUATE, set: SET, constructor: {} });
+
+    const wrong = 'evaluate: episodes must be an integer from 1 to 1000, got 5000';
+    assert.deepEqual(await order(talk.port, 'evaluate', { episodes: 5000 }), [400, wrong]);
+    assert.equal((await order(talk.port, 'steer'))[0], 404);
+
+    const evaluate = order(talk.port, 'evaluate?by=ana&reason=before+lunch', { episodes: 200 });
+    const id = await talk.gets('evaluate', { arguments: { episodes: 200 }, by: 'ana', reason: 'before lunch' });
+    await talk.is('active');
+    talk.say({ done: id, value: { meanReturn: 497.1, returns: [1, null] } });
+    assert.deepEqual(await evaluate, [200, { meanReturn: 497.1, returns: [1, null] }]);
+
+    const failing = order(talk.port, 'evaluate');
+    talk.say({ failed: await talk.gets('evaluate', { arguments: { episodes: 100 } }), error: 'no environment' });
+    assert.deepEqual(await failing, [500, 'evaluate failed: no environment']);
+
+    const client = clientAt(t, { host: '127.0.0.1', port: talk.port });
+    const pausing = client.request('pause', { wait: 30, by: 'ben' });
+    talk.say({ done: await talk.gets('pause', { by: 'ben' }) });
+    assert.equal((await pausing).ok, true);
+    await talk.is('paused');
+    const constructor = order(talk.port, 'constructor', {});
+    const constructorId = await talk.gets('constructor', { arguments: {} });
+    await talk.is('paused');
+    talk.say({ done: constructorId });
+    assert.deepEqual(await constructor, [200, undefined]);
+    await talk.is('paused');
+    assert.equal(talk.complaints(), '');
+  });
+
+  it('may be declared again; wrong declarations are reported in a line each, and the earlier ones stay', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const many = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`command-${index}`, {}]));
+    for (const [wrong, complaint] of [
+      [{ Set: SET }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'Set'"],
+      [{ pause: {} }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'pause'"],
+      [{ set: null }, 'the options of set must be an object, got null'],
+      [{ set: { parameters: { rate: { type: 'float' } } } },
+        `set.rate.type must be one of "boolean", "integer", "number", "string", got 'float'`],
+      [{ set: { run: 1 } }, 'set has no option run; it has description, parameters'],
+      [many, 'the number of commands must be an integer from 0 to 32, got 33'],
+    ] as const) {
+      const before = talk.complaints();
+      talk.say({ accepts: wrong });
+      await until(() => talk.complaints().length > before.length);
+      const line = `control-run: sh[${talk.pid}] declares commands that are not accepted: ${complaint}\n`;
+      assert.equal(talk.complaints(), before + line);
+    }
+    const before = talk.complaints();
+    talk.say({ accepts: { [HOSTILE]: {} } });
+    await until(() => talk.complaints().length > before.length);
+    assertHarmless(talk.complaints());
+    assert.equal(talk.complaints().split('\n').length, before.split('\n').length + 1);
+    assert.ok(talk.complaints().length < before.length + 1200);
+    for (const wrong of [7, 'set', null, [], true]) talk.say({ accepts: wrong });
+    await talk.taken();
+    await accepts(talk, 'evaluate');
+    talk.say({ accepts: { set: SET }, status: 'paused' });
+    await accepts(talk, 'set');
+    await talk.is('paused');
+    talk.say({ accepts: {} });
+    await accepts(talk);
+  });
+
+  it('fail at once while the program is stopped', async (t) => {
+    const talk = await startListener(t, ['--force-stop', '0.1', '--grace', '60']);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    assert.deepEqual(await perform(talk.port, 'pause'), [200, 'stopped by SIGSTOP']);
+    assert.equal(stateOf(talk.pid), 'T');
+    const error = `evaluate failed: sh[${talk.pid}] is stopped: resume it first`;
+    assert.deepEqual(await order(talk.port, 'evaluate'), [500, error]);
+    const resume = perform(talk.port, 'resume');
+    await talk.gets('pause');
+    talk.say({ done: await talk.gets('resume') });
+    assert.deepEqual(await resume, [200, undefined]);
+    const evaluate = order(talk.port, 'evaluate');
+    talk.say({ done: await talk.gets('evaluate', { arguments: { episodes: 100 } }), value: 1 });
+    assert.deepEqual(await evaluate, [200, 1]);
+  });
+
+  it('have all the time until a signal asks for the end, and then --grace', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const evaluate = order(talk.port, 'evaluate');
+    await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const pause = perform(talk.port, 'pause').catch(() => null); // the end may come first
+    await sleep(SEVERAL_GRACES_MS);
+    assert.deepEqual((await getInfo(talk.port)).commands.map(({ state }) => state), ['running', 'waiting']);
+    talk.running.child.kill('SIGTERM');
+    assert.deepEqual(await evaluate, [500, `evaluate failed: sh[${talk.pid}] has not responded within 0.3 s`]);
+    assert.equal((await talk.running.ended).code, 128 + 15);
+    await pause;
+  });
+
+  it('are gone when the program ends; a program that is started again declares them anew', async (t) => {
+    const talk = await startListener(t, ['--restart', 'on-failure:1']);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const running = order(talk.port, 'evaluate');
+    await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const waiting = order(talk.port, 'evaluate', { episodes: 7 });
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    killAll(processesOf(talk.running));
+    assert.deepEqual(await running, [500, 'evaluate failed: the program closed CONTROL_FD']);
+    const late = /^500,evaluate failed: sh\[\d+\] (has ended: SIGKILL|no longer takes this command)$/;
+    assert.match(String(await waiting), late);
+    await accepts(talk);
+    assert.equal((await order(talk.port, 'evaluate'))[0], 404);
+    await talk.running.shows(/ended with SIGKILL: restart 1 in 1 s\n[^]* web API at /);
+    talk.say(HELLO, { accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const again = order(talk.port, 'evaluate');
+    await talk.running.shows(/(\{"id":1,"command":"evaluate",.*\n[^]*){2}/);
+    talk.say({ done: 1, value: 'anew' });
+    assert.deepEqual(await again, [200, 'anew']);
+    talk.running.child.stdin?.end();
+    assert.equal(await exitCodeOf(talk.running), 7);
+  });
+
+  it('are gone when the program closes its socket', async (t) => {
+    const talk = await startTalk(t, [], `echo '{"accepts":{"set":{}}}' >&3; read -r line; exec 3>&-; ${WAIT}`);
+    await accepts(talk, 'set');
+    const set = order(talk.port, 'set');
+    await until(async () => (await getInfo(talk.port)).commands.at(-1)?.state === 'running');
+    talk.say('close\n');
+    assert.deepEqual(await set, [500, 'set failed: the program closed CONTROL_FD']);
+    await accepts(talk);
+    assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(talk.pid), 'T');
+  });
+
+  it('are not passed on if the program declares others while they wait', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const first = order(talk.port, 'evaluate');
+    const id = await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const second = order(talk.port, 'evaluate');
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ accepts: { set: SET }, done: id });
+    assert.deepEqual(await first, [200, undefined]);
+    assert.deepEqual(await second, [500, `evaluate failed: sh[${talk.pid}] no longer takes this command`]);
+  });
+});

@@ -1,0 +1,91 @@
+// Shared by the tests of programs that take the commands themselves.
+
+import assert from 'node:assert/strict';
+import { getDetail, getInfo, until } from '../../helpers.ts';
+import { shell, showsDetail, startRun } from './helpers.ts';
+import type { Running } from '../../helpers.ts';
+import type { StartedRun } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+export const SEVERAL_GRACES_MS = 900; // of 0.3 s
+
+/** Between the test and the socket: standard input goes there, and what comes from there to standard output. */
+export const RELAY = 'cat <&3 & cat >&3; kill $!; exit 7';
+
+export const HELLO = '{"status":"active"}\n';
+
+export interface Talk extends StartedRun {
+  /** Sends lines: objects as JSON, texts and bytes as they are. */
+  say(...lines: (object | string | Buffer)[]): void;
+  /** Waits for a command, and for nothing but that. Returns its id: they count from 1. */
+  gets(command: string, fields?: object): Promise<number>;
+  /** Waits until all that was said has been taken. */
+  taken(): Promise<void>;
+  /** What control-run has printed after its banner. */
+  complaints(): string;
+  /** Waits for a status; a machine that is busy may report the one before. */
+  is(status: string): Promise<void>;
+}
+
+let markers = 0;
+
+export async function startTalk(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
+  let running: Running | undefined;
+  t.after(() => running?.child.stdin?.end()); // so that it ends at once
+  const grace = options.includes('--grace') ? [] : ['--grace', '0.3'];
+  const run = await startRun(t, [...grace, ...options], shell(script));
+  running = run.running;
+  const { child, output } = run.running;
+  let stderr = '';
+  child.stderr?.on('data', (text: string) => (stderr += text));
+  let received = 0;
+  const say = (...lines: (object | string | Buffer)[]): void => {
+    for (const line of lines) {
+      child.stdin?.write(typeof line === 'string' || line instanceof Buffer ? line : `${JSON.stringify(line)}\n`);
+    }
+  };
+  return {
+    ...run,
+    say,
+    async gets(command, fields) {
+      const line = `${JSON.stringify({ id: received + 1, command, ...fields })}\n`;
+      const commands = (): string[] => output().match(/^\{"id":.*\n/gm) ?? [];
+      await until(() => commands().length > received, () => `no ${line} in: ${output()}`);
+      assert.equal(commands()[received], line);
+      return received += 1;
+    },
+    async taken() {
+      const marker = `mark ${markers += 1}`;
+      say({ detail: { marker } });
+      await showsDetail(run, { marker });
+    },
+    complaints: () => stderr,
+    is: (status) => until(async () => (await getInfo(run.port)).status === status, () => `not ${status}: ${output()}`),
+  };
+}
+
+/** Starts a program that takes the commands itself. */
+export async function startListener(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
+  const talk = await startTalk(t, options, script);
+  talk.say(HELLO);
+  await talk.taken();
+  return talk;
+}
+
+export async function epochOf({ port }: StartedRun): Promise<number> {
+  return ((await getDetail(port)) as { epoch?: number }).epoch ?? -1;
+}
+
+/** Waits until a program has written its first line: until then, it is stopped. */
+export async function talks(run: StartedRun): Promise<void> {
+  await until(async () => await epochOf(run) >= 0, () => run.running.output());
+}
+
+/** Sends a command with arguments as JSON. Returns the status code, and the value, the error or the state. */
+export async function order(port: number, command: string, body: object | string = ''): Promise<[number, unknown]> {
+  const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, {
+    method: 'POST', headers: { Prefer: 'wait=30' }, body: typeof body === 'string' ? body : JSON.stringify(body),
+  });
+  const { state, value, error } = await response.json() as Record<string, unknown>;
+  return [response.status, response.status === 200 ? value : error ?? state];
+}
