@@ -3,6 +3,7 @@
 import { constants } from 'node:os';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
+import pythonModule from '#python-module';
 import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/access.ts';
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
@@ -32,10 +33,12 @@ const OPTIONS = {
     type: 'string', value: 'on-failure[:N]',
     help: 'start COMMAND again if it fails, after 1 s, 2 s, 4 s … 60 s; at most N times in a row',
   },
+  python: { type: 'boolean', help: 'print a module with which a program in Python takes commands itself, and its own' },
 } as const;
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
+       control-run --python > control.py
 
 Runs a command with a web API that pauses, resumes, saves and ends all its processes, however many and however deep.
 
@@ -44,7 +47,8 @@ Runs a command with a web API that pauses, resumes, saves and ends all its proce
   save-state   requires --save-signal or --save-command
   shutdown     saves if it can, and is cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
 
-A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself; see bin/README.md.
+A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself, and may declare more;
+see bin/README.md.
 Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP shut it down, even if it
 cannot be saved, and so does SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
 
@@ -67,7 +71,7 @@ export interface CommandLine {
 }
 
 /**
- * Returns null if it asks for the help or the version, which have been printed.
+ * Returns null if it asks for the help, the version or the Python module, which have been printed.
  *
  * @throws {UsageError} If control-run cannot be started like this.
  */
@@ -77,6 +81,11 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
   if (parsed === null) return null;
   const { values } = parsed;
   const [file] = line;
+  if (values.python) {
+    if (file !== undefined) throw new UsageError(`--python takes no COMMAND, got '${file}'`);
+    console.log(pythonModule.trimEnd());
+    return null;
+  }
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
   const serverOptions = { ...parseServerOptions(values), name: basename(file) };
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;

@@ -12,8 +12,9 @@ import {
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsDetail, startRun, stateOf, WAIT,
+  exitCodeOf, handler, isTidy, processesOf, PYTHON, readLines, run, shell, showsDetail, startRun, stateOf, WAIT,
 } from './run/helpers.ts';
+import type { WebApiReply } from '../../../control.ts';
 import type { AddressInfo } from 'node:net';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -188,6 +189,35 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(stdout, ['save-state', 'pause', 'shutdown'].map((command, index) => {
       return `{"id":${index + 1},"command":"${command}"}\n`;
     }).join(''));
+  });
+
+  it('prints a Python module that does the commands of a program', { skip: lacks('python3') }, async (t) => {
+    const folder = makeFolder(t);
+    const { stdout } = await runProgram(t, 'run', ['--python']);
+    writeFileSync(join(folder, 'control.py'), stdout);
+    writeFileSync(join(folder, 'train.py'), `
+from control import Control
+import time
+rate = 0.1
+def set_rate(learning_rate: float):
+    global rate
+    before, rate = rate, learning_rate
+    return {'before': before}
+control = Control(lambda: f'saved with {rate}', commands={'set': set_rate})
+while not control.poll():
+    control.say(detail={'learning_rate': rate})
+    time.sleep(.01)
+`);
+    const run = await startRun(t, [], [PYTHON, join(folder, 'train.py')]);
+    await showsDetail(run, { learning_rate: 0.1 });
+    const set = (values: object): Promise<WebApiReply> => run.client.request('set', { arguments: values, wait: 60 });
+    const reply = await set({ learning_rate: 0.01 });
+    assert.deepEqual(reply.ok && reply.body['value'], { before: 0.1 });
+    await showsDetail(run, { learning_rate: 0.01 });
+    const refusal = await set({ learning_rate: 'fast' });
+    assert.equal(!refusal.ok && refusal.error, 'set: learning_rate must be a number, got "fast"');
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'saved with 0.01; exit code 0']);
   });
 
   it('leaves the terminal and Ctrl-C to the command', { skip: lacks('script') }, async (t) => {

@@ -25,6 +25,7 @@ const WRONG: [args: string[], message: string][] = [
   [['--save-command', '', 'true'], '--save-command must not be empty'],
   [['--save-command', 'true', '--save-signal', 'USR1', 'true'],
     '--save-signal and --save-command are mutually exclusive: give one or the other'],
+  [['--python', 'train.py'], "--python takes no COMMAND, got 'train.py'"],
   [['--restart', 'always', 'true'], "--restart must be on-failure or on-failure:N, got 'always'"],
   ...['0', ''].map((count): [string[], string] => [
     ['--restart', `on-failure:${count}`, 'true'],
@@ -94,8 +95,8 @@ describe('control-run: the command line', () => {
       const help = printed(t, option, 'true');
       assert.match(help, /^Usage: control-run \[options\] \[--\] COMMAND \[ARGUMENT…\]\n/);
       const names = [
-        'host', 'port', 'socket', 'allow-host', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart', 'help',
-        'version',
+        'host', 'port', 'socket', 'allow-host', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart',
+        'python', 'help', 'version',
       ];
       for (const name of names) assert.match(help, new RegExp(`^  (-h, )?--${name}\\b`, 'm'));
       for (const what of ['macOS', 'Windows', '125', '126', '127', '128 + N', 'CONTROL_TOKEN', 'clocks run on']) {

@@ -1,0 +1,456 @@
+// The Python module that control-run prints, and the programs with it in bin/README.md.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { getInfo, makeFolder, perform, runProgram, start, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { PYTHON, showsDetail, startRun, stateOf } from './helpers.ts';
+import { epochOf, order, SEVERAL_GRACES_MS, talks } from './talk.ts';
+import type { TestContext } from 'node:test';
+
+const suite = { concurrency: 3, timeout: 300_000 };
+const MODULE = readFileSync('bin/run/control.py', 'utf8');
+
+/** What a trainer needs of its surroundings. Files control how it saves; it writes its latest epoch to one. */
+const AROUND = `
+import decimal, os, pathlib, sys, time
+from control import Control
+folder = sys.argv[1]
+def exists(name): return os.path.exists(folder + '/' + name)
+saves = 0
+def save():
+    global saves
+    while exists('slow'): time.sleep(.01)
+    if exists('broken'): raise OSError(28, 'No space left on device')
+    if exists('silent'): raise AssertionError
+    saves += 1
+    print(f'saved {saves}', flush=True)
+    return f'ckpt/{saves}.pt'
+def train(epoch):
+    time.sleep(float(sys.argv[2]))
+    with open(folder + '/epoch', 'w') as file: file.write(str(epoch))
+    return 1 / (epoch + 1)
+`;
+
+const TRAINER = `
+control = Control(save)
+for epoch in range(90):
+    loss = train(epoch)
+    control.say(detail={'epoch': epoch, 'loss': loss})
+    if control.poll(): break
+`;
+const ENDLESS = TRAINER.replace('range(90)', 'range(10**6)');
+const EPILOGUE = `
+print(f'ended after {epoch + 1} epochs', flush=True)
+`;
+
+interface Script {
+  folder: string;
+  path: string;
+  command: string[];
+}
+
+/** The module and a trainer as files: multiprocessing reads the trainer again. */
+function writeScript(t: TestContext, code: string, stepSeconds: number = 0.01): Script {
+  const folder = makeFolder(t);
+  const path = join(folder, 'train.py');
+  writeFileSync(join(folder, 'control.py'), MODULE);
+  writeFileSync(path, `${AROUND}${code}`);
+  return { folder, path, command: [PYTHON, path, folder, `${stepSeconds}`] };
+}
+
+describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'python3') }, () => {
+  it('pauses, resumes, saves, reports and ends between two steps', async (t) => {
+    const { folder, command } = writeScript(t, ENDLESS + EPILOGUE);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(run.pid), 'S', 'it sleeps, and is not stopped');
+    const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
+    await showsDetail(run, { epoch, loss: 1 / (epoch + 1), pid: run.pid, command: command.join(' '), processes: 1 });
+    assert.equal(Number(readFileSync(join(folder, 'epoch'), 'utf8')), epoch, 'no epoch passes while it is paused');
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
+    assert.equal((await getInfo(run.port)).status, 'paused', 'a save does not end the pause');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    await until(async () => await epochOf(run) > epoch);
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/2.pt']);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/3.pt; exit code 0']);
+    const { code, stdout, stderr } = await run.running.ended;
+    assert.equal(code, 0);
+    assert.match(stdout, /^saved 1\nsaved 2\nsaved 3\nended after \d+ epochs\n$/);
+    assert.match(stderr, /^control-run: .*\n$/, 'nothing but the banner');
+  });
+
+  it('reports why a save failed, takes its time for one, and saves at SIGTERM, even while paused', async (t) => {
+    const { folder, command } = writeScript(t, ENDLESS);
+    const run = await startRun(t, ['--grace', '0.3'], command);
+    await talks(run);
+    writeFileSync(join(folder, 'silent'), '');
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: AssertionError()']);
+    writeFileSync(join(folder, 'broken'), '');
+    const full = '[Errno 28] No space left on device';
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, `save-state failed: ${full}`]);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${full}`]);
+    const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
+    await until(async () => await epochOf(run) > epoch);
+    assert.equal((await getInfo(run.port)).status, 'active');
+    for (const name of ['silent', 'broken']) rmSync(join(folder, name));
+    writeFileSync(join(folder, 'slow'), '');
+    const save = perform(run.port, 'save-state');
+    const pause = perform(run.port, 'pause');
+    await until(async () => (await getInfo(run.port)).commands.at(-1)?.command === 'pause');
+    await sleep(SEVERAL_GRACES_MS);
+    assert.deepEqual((await getInfo(run.port)).commands.slice(-2).map(({ state }) => state), ['running', 'waiting']);
+    rmSync(join(folder, 'slow'));
+    assert.deepEqual(await save, [200, 'ckpt/1.pt']);
+    assert.deepEqual(await pause, [200, undefined]);
+    run.running.child.kill('SIGTERM');
+    const { code, stdout } = await run.running.ended;
+    assert.deepEqual([code, stdout], [0, 'saved 1\nsaved 2\n']);
+  });
+
+  it('does nothing without control-run, whatever the variable or the descriptor is', async (t) => {
+    const { folder, path } = writeScript(t, TRAINER + EPILOGUE, 0);
+    const listen = (server: string): string => `import os, socket, sys; server = ${server}; ` +
+      'os.dup2(server.fileno(), 3); os.set_inheritable(3, True); os.execvp(sys.argv[1], sys.argv[1:])';
+    const connect = 'import os, socket, subprocess, sys; server = socket.create_server(("127.0.0.1", 0)); ' +
+      'near = socket.create_connection(server.getsockname()); far, _ = server.accept(); os.dup2(near.fileno(), 3); ' +
+      'code = subprocess.run(sys.argv[1:], pass_fds=[3]).returncode; near.close(); os.close(3); ' +
+      'sys.exit(code or len(far.recv(99)))';
+    await Promise.all([
+      'unset CONTROL_FD; "$@"', '"$@" 3>&-', '"$@" 3> "$0/file"', '"$@" 3< "$0/train.py"', '"$@" 3> /dev/null',
+      '{ "$@" 3>&1 >&4 | cat; } 4>&1', `"$1" -c '${connect}' "$@"`,
+      `"$1" -c '${listen('socket.create_server(("127.0.0.1", 0))')}' "$@"`,
+      `"$1" -c '${listen('socket.socket(socket.AF_UNIX)')}' "$@"`,
+    ].map(async (script) => {
+      const args = ['-c', script, folder, PYTHON, path, folder, '0'];
+      const { code, stdout, stderr } = await start(t, 'sh', args, { CONTROL_FD: '3' }).ended;
+      assert.deepEqual([code, stdout, stderr], [0, 'ended after 90 epochs\n', ''], script);
+    }));
+    assert.equal(statSync(join(folder, 'file')).size, 0);
+  });
+
+  it('does nothing in the processes that it starts', async (t) => {
+    const { command } = writeScript(t, `
+import multiprocessing, subprocess
+def work(seconds):
+    time.sleep(seconds)
+    return seconds
+def misuse(seconds):
+    work(seconds)
+    control.say(detail={'epoch': -1})
+    links = [os.readlink(entry) for entry in os.scandir('/proc/self/fd') if os.path.lexists(entry)]
+    return link in links or control.poll()
+if __name__ == '__main__':
+    if len(sys.argv) > 3: # the child of the program
+        control = Control(save)
+        for epoch in range(3): control.say(detail={'epoch': -99}); assert not control.poll()
+        print('the child has ended', flush=True)
+        sys.exit()
+    control = Control(save)
+    control.say(detail={'epoch': 0})
+    subprocess.run([sys.executable, *sys.argv, 'child'], check=True)
+    with multiprocessing.get_context('spawn').Pool(1) as pool: print(len(pool.map(work, [.01] * 10)), flush=True)
+    link = os.readlink(f'/proc/self/fd/{control.socket.fileno()}')
+    with multiprocessing.get_context('fork').Pool(2) as pool:
+        assert not any(pool.map(misuse, [.01] * 2))
+        control.say(detail={'epoch': 1})
+        while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, [], command);
+    await showsDetail(run, { epoch: 1 });
+    assert.match(run.running.output(), /the child has ended\n10\n/);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(run.pid), 'S');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
+  });
+
+  it('takes commands that arrive together, and sends what is not JSON as a text', async (t) => {
+    const { folder, command } = writeScript(t, `
+control = Control(lambda: pathlib.Path(save()))
+control.say(detail={'epoch': 0, 'loss': decimal.Decimal('0.5')})
+while not exists('step ends'): time.sleep(.01)
+while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, ['--grace', '0.3'], command);
+    await showsDetail(run, { epoch: 0, loss: '0.5' });
+    for (const name of ['pause', 'resume', 'pause'] as const) await run.client.request(name);
+    await until(async () => (await getInfo(run.port)).commands[2]?.state === 'running');
+    writeFileSync(join(folder, 'step ends'), '');
+    await until(async () => (await getInfo(run.port)).commands[2]?.state === 'done');
+    const outcomes = (await getInfo(run.port)).commands.map(({ value, error }) => value ?? error);
+    const name = PYTHON.replace(/.*\//, '');
+    const silence = `${name}[${run.pid}] has not responded within 0.3 s`;
+    assert.deepEqual(outcomes, ['stopped by SIGSTOP', silence, undefined]);
+    assert.equal((await getInfo(run.port)).status, 'paused');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
+  });
+
+  it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
+    const { command } = writeScript(t, `
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+${ENDLESS}`);
+    const run = await startRun(t, ['--grace', '60'], command);
+    await talks(run);
+    await perform(run.port, 'pause');
+    run.running.child.kill('SIGKILL');
+    const { stdout, stderr } = await run.running.ended;
+    assert.deepEqual([stdout, stderr.match(/Traceback/)], ['saved 1\n', null]);
+  });
+
+  it('is what --python prints, has at most 120 lines, none of them wide, and no syntax newer than 3.8', async (t) => {
+    assert.deepEqual(await runProgram(t, 'run', ['--python']), { code: 0, stdout: MODULE, stderr: '' });
+    const lines = MODULE.split('\n').slice(0, -1);
+    assert.ok(lines.length <= 120, `${lines.length} lines`);
+    assert.deepEqual(lines.filter((line) => line.length > 120 || /\s$/.test(line)), []);
+    const check = 'import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))';
+    const { status, stderr } = spawnSync(PYTHON, ['-c', check], { input: MODULE, encoding: 'utf8' });
+    assert.equal(status, 0, stderr);
+  });
+
+  it('declares commands by the signatures of functions', async (t) => {
+    const { command } = writeScript(t, `
+import functools, typing
+class Trainer:
+    def evaluate(self, episodes: 'int' = 100, *, greedy: bool = True):
+        """
+        Runs episodes
+        without learning.
+        """
+def set_rate(optimizer, rate: float, mode: typing.Literal['once', 'for ever'] = 'once', note: str = ''): pass
+control = Control(commands={
+    'evaluate': Trainer().evaluate, 'set': functools.partial(set_rate, None), 'now': lambda: None,
+    'warm-up': lambda: None,
+})
+control.say(detail={'epoch': 0})
+while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    const { accepts } = await getInfo(run.port) as unknown as { accepts: object };
+    assert.deepEqual(accepts, {
+      evaluate: {
+        description: 'Runs episodes',
+        parameters: { episodes: { type: 'integer', default: 100 }, greedy: { type: 'boolean', default: true } },
+      },
+      set: {
+        description: '',
+        parameters: {
+          rate: { type: 'number' }, mode: { type: 'string', enum: ['once', 'for ever'], default: 'once' },
+          note: { type: 'string', default: '' },
+        },
+      },
+      now: { description: '', parameters: {} },
+      'warm-up': { description: '', parameters: {} },
+    });
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: the program does not save']);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
+  });
+
+  it('refuses a function that cannot be declared, also without control-run', (t) => {
+    const { folder } = writeScript(t, '');
+    const message = 'cannot be declared: a parameter has a name, a type (bool, int, float, str or typing.Literal), ' +
+      'and a default of that type or none';
+    for (const [code, expected] of [
+      ['def set(rate): pass', `rate ${message}`],
+      ['def set(first: int, rate=0.1): pass', `rate=0.1 ${message}`],
+      ['def set(*rates: float): pass', `*rates: float ${message}`],
+      ['def set(**rates: float): pass', `**rates: float ${message}`],
+      ['def set(rates: list): pass', `rates: list ${message}`],
+      ['def set(rate: int = 0.5): pass', `rate: int = 0.5 ${message}`],
+      ["def set(rate: typing.Literal['a', 1]): pass", `rate: Literal['a', 1] ${message}`],
+      ["def set(rate: 'Rate'): pass", "name 'Rate' is not defined"],
+      ['set = 7', '7 is not a module, class, method, or function.'],
+    ] as const) {
+      const script = `import typing\nfrom control import Control\n${code}\nControl(commands={'set-it': set})\n`;
+      const { status, stderr } = spawnSync(PYTHON, ['-c', script], { cwd: folder, encoding: 'utf8' });
+      const [line = ''] = stderr.trimEnd().split('\n').slice(-1);
+      assert.equal(line.replace('typing.Literal[', 'Literal['), `TypeError: command 'set-it': ${expected}`, code);
+      assert.equal(status, 1);
+    }
+  });
+
+  it("does the program's own commands between two steps, also while paused, and goes on if one fails", async (t) => {
+    const { command } = writeScript(t, `
+class Tensor:
+    def __init__(self, value): self.value = value
+    def item(self): return self.value
+    def __str__(self): return 'no text'
+rate = 0.1
+def set_rate(learning_rate: float, note: str = 'none'):
+    global rate
+    if learning_rate < 0: raise ValueError('learning_rate must not be negative')
+    before, rate = rate, learning_rate
+    return {'before': before, 'rate': rate, 'note': note, 'by': control.request.get('by')}
+values = {
+    'nan': float('nan'), 'nested': [1, (2, {'best': float('-inf')})], 'tensor': Tensor(0.5), 'path': pathlib.Path('a'),
+    'text': 'ä€😀', 'none': None, 'key': {(1, 2): 3}, 'long': 'x' * 5000, 'list': ['x' * 100] * 50,
+    'huge': ['x' * 100] * 1000,
+}
+def get(name: str): return values[name]
+control = Control(save, {'set': set_rate, 'get': get})
+for epoch in range(10**6):
+    control.say(detail={'epoch': epoch, 'learning_rate': Tensor(rate), 'loss': float('nan')})
+    if control.poll(): break
+    time.sleep(.01)
+assert control.poll() and control.ends
+print('ended', flush=True)
+`);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    await showsDetail(run, { learning_rate: 0.1, loss: 'NaN' });
+    const set = (body: object, by: string = ''): Promise<unknown> => order(run.port, `set${by}`, body);
+    assert.deepEqual(await set({ learning_rate: 0.01 }, '?by=ana'), [200, {
+      before: 0.1, rate: 0.01, note: 'none', by: 'ana',
+    }]);
+    await showsDetail(run, { learning_rate: 0.01 });
+    assert.deepEqual(await set({ learning_rate: -1 }), [500, 'set failed: learning_rate must not be negative']);
+    await run.running.shows(/^Traceback .*\n[^]*ValueError: learning_rate must not be negative\n/m);
+    assert.deepEqual(await set({}), [400, 'set: learning_rate must be a number, got nothing']);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.deepEqual(await set({ learning_rate: 0.2, note: 'ü\n' }), [200, {
+      before: 0.01, rate: 0.2, note: 'ü\n', by: null,
+    }]);
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
+    assert.equal((await getInfo(run.port)).status, 'paused');
+    const tooLong = 'what it returned has no JSON, or more than 4096 bytes of it';
+    for (const [name, expected] of [
+      ['nan', [200, 'NaN']], ['nested', [200, [1, [2, { best: '-Infinity' }]]]], ['tensor', [200, 0.5]],
+      ['path', [200, 'a']], ['text', [200, 'ä€😀']], ['none', [200, undefined]], ['long', [200, 'x'.repeat(1000)]],
+      ['list', [500, `get failed: ${tooLong}`]],
+      ['huge', [500, 'get failed: the program has written a line above 64 KiB']],
+      ['key', [500, 'get failed: keys must be str, int, float, bool or None, not tuple']],
+      ['nothing', [500, "get failed: 'nothing'"]],
+    ] as const) {
+      assert.deepEqual(await order(run.port, 'get', { name }), expected, name);
+    }
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
+    assert.match((await run.running.ended).stdout, /ended\n$/);
+  });
+
+  it('waits for commands whatever the default timeout of sockets is', async (t) => {
+    const { command } = writeScript(t, `
+import socket
+socket.setdefaulttimeout(.05)
+${ENDLESS}`);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    await sleep(500);
+    assert.equal((await getInfo(run.port)).status, 'paused');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+  });
+});
+
+// ───── The programs of the manual ────────────────────────────────────────────────────────────────────────────────────
+
+/** What takes the place of the libraries, and of what a reader of the manual has around the example. */
+const STAND_INS: Record<string, { before: string; after: string }> = {
+  PyTorch: {
+    before: `
+import time
+class Model:
+    def __call__(self, inputs): return inputs
+    def state_dict(self): return {'weight': 1}
+class Loss(float):
+    def backward(self): time.sleep(.001)
+class Optimizer(Model):
+    param_groups = [{'lr': 0.1}, {'lr': 0.1}]
+    def zero_grad(self): pass
+    def step(self): pass
+model, optimizer, loss_function = Model(), Optimizer(), lambda output, targets: Loss(output - targets)
+class Loader:
+    left = 10**6
+    def __iter__(self): return iter([(3.5, 3.0)] * 10)
+loader = Loader()
+def range(count):
+    epoch = 0
+    while True:
+        yield epoch
+        epoch += 1
+`,
+    after: '',
+  },
+  transformers: {
+    before: `
+import time, types
+class Scheduler:
+    base_lrs = [0.1]
+    def get_last_lr(self): return self.base_lrs
+class Trainer:
+    model, args, state = object(), types.SimpleNamespace(output_dir='out'), types.SimpleNamespace(global_step=0)
+    lr_scheduler = Scheduler()
+    def _save_checkpoint(self, model, trial): assert model is self.model
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix='eval'): return {'eval_loss': 0.25}
+    def add_callback(self, callback): self.callback = callback
+trainer = Trainer()
+`,
+    after: `
+control = types.SimpleNamespace(should_training_stop=False)
+while not control.should_training_stop:
+    time.sleep(.01)
+    trainer.state.global_step += 1
+    trainer.callback.on_step_end(trainer.args, trainer.state, control, model=trainer.model, optimizer=None,
+                                 lr_scheduler=trainer.lr_scheduler, train_dataloader=None)
+`,
+  },
+  Lightning: {
+    before: '',
+    after: `
+import time, types
+class Trainer:
+    should_stop, global_step, current_epoch, callback_metrics = False, 0, 0, {'loss': 0.5, 'learning_rate': 0.1}
+    optimizers = [types.SimpleNamespace(param_groups=[{'lr': 0.1}])]
+    def save_checkpoint(self, path, weights_only=None, storage_options=None): pass
+trainer, callback = Trainer(), RemoteControl()
+callback.on_train_start(trainer, None)
+while not trainer.should_stop:
+    time.sleep(.01)
+    trainer.global_step += 1
+    trainer.callback_metrics['learning_rate'] = trainer.optimizers[0].param_groups[0]['lr']
+    callback.on_train_batch_end(trainer, None, {}, None, 0)
+`,
+  },
+};
+
+const LIBRARIES = {
+  'torch.py': 'def save(value, path): open(path, "w").write(repr(value))\n',
+  'transformers.py': 'class TrainerCallback: pass\n',
+  'lightning.py': 'class Callback: pass\n',
+};
+
+describe('The Python programs of bin/README.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
+  const programs = [...readFileSync('bin/README.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
+  assert.equal(programs.length, Object.keys(STAND_INS).length);
+  for (const [index, [name, { before, after }]] of Object.entries(STAND_INS).entries()) {
+    it(`are controlled with ${name}`, async (t) => {
+      const folder = makeFolder(t);
+      writeFileSync(join(folder, 'control.py'), MODULE);
+      for (const [file, code] of Object.entries(LIBRARIES)) writeFileSync(join(folder, file), code);
+      const program = `import os\nos.chdir('${folder}')\n${before}${programs[index]?.[1]}${after}`;
+      writeFileSync(join(folder, 'train.py'), program);
+      const run = await startRun(t, [], [PYTHON, join(folder, 'train.py')]);
+      await showsDetail(run, { learning_rate: 0.1 });
+      assert.equal((await order(run.port, 'set', { learning_rate: 0.01 }))[0], 200);
+      await showsDetail(run, { learning_rate: 0.01 });
+      assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+      assert.equal(stateOf(run.pid), 'S');
+      const [statusCode, path] = await perform(run.port, 'save-state');
+      assert.equal(statusCode, 200, String(path));
+      assert.match(String(path), /^(\d+\.pt|out\/checkpoint-\d+|\d+\.ckpt)$/);
+      if (name === 'transformers') assert.deepEqual(await order(run.port, 'evaluate'), [200, { eval_loss: 0.25 }]);
+      assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+      assert.match(String((await perform(run.port, 'shutdown'))[1]), /; exit code 0$/);
+      assert.equal((await run.running.ended).code, 0);
+    });
+  }
+});
