@@ -226,7 +226,7 @@ class Sender {
     if (reply === null || (!reply.ok && !reply.sent && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
     const { state, error, summary } = await follow(this.#client, command, options);
-    if (state === 'done') return `${GOALS[command]} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    if (state === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (state === 'failed') return `failed: ${error}`;
     if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
     const isLost = !reply.ok && (state === 'unanswered' || state === 'pending');

@@ -3,20 +3,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { entriesOf, isAbsent, isUnanswered, statusNameOf } from './replies.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
-import type { ControlCommand } from '../../control.ts';
+import { excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from './text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
-/** The status to which each command leads; save-state leads to none. */
-export const GOALS: Partial<Record<ControlCommand, SystemStatus>> = {
-  pause: SystemStatus.PAUSED,
-  resume: SystemStatus.ACTIVE,
-  shutdown: SystemStatus.OFFLINE,
-};
+/** The status to which each command leads; save-state and those that a program declares lead to none. */
+export const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
+  ['pause', SystemStatus.PAUSED],
+  ['resume', SystemStatus.ACTIVE],
+  ['shutdown', SystemStatus.OFFLINE],
+]);
 
-const PARTICIPLES: Record<ControlCommand, string> = {
-  pause: 'paused', resume: 'resumed', shutdown: 'shut down', 'save-state': 'saved',
-};
+const PARTICIPLES: ReadonlyMap<string, string> = new Map([
+  ['pause', 'paused'], ['resume', 'resumed'], ['shutdown', 'shut down'], ['save-state', 'saved'],
+]);
 
 const MAX_WAIT_S = 300; // of one request
 const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
@@ -39,7 +38,7 @@ export interface Followed {
    * - `absent`: a shutdown of a system that was already offline.
    */
   state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'unanswered' | 'offline' | 'absent';
-  /** What the program told of it; empty if nothing. */
+  /** What the program returned, as JSON if that is no text; empty if nothing. */
   value: string;
   /** The latest status; null if none is known. */
   status: SystemStatus | null;
@@ -63,6 +62,8 @@ interface Told {
 
 export interface FollowOptions {
   timeoutMs: number;
+  /** Of a command that the program declares. */
+  arguments?: object | undefined;
   by?: string;
   reason?: string | undefined;
   /** The reply, if the caller has sent the command. */
@@ -80,7 +81,7 @@ export interface FollowOptions {
  */
 export async function follow(
   client: PrintableClient,
-  command: ControlCommand,
+  command: string,
   options: FollowOptions,
 ): Promise<Followed> {
   const start = performance.now();
@@ -88,12 +89,14 @@ export async function follow(
   const { state, error, reply, told } = await follower.run();
   const seconds = (performance.now() - start) / 1000;
   const isDone = state === 'done';
-  const goal = GOALS[command];
-  const value = isDone ? excerptOf(told.value, MAX_VALUE_LENGTH) : '';
+  const goal = GOALS.get(command);
+  const value = isDone ? excerptOfJson(told.value) : '';
   follower.endOutput(isDone ? describeDone(command, value) : '', `(${seconds.toFixed(1)} s)`);
   const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
-  const not = isLate || state === 'failed' ? `not ${PARTICIPLES[command]}${after}: ` : '';
+  const participle = PARTICIPLES.get(command);
+  const isNotDone = participle === undefined ? `${command} ${isLate ? 'not done' : 'failed'}` : `not ${participle}`;
+  const not = isLate || state === 'failed' ? `${isNotDone}${after}: ` : '';
   const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
   const status = isDone ? goal ?? follower.status : follower.status;
   return { state, value, status, seconds, error, summary, received: told };
@@ -106,7 +109,7 @@ class Follower {
   /** The latest status; null if none is known. */
   status: SystemStatus | null = null;
   readonly #client: PrintableClient;
-  readonly #command: ControlCommand;
+  readonly #command: string;
   readonly #options: FollowOptions;
   readonly #goal: SystemStatus | undefined;
   /** Aborted by the time limit, the caller, or the end of the system. */
@@ -114,11 +117,11 @@ class Follower {
   #endTimer: NodeJS.Timeout | undefined;
   #hasOutput = false;
 
-  constructor(client: PrintableClient, command: ControlCommand, options: FollowOptions) {
+  constructor(client: PrintableClient, command: string, options: FollowOptions) {
     this.#client = client;
     this.#command = command;
     this.#options = options;
-    this.#goal = GOALS[command];
+    this.#goal = GOALS.get(command);
   }
 
   async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; told: Told }> {
@@ -150,9 +153,10 @@ class Follower {
 
   /** Sends the command, again while the queue is full. */
   async #send(): Promise<PrintableReply> {
-    const { timeoutMs, by, reason } = this.#options;
+    const { timeoutMs, arguments: values, by, reason } = this.#options;
     const { signal } = this.#giveUp;
-    const options = { wait: Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000))), by, reason };
+    const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
+    const options = { arguments: values, wait, by, reason };
     let reply = await this.#client.request(this.#command, { ...options, signal });
     if (isFull(reply)) this.#show('the queue is full');
     const late = new AbortController(); // a try that is under way when the time is up may still tell what came of it
@@ -256,7 +260,7 @@ function isEnd(status: SystemStatus | null): boolean {
   return status === SystemStatus.SHUTTING_DOWN || status === SystemStatus.OFFLINE;
 }
 
-function toldBy(reply: PrintableReply, command: ControlCommand): Told {
+function toldBy(reply: PrintableReply, command: string): Told {
   if (reply.ok) {
     const { result, id, state, value } = reply.body;
     return { result, id, state, value };
@@ -282,9 +286,10 @@ async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal)
   }
 }
 
-/** A command that is done: `saved states/….json`, or `paused`. */
-export function describeDone(command: ControlCommand, value: string): string {
-  const goal = GOALS[command];
-  if (goal === undefined) return `saved ${value}`.trimEnd();
+/** A command that is done: `saved states/….json`, `paused`, or `evaluate: {"meanReturn":497.1}`. */
+export function describeDone(command: string, value: string): string {
+  if (command === 'save-state') return `saved ${value}`.trimEnd();
+  const goal = GOALS.get(command);
+  if (goal === undefined) return value === '' ? `${command} done` : `${command}: ${value}`;
   return value === '' ? goal.statusName : `${goal.statusName}: ${value}`;
 }

@@ -2,7 +2,7 @@
 
 import { SystemStatus, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
-import type { WebApiReply } from '../../control.ts';
+import type { ControlCommand, RequestOptions, WebApiReply } from '../../control.ts';
 
 /** Shown as the status of a system that responds, but with none of the statuses below. */
 export const UNKNOWN = 'unknown';
@@ -33,10 +33,13 @@ export class PrintableClient extends WebApiClient {
     return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
   }
 
-  override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
+  override async request(
+    endpoint: string,
+    { arguments: values, ...options }: RequestOptions & { arguments?: object | undefined } = {},
+  ): Promise<PrintableReply> {
     const start = performance.now();
-    const reply = await super.request(...args);
-    const [endpoint] = args;
+    const given = values === undefined ? options : { ...options, arguments: values } as RequestOptions;
+    const reply = await super.request(endpoint as ControlCommand, given);
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
       const original = isCommand ? reply.value : nameIn(reply);

@@ -34,7 +34,13 @@ export function textOfJson(value: unknown): string {
 
 /** Returns JSON that is safe to print and keeps every text: JSON.stringify() escapes C0 only. */
 export function printableJson(value: object): string {
-  return JSON.stringify(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));
+  return textOfJson(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));
+}
+
+/** What a command is given or returns, on one line: a text as it is, all else as JSON. Empty if there is nothing. */
+export function excerptOfJson(field: unknown): string {
+  if (typeof field !== 'object' || field === null) return field === undefined ? '' : excerpt(`${field}`, MAX_VALUE_LENGTH);
+  return excerpt(printableJson(field), MAX_VALUE_LENGTH);
 }
 
 function escape(character: string): string {
