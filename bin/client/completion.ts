@@ -5,12 +5,16 @@
 //   zsh    eval "$(control-client completion zsh)"     to ~/.zshrc, after compinit
 //   fish   control-client completion fish | source     to ~/.config/fish/config.fish
 //
-// Each script looks for the command among the words before the cursor, and skips the values of options.
+// Each script looks for the command among the words before the cursor, and skips the values of options. After `run`, it
+// passes the line to control-client itself, which asks the live system.
 
 import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
 import { withCommon } from '../shared/options.ts';
 import type { Command, Shell } from '../shared/commands.ts';
 import type { NamedOption, Option, Options } from '../shared/options.ts';
+
+/** The word before an unfinished line, for which control-client prints what the live system completes it with. */
+export const LIVE = '__complete';
 
 type Completion = Option['completion'];
 
@@ -23,6 +27,11 @@ export function completionFor(shell: Shell, options: Options): string {
 
 function targetsOf({ isLocal, takesNoTargets }: Command): Completion {
   return isLocal || takesNoTargets ? undefined : 'hosts';
+}
+
+/** Whether only the live system knows the values of its argument. */
+function isLive({ argument }: Command): boolean {
+  return argument !== undefined && argument.values === undefined;
 }
 
 function isCommon([name]: NamedOption): boolean {
@@ -66,7 +75,8 @@ function bash(options: NamedOption[]): string {
   const values = options.map(([name, { completion }]) => `--${name}) ${offer(completion)} ;;`);
   return `
 _control_client() {
-  local current=\${COMP_WORDS[COMP_CWORD]} command= argument= option= word words= IFS=$' \\t\\n'
+  local current=\${COMP_WORDS[COMP_CWORD]} line=\${COMP_LINE:0:COMP_POINT} IFS=$' \\t\\n'
+  local command= argument= option= word words= start
   local flags='${options.filter(isCommon).flatMap(flagsOf).join(' ')}'
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     if [[ $word == [@:=]* ]]; then option=\${option:-$word} # bash splits words here: the rest of a value follows
@@ -82,7 +92,13 @@ _control_client() {
   [[ $current == [@:=]* ]] && option=\${option:-$current} current=
   ${own.join('\n  ')}
   COMPREPLY=()
-  case \${option:-$command} in
+  if [[ $command == run && $option != [-@:]* && $current != -* ]]; then
+    words=$("$1" ${LIVE} "$line" 2>/dev/null </dev/null)
+    start=\${line##*[[:space:]]} start=\${start%"$current"} # of the same word: bash splits it at =
+    words=\${words//"$start"}
+    [[ $words == *= ]] && compopt -o nospace 2>/dev/null
+  fi
+  [[ $words ]] || case \${option:-$command} in
     '') ${offer(COMMANDS.map(({ name }) => name))} ;;
     ${[...offers, ...values].join('\n    ')}
   esac
@@ -108,10 +124,16 @@ function zsh(options: NamedOption[]): string {
   });
   const offers = COMMANDS.map((command) => {
     const { argument } = command;
-    const first = argument ? `'2:${argument.name}:(${argument.values.join(' ')})' ` : '';
-    return `${patternOf(command)}) specs+=(${first}${targetsOf(command) ? "'*:TARGET:_hosts'" : ''}) ;;`;
+    const values = isLive(command) ? '_control_client_run' : `(${argument?.values?.join(' ')})`;
+    const first = argument ? `'2:${argument.name}:${values}' ` : '';
+    const others = isLive(command) ? '{_control_client_run || _hosts}' : '_hosts';
+    return `${patternOf(command)}) specs+=(${first}${targetsOf(command) ? `'*:TARGET:${others}'` : ''}) ;;`;
   });
   return `
+_control_client_run() {
+  local -a found=(\${(f)"$($words[1] ${LIVE} "\${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null </dev/null)"})
+  compadd -S '' -- \${(M)found:#*=} || compadd -- \${found:#*=}
+}
 _control_client() {
   local word command option
   local -a specs=('1:command:{_describe command commands}') commands=(
@@ -139,12 +161,14 @@ function fish(options: NamedOption[]): string {
   const anyOf = (...commands: Command[]): string => {
     return `(${commands.flatMap(wordsOf).map((word) => word.replaceAll(/[^\w-]/g, '[$&]')).join('|')})`;
   };
+  const live = `control-client ${LIVE} (commandline -pc) 2>/dev/null </dev/null`;
   const commands = COMMANDS.flatMap((command) => {
     const { name, help, argument } = command;
     const targets = `${anyOf(command)}${argument ? ' .+' : '( .+)?'}`;
     return [
       `${after('')} -a ${name} -d ${text(help)}`,
-      ...argument ? [`${after(anyOf(command))} -a ${quote(argument.values.join(' '))}`] : [],
+      ...argument?.values ? [`${after(anyOf(command))} -a ${quote(argument.values.join(' '))}`] : [],
+      ...isLive(command) ? [`${after(`${anyOf(command)}( .+)?`)} -a '(${live})'`] : [],
       ...targetsOf(command) ? [`${after(targets)} -a '(__fish_print_hostnames)'`] : [],
     ];
   });

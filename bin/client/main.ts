@@ -1,23 +1,29 @@
 // What control-client does: finds the targets, sends requests, and prints their outcomes.
 
 import { setMaxListeners } from 'node:events';
+import { parseArgs } from 'node:util';
 import { DEFAULT_PORT, SystemStatus } from '../../control.ts';
+import {
+  acceptedBy, COMPLETION_MS, completionsOf, describeAccepts, isArgument, parseArguments, readArguments, wordsBefore,
+} from '../shared/accepts.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from '../shared/commands.ts';
 import { describeInfo, describeStatus } from '../shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
-import { describeCurrent, follow } from '../shared/follow.ts';
+import { describeCurrent, follow, GOALS } from '../shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
-import { describeUnknown, isDenied, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import {
+  describeUnknown, isDenied, isInvalid, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN,
+} from '../shared/replies.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
-import { completionFor } from './completion.ts';
+import { completionFor, LIVE } from './completion.ts';
 import { list } from './list.ts';
 import { ChangeHook, watch } from './watch.ts';
-import type { ControlCommand } from '../../control.ts';
+import type { Typed } from '../shared/accepts.ts';
 import type { Command, Shell } from '../shared/commands.ts';
 import type { Followed, FollowOptions } from '../shared/follow.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
@@ -31,7 +37,7 @@ const OPTIONS = {
   targets: TARGETS_OPTION,
   all: { type: 'boolean', help: 'all live systems of the folder --dir, instead of targets' },
   dir: DIR_OPTION,
-  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what was saved' },
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
   timeout: {
     type: 'string', value: 'SECONDS',
     help: 'time limit of --wait and wait (default 30), and of status, info and list if below 5',
@@ -49,13 +55,14 @@ const OPTIONS = {
 
 const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
+       control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
 
 Tells what running systems are doing, sends them one command, or waits for a status.
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
 A target is HOST, HOST:PORT or unix:PATH. Each line of the output then begins with its target; the exit code is the
-highest of all.
+highest of all. The arguments of run may also be one object of JSON: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 
@@ -64,7 +71,7 @@ ${ENVIRONMENT_HELP}
 Exit codes:
   0  success; shutdown --wait: also if it was offline already
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
-  2  usage error
+  2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
   4  --wait, wait: not done or not reached in time, or no longer possible
   5  no answer: the request was sent, and a command may still take effect
@@ -80,12 +87,13 @@ type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['valu
  *
  * @throws {UsageError} If the arguments are wrong.
  */
-export async function main(args?: readonly string[]): Promise<number> {
+export async function main(args: readonly string[] = process.argv.slice(2)): Promise<number> {
+  if (args[0] === LIVE) return complete(args[1] ?? '');
   const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals: [word, ...names] } = parsed;
   const command = parseCommand(word);
-  const argument = command.argument === undefined ? '' : parseArgument(command.argument, names.shift());
+  const argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, names.shift());
   checkOptions(command, values);
   if (command.isLocal) {
     const topic = command.name === 'help' ? names.shift() : undefined;
@@ -94,6 +102,7 @@ export async function main(args?: readonly string[]): Promise<number> {
     else console.log(topic === undefined ? HELP.trim() : helpOf(parseCommand(topic)));
     return EXIT.DONE;
   }
+  const invocation = command.name === 'run' ? takeInvocation(names, values) : null;
   const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
@@ -103,7 +112,7 @@ export async function main(args?: readonly string[]): Promise<number> {
   const end = endOfOutput();
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
-    const outcome = await execute(command.name, argument, target, { values, timeoutMs, hook, end });
+    const outcome = await execute(command.name, argument, target, { values, invocation, timeoutMs, hook, end });
     exitCode = Math.max(exitCode, outcome.exitCode);
     print(outcome, target, values.json === true);
   });
@@ -111,8 +120,16 @@ export async function main(args?: readonly string[]): Promise<number> {
   return exitCode;
 }
 
+/** A command that the program declares, as typed. */
+interface Invocation {
+  name: string;
+  typed: Typed;
+}
+
 interface Settings {
   values: Values;
+  /** For `run`, unless it is to list the commands. */
+  invocation: Invocation | null;
   timeoutMs: number;
   hook: ChangeHook | null;
   /** Ends `watch`. */
@@ -123,7 +140,7 @@ function execute(
   command: Command['name'],
   argument: string,
   { name, label, client }: Target,
-  { values, timeoutMs, hook, end }: Settings,
+  { values, invocation, timeoutMs, hook, end }: Settings,
 ): Promise<Outcome> {
   const { json = false, wait = false, by = BY, reason } = values;
   switch (command) {
@@ -133,7 +150,27 @@ function execute(
     case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
-  return (wait ? finish : send)(client, command as ControlCommand, { timeoutMs, by, reason, output });
+  const options = { timeoutMs, by, reason, output };
+  if (command === 'run') return runDeclared(client, invocation, wait ? finish : send, options);
+  return (wait ? finish : send)(client, command, options);
+}
+
+/** Prints what may come next on an unfinished line, for the scripts of the completion, or nothing. */
+async function complete(line: string): Promise<number> {
+  const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // nothing else ends a look-up of a name
+  try {
+    const [, ...words] = wordsBefore(line);
+    const current = words.pop() ?? '';
+    const { values, positionals } = parseArgs({ args: words, options: OPTIONS, allowPositionals: true });
+    const [, name, ...others] = positionals;
+    const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS);
+    const reply = await targets[0]?.client.request('info');
+    const accepts = reply?.ok === true ? acceptedBy(reply.body) : null;
+    const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
+    for (const word of completionsOf(accepts ?? new Map(), [...typed, current])) console.log(word);
+  } catch {} // the user is typing, and is told when the line is complete
+  clearTimeout(limit);
+  return EXIT.DONE;
 }
 
 // ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
@@ -145,9 +182,22 @@ function parseCommand(word: string | undefined): Command {
   throw new UsageError(`the command must be one of ${names.join(', ')}, got ${quote(word)}`);
 }
 
-function parseArgument({ name, values }: NonNullable<Command['argument']>, text: string | undefined): string {
+function parseArgument({ name, values = [] }: NonNullable<Command['argument']>, text: string | undefined): string {
   if (text !== undefined && values.includes(text)) return text;
   throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}`);
+}
+
+/** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
+function takeInvocation(words: string[], values: Values): Invocation | null {
+  const [first] = words;
+  if (first === undefined || (/[.:]/.test(first) && !isArgument(first))) { // a target: no command has such a name
+    const option = (['wait', 'by', 'reason'] as const).find((name) => values[name] !== undefined);
+    if (option !== undefined) throw new UsageError(`--${option} requires the name of a command: run alone lists them`);
+    return null;
+  }
+  const [name = '', ...others] = words.splice(0, Infinity);
+  words.push(...others.filter((word) => !isArgument(word)));
+  return { name, typed: parseArguments(others.filter(isArgument)) };
 }
 
 function quote(text: string | undefined): string {
@@ -245,14 +295,16 @@ function print({ text = '', json, error = '' }: Outcome, { name, label, client }
 
 function failure(reply: FailedReply, status?: string): Outcome {
   const { error, answered, original } = reply;
-  const exitCode = answered ? EXIT.REFUSED : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
+  const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
+  const exitCode = answered ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
   return { exitCode, json: { status, error: original }, error };
 }
 
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-async function send(client: PrintableClient, command: ControlCommand, { by, reason }: FollowOptions): Promise<Outcome> {
-  const reply = await client.request(command, { by, reason });
+async function send(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  const { arguments: values, by, reason } = options;
+  const reply = await client.request(command, { arguments: values, by, reason });
   return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
 }
 
@@ -262,15 +314,47 @@ const EXIT_CODES: Record<Followed['state'], number> = {
 };
 
 /** Sends a command, and waits until it is done. */
-async function finish(client: PrintableClient, command: ControlCommand, options: FollowOptions): Promise<Outcome> {
-  const { state, value, status, summary, received, seconds } = await follow(client, command, options);
-  const exitCode = EXIT_CODES[state];
+async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  const followed = await follow(client, command, options);
+  const { state, value, status, summary, received, seconds } = followed;
+  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[state];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
   if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
   if (state === 'absent') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
-  const text = command === 'save-state' ? value || 'ok' : String(status);
+  const isObject = Object(received.value) === received.value; // whole, because scripts parse it
+  const returned = isObject ? printableJson(received.value as object) : value || 'ok';
+  const text = GOALS.has(command) ? String(status) : returned;
   return { exitCode, text: isShown ? '' : text, json };
+}
+
+/** Sends a command that the program declares, or lists all of them. */
+async function runDeclared(
+  client: PrintableClient,
+  invocation: Invocation | null,
+  act: typeof send,
+  options: FollowOptions,
+): Promise<Outcome> {
+  const reply = await client.request('info');
+  if (!reply.ok) return failure(reply);
+  const accepts = acceptedBy(reply.body);
+  if (accepts === null) {
+    const error = 'the server is of version 0.8 or older: it takes pause, resume, save-state and shutdown only';
+    return { exitCode: EXIT.REFUSED, json: { error }, error };
+  }
+  const names = [...accepts.keys()].join(', ');
+  const none = names === '' ? 'the program declares no commands' : '';
+  if (invocation === null) {
+    const json = { accepts: reply.body['accepts'] };
+    return { exitCode: EXIT.DONE, text: describeAccepts(accepts), json, error: none };
+  }
+  const { name, typed } = invocation;
+  const declaration = accepts.get(name);
+  if (declaration === undefined) {
+    const error = `${none || `the command must be one of ${names}`}, got '${name}'`;
+    return { exitCode: EXIT.USAGE, json: { error }, error };
+  }
+  return act(client, name, { ...options, arguments: readArguments(typed, declaration) });
 }
 
 // ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────

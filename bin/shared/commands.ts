@@ -6,7 +6,7 @@ import type { ControlCommand } from '../../control.ts';
 
 /** What a command is called in the programs. */
 export type CommandName =
-  ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'completion' | 'help' | 'quit';
+  ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -15,8 +15,8 @@ export interface Command {
   help: string;
   /** The program that has it; both, unless given. */
   program?: 'client' | 'console';
-  /** Its argument in control-client, and the values of it. */
-  argument?: { name: string; values: readonly string[] };
+  /** Its first argument, and the values of it, unless only the system knows them. */
+  argument?: { name: string; values?: readonly string[] };
   /** The options of control-client that only some commands have. */
   options?: readonly string[];
   /** It concerns no system, so it has no targets. */
@@ -52,6 +52,8 @@ const COMMANDS: readonly Command[] = [
   { name: 'resume', words: ['r'], help: 'resume the system', options: SENDING },
   { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
   { name: 'shutdown', help: 'shut the system down', options: SENDING },
+  { name: 'run', help: 'run a command that the program declares, such as evaluate episodes=200; alone: list them',
+    argument: { name: 'NAME' }, options: SENDING },
   { name: 'completion', program: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
   { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },

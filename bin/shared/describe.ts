@@ -1,7 +1,7 @@
 // What /api/info tells, in words for people. Any program may have sent it, so every field may have any type and text.
 
 import { entriesOf } from './replies.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
+import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 
@@ -18,11 +18,19 @@ export function describeStatus(info: Body): string {
   const author = isActive ? '' : describeAuthor(info);
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
+  const running = isActive || status === 'paused' ? describeRunning(info) : ''; // the other statuses tell it
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(nameOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const verb = waiting.length === 1 ? 'waits' : 'wait';
-  const queue = waiting.length === 0 ? '' : `; ${names} ${verb}${isActive ? ' for the step' : ''}`;
-  return status + ago + author + step + queue;
+  const queue = waiting.length === 0 ? '' : `; ${names} ${verb}${isActive && running === '' ? ' for the step' : ''}`;
+  return status + ago + author + (running && `${isActive ? ',' : ';'} ${running}` || step) + queue;
+}
+
+/** A command that takes long: `running evaluate for 12 s`; an empty text if there is none. */
+function describeRunning(info: Body): string {
+  const entry = commandsOf(info).find(({ state }) => state === 'running') ?? {};
+  const seconds = secondsSince(entry, 'at') ?? 0;
+  return seconds < 1 ? '' : `running ${nameOf(entry)} for ${describeDuration(seconds)}`;
 }
 
 /** A few aligned lines. */
@@ -40,14 +48,16 @@ export function describeInfo(info: Body): string[] {
   return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
 }
 
-/** A command and its outcome: `save-state by ana@laptop done in 0.31 s: states/2026-11-21.json`. */
+/** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
 export function describeCommand(entry: Body): string {
   const state = textOf(entry, 'state');
+  const given = excerptOfJson(entry['arguments']);
   const by = textOf(entry, 'by');
   const reason = textOf(entry, 'reason');
   const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
-  const [value, error] = [entry['value'], entry['error']].map((field) => excerptOf(field, MAX_VALUE_LENGTH));
+  const value = excerptOfJson(entry['value']);
+  const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
   const age = describeDuration(secondsSince(entry, 'at') ?? 0);
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
@@ -55,7 +65,7 @@ export function describeCommand(entry: Body): string {
     running: `running for ${age}`,
     waiting: `waiting for ${age}`,
   };
-  return `${nameOf(entry)}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
+  return `${nameOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
 }
 
 /** By whom and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */

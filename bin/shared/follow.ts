@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { entriesOf, isAbsent, isUnanswered, statusNameOf } from './replies.ts';
+import { entriesOf, isAbsent, isInvalid, isUnanswered, statusNameOf } from './replies.ts';
 import { excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from './text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
@@ -38,6 +38,8 @@ export interface Followed {
    * - `absent`: a shutdown of a system that was already offline.
    */
   state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'unanswered' | 'offline' | 'absent';
+  /** Whether it was refused because of its arguments; the error then names the command. */
+  isInvalid: boolean;
   /** What the program returned, as JSON if that is no text; empty if nothing. */
   value: string;
   /** The latest status; null if none is known. */
@@ -99,7 +101,7 @@ export async function follow(
   const not = isLate || state === 'failed' ? `${isNotDone}${after}: ` : '';
   const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
   const status = isDone ? goal ?? follower.status : follower.status;
-  return { state, value, status, seconds, error, summary, received: told };
+  return { state, isInvalid: isInvalid(reply), value, status, seconds, error, summary, received: told };
 }
 
 type Conclusion = [state: Followed['state'], error: string];

@@ -2,7 +2,7 @@
 
 import { SystemStatus, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
-import type { ControlCommand, RequestOptions, WebApiReply } from '../../control.ts';
+import type { WebApiReply } from '../../control.ts';
 
 /** Shown as the status of a system that responds, but with none of the statuses below. */
 export const UNKNOWN = 'unknown';
@@ -33,13 +33,10 @@ export class PrintableClient extends WebApiClient {
     return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
   }
 
-  override async request(
-    endpoint: string,
-    { arguments: values, ...options }: RequestOptions & { arguments?: object | undefined } = {},
-  ): Promise<PrintableReply> {
+  override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
-    const given = values === undefined ? options : { ...options, arguments: values } as RequestOptions;
-    const reply = await super.request(endpoint as ControlCommand, given);
+    const reply = await super.request(...args);
+    const [endpoint] = args;
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
       const original = isCommand ? reply.value : nameIn(reply);
@@ -81,6 +78,11 @@ export function isAbsent(reply: WebApiReply): boolean {
 /** Whether access is denied: no other request can succeed. */
 export function isDenied(reply: PrintableReply): reply is FailedReply & { readonly statusCode: 401 | 403 } {
   return !reply.ok && (reply.statusCode === 401 || reply.statusCode === 403);
+}
+
+/** Whether the server does not take the arguments of a command. */
+export function isInvalid(reply: WebApiReply): boolean {
+  return !reply.ok && (reply.statusCode === 400 || reply.statusCode === 413);
 }
 
 /** Why it is no use to send a command after this reply; null if it is. */

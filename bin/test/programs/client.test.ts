@@ -67,6 +67,27 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(`${unanswered}`, /: pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
   });
 
+  it('run runs a command that the program declares, and alone lists them all', async (t) => {
+    const { address: { port } } = await launchSystem(t, {
+      commands: {
+        evaluate: {
+          description: 'Runs episodes without learning',
+          parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } },
+          run: ({ episodes }: { episodes: number }) => ({ episodes, meanReturn: 497.1 }),
+        },
+      },
+    }, LOCAL);
+    const evaluated = { code: 0, stdout: '{"episodes":200,"meanReturn":497.1}\n', stderr: '' };
+    assert.deepEqual(await client(t, port, 'run', 'evaluate', 'episodes=200', '--wait'), evaluated);
+    const stderr = 'control-client: evaluate: episodes must be an integer from 1 to 1000, got 5000\n';
+    assert.deepEqual(await client(t, port, 'run', 'evaluate', 'episodes=5000'), { code: 2, stdout: '', stderr });
+    const lines = [
+      '  evaluate           Runs episodes without learning',
+      '    episodes         an integer from 1 to 1000 (default 100)',
+    ];
+    assert.deepEqual(await client(t, port, 'run'), { code: 0, stdout: `${lines.join('\n')}\n`, stderr: '' });
+  });
+
   it('info prints what is known', async (t) => {
     const describe = (): object => ({ episode: 7, note: '\u202e' });
     const { address: { port }, client: api } = await launchSystem(t, { describe }, { ...LOCAL, name: 'cartpole' });
@@ -111,7 +132,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     await shows(/  save-state done in \d+\.\d\d s: states\/1.json\n/);
     await api.shutdown();
     await shows(/  save-state done [^]*  offline: .*\n/); // a system that ends may take its last outcome with it
-    for (const run of ['offline>active', 'active>paused']) await shows(new RegExp(`^ran ${run}\n`, 'm'));
+    for (const run of ['offline>active', '(active|pausing)>paused']) await shows(new RegExp(`^ran ${run}\n`, 'm'));
     const lines = output().trimEnd().split('\n').filter((line) => !line.startsWith('ran '));
     for (const line of lines) assert.match(line, /^\d{4}(-\d\d){2} \d\d(:\d\d){2}  \w/);
   });

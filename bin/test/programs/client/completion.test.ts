@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
-import { completionFor } from '../../../client/completion.ts';
+import { completionFor, LIVE } from '../../../client/completion.ts';
 import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
-import { makeFolder, start, until } from '../../helpers.ts';
+import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { call } from './helpers.ts';
+import { at, call, run as runAlone } from './helpers.ts';
+import { startSilent, startWeb } from './systems.ts';
+import type { CommandDeclaration } from '../../../../control.ts';
 import type { Shell } from '../../../shared/commands.ts';
 import type { TestContext } from 'node:test';
 
@@ -52,15 +54,31 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['wait far\t', ['wait', 'far']],
   ['help far\t', ['help', 'far']],
   ['x far\t', ['x', 'far']],
+  ['run eval\t', ['run', 'evaluate']],
+  ['--json run eval\t', ['--json', 'run', 'evaluate']],
+  ['--reason "to see" run evaluate epi\t5', ['--reason', 'to see', 'run', 'evaluate', 'episodes=5']],
+  ['run evaluate episodes=5 --wai\t', ['run', 'evaluate', 'episodes=5', '--wait']],
+  ['run evaluate far\t', ['run', 'evaluate', 'faraway']],
+  ['run mode log=tr\t', ['run', 'mode', 'log=true']],
+  ['run mode log=true n\tfa\t', ['run', 'mode', 'log=true', 'name=fast']],
+  ['run mode log=tr\t n\tslo\t --wai\t', ['run', 'mode', 'log=true', 'name=slow', '--wait']],
+  ['run far\t', ['run', 'far']],
+  ['--port 1 run eval\t', ['--port', '1', 'run', 'eval']],
 ];
+
+const COMMANDS: Record<string, CommandDeclaration> = {
+  evaluate: { description: 'Runs episodes', parameters: { episodes: { type: 'integer', default: 100 } } },
+  mode: { parameters: { name: { type: 'string', enum: ['fast', 'slow'] }, log: { type: 'boolean', default: false } } },
+};
 
 for (const shell of SHELLS) {
   describe(`control-client completion in ${shell}`, { ...LIMIT, skip: lacks('script', shell) }, () => {
     it('completes what is typed', async (t) => {
-      const { run } = await openShell(t, shell);
+      const { port } = await startServer(t, { commands: COMMANDS });
+      const { run } = await openShell(t, shell, { port });
       for (const [typed, args] of LINES) {
         const name = `control-client ${typed.replace('\t', '<Tab>')}`;
-        await t.test(name, async () => assert.deepEqual(await run(`control-client ${typed}`), args));
+        await t.test(name, async () => runsAtLast(args, () => run(`control-client ${typed}`)));
       }
     });
 
@@ -85,6 +103,20 @@ for (const shell of SHELLS) {
       for (const other of others) assert.doesNotMatch(offers, patternOf(shell, other));
     });
 
+    it('neither runs nor offers what a hostile system sends, and prints nothing if none responds', async (t) => {
+      const code = '$(touch owned)`touch owned`;touch owned';
+      const choices = [code, "'", '*', 'plain', '\x1b[2J', { [code]: code }];
+      const parameters = { mode: { type: 'string', enum: choices }, [code]: { type: 'boolean' } };
+      const { port } = await startWeb(t, () => ({ status: 'active', accepts: { [code]: {}, set: { parameters } } }));
+      const { run, home } = await openShell(t, shell, { port });
+      await runsAtLast(['run', 'set', 'mode=plain'], () => run('control-client run s\t mo\tp\t'));
+      assert.ok(!existsSync(join(home, 'owned')));
+      const silent = Number((await startSilent(t)).split(':')[1]);
+      const { run: runSilent, output } = await openShell(t, shell, { port: silent });
+      assert.deepEqual(await runSilent('control-client run s\t'), ['run', 's']);
+      assert.doesNotMatch(output(), /control-client: |rror/);
+    });
+
     it('offers the values of an option after =', async (t) => {
       const { offersFor } = await openShell(t, shell);
       await offersFor('control-client watch --on=', STATUS_WORDS.map((word) => new RegExp(`(?<![\\w-])${word}`)));
@@ -93,7 +125,7 @@ for (const shell of SHELLS) {
     it('shows a help text as it is, whatever characters it has', async (t) => {
       const help = 'it\'s [odd] (x): "a:b", $HOME, `id`, \\n \\\' \\\\ * ? ~ {1,2} !! # %d; & | < > …';
       const script = completionFor(shell, { odd: { type: 'string', value: 'A:B', help } });
-      const { offersFor } = await openShell(t, shell, script);
+      const { offersFor } = await openShell(t, shell, { script });
       await offersFor('control-client --', [patternOf(shell, { name: '--odd', help }), /--version/]);
     });
   });
@@ -112,6 +144,17 @@ it('bash offers no option as the value of an option', { ...LIMIT, skip: lacks('s
 });
 
 describe('control-client completion', LIMIT, () => {
+  it('asks the live system no longer than 300 ms, and prints no errors', async (t) => {
+    const silent = at(Number((await startSilent(t)).split(':')[1])).join(' ');
+    const lines = [silent, at(1).join(' '), '--port wrong', '--prot', '--help', '--targets -', 'wait'];
+    const start = performance.now();
+    await Promise.all(lines.map(async (options) => {
+      const ended = await runAlone(t, [LIVE, `control-client ${options} run `]);
+      assert.deepEqual(ended, { code: 0, stdout: '', stderr: '' }, options);
+    }));
+    assert.ok(performance.now() - start < 4500, 'other requests take 5 s');
+  });
+
   it('prints a script with all commands and options of the help', async () => {
     const { commands, options } = await readHelp();
     for (const shell of SHELLS) {
@@ -123,6 +166,13 @@ describe('control-client completion', LIMIT, () => {
     }
   });
 });
+
+/** Checks the arguments that a shell passes. A busy machine may not respond within the time for a completion. */
+async function runsAtLast(args: string[], run: () => Promise<string[]>): Promise<void> {
+  let passed = await run();
+  for (let tries = 1; tries < 5 && args.includes('run') && `${passed}` !== `${args}`; tries += 1) passed = await run();
+  assert.deepEqual(passed, args);
+}
 
 interface Entry {
   /** The longest word for a command, or the long form of an option. */
@@ -150,6 +200,9 @@ function patternOf(shell: Shell, { name, help }: Entry): RegExp {
 }
 
 interface OpenShell {
+  /** Its working directory. */
+  home: string;
+  output(): string;
   /** Runs a line, and returns the arguments of the `control-client` that it calls last. */
   run(line: string): Promise<string[]>;
   /** Types a line and leaves it unfinished. Returns what the shell offers for it, once that has all parts. */
@@ -160,11 +213,17 @@ interface OpenShell {
  * Starts a shell in a pseudo-terminal with a control-client that prints its arguments, and loads the completion.
  *
  * @param script The completion to load instead.
+ * @param port Of the system in the environment.
  */
-async function openShell(t: TestContext, shell: Shell, script?: string): Promise<OpenShell> {
+async function openShell(
+  t: TestContext,
+  shell: Shell,
+  { script, port = 1 }: { script?: string; port?: number } = {},
+): Promise<OpenShell> {
   const home = makeFolder(t);
   const wrapper = `#!/bin/sh
 if [ "$1 $#" = "completion 2" ]; then exec cat script; fi
+if [ "$1" = ${LIVE} ]; then exec '${process.execPath}' '${resolve('dist/bin/client.js')}' "$@"; fi
 printf '{%s}' "$@"
 echo ';'
 `;
@@ -178,6 +237,7 @@ echo ';'
   const env = {
     HOME: home, XDG_CONFIG_HOME: home, XDG_DATA_HOME: home, XDG_CACHE_HOME: home, XDG_RUNTIME_DIR: home, ZDOTDIR: home,
     PATH: `${join(home, 'bin')}:${process.env['PATH']}`, HOSTFILE: join(home, 'hosts'), LC_ALL: 'C.UTF-8',
+    CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}`,
   };
   const [open, load] = {
     bash: ['bash --norc --noprofile -i', 'eval "$(control-client completion bash)"'],
@@ -213,5 +273,5 @@ echo ';'
   };
   await shows(/ready> /);
   assert.deepEqual(await run(`${load}; control-client done`), ['done']);
-  return { run, offersFor };
+  return { run, offersFor, home, output };
 }

@@ -68,11 +68,16 @@ describe('control-client', AT_ONCE, () => {
   it('describes how long a step takes, what waits, and who paused the system', () => {
     const heardAt = new Date(Date.now() - 4500).toISOString();
     const waiting = { command: 'pause', state: 'waiting' };
+    const running = { command: 'evaluate', state: 'running', at: heardAt };
     const texts: [info: object, text: string][] = [
       [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
       [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
       [{ status: 'paused', commands: [waiting, waiting] }, 'paused; pause, pause wait'],
       [{ status: 'paused', heardAt, since: heardAt }, 'paused 4 s ago; the program has not responded for 4 s'],
+      [{ status: 'active', heardAt, commands: [running] }, 'active, running evaluate for 4 s'],
+      [{ status: 'active', commands: [running, waiting] }, 'active, running evaluate for 4 s; pause waits'],
+      [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
+      [{ status: 'pausing', commands: [running] }, 'pausing'],
       [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
       [{ status: null, commands: { length: 3 } }, 'unknown'],
     ];

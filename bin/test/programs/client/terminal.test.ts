@@ -19,10 +19,12 @@ describe('control-client on a terminal', SUITE, () => {
   });
 
   it('--wait shows the statuses that it passes, and each once', async (t) => {
-    const { address: { port } } = await launchSystem(t, { saveState: () => 'states/1.json' });
+    const commands = { evaluate: { run: () => ({ meanReturn: 497.1 }) } };
+    const { address: { port } } = await launchSystem(t, { saveState: () => 'states/1.json', commands });
     const rows: [args: string[], stdout: RegExp][] = [
       [[...at(port), 'pause'], /^(active … )?(pausing … )?paused \(\d+\.\d s\)\r\n$/],
       [[...at(port), 'save-state'], /^saved states\/1\.json \(\d+\.\d s\)\r\n$/],
+      [[...at(port), 'run', 'evaluate'], /^evaluate: \{"meanReturn":497\.1\} \(\d+\.\d s\)\r\n$/],
       [[...at(port), 'resume', '--json'], /^(\w+ … )*active \(\d+\.\d s\)\r\n\{[^\n]*"active"\}\r\n$/],
       [['pause', `127.0.0.1:${port}`], new RegExp(`^127\\.0\\.0\\.1:${port}  paused\r\n$`)],
     ];

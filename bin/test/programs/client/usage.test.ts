@@ -12,7 +12,7 @@ import { call, run } from './helpers.ts';
 
 const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
 const STATUS = STATUS_WORDS.join(', ');
-const SENDING = 'requires pause, resume, save-state or shutdown, got';
+const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
 const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, got';
@@ -35,9 +35,16 @@ const REFUSED: Record<string, Row[]> = {
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
     [['completion', 'zsh', 'box'], "unexpected argument 'box'; see --help"],
   ],
+  'arguments that contradict each other, or are no JSON': [
+    [['run', 'set', 'a=1', 'b=', 'a=2'], "a must be given only once, got '1' and '2'"],
+    [['run', 'set', '{}', 'a=1'], "an object has all arguments, got '{}' and 'a=1'"],
+    [['run', 'set', 'a=1', '{}'], "an argument must be name=value or one object of JSON, got '{}'"],
+    [['run', 'set', '{a:1}'], /^the arguments must be an object of JSON, got '\{a:1\}': ./],
+  ],
   'a second command or status, which could be meant for a target': [
     [['pause', 'resume'], "unexpected argument 'resume'; a host of that name is resume:8391"],
     [['shutdown', 'gpu1:1', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
+    [['run', 'evaluate', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
     [['wait', 'paused', 'active'], "unexpected argument 'active'; a host of that name is active:8391"],
   ],
   'an option that the command would ignore': [
@@ -50,7 +57,10 @@ const REFUSED: Record<string, Row[]> = {
     [['watch', '--by', ''], `--by ${SENDING} 'watch'`],
     [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
     [['watch', '--timeout', '5'],
-      "--timeout requires status, info, list, wait, pause, resume, save-state or shutdown, got 'watch'"],
+      "--timeout requires status, info, list, wait, pause, resume, save-state, shutdown or run, got 'watch'"],
+    [['run', 'set', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
+    [['run', '--wait'], '--wait requires the name of a command: run alone lists them'],
+    [['run', 'gpu1:80', '--reason', 'x'], '--reason requires the name of a command: run alone lists them'],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--on', 'paused'], '--on requires --exec'],
     [['status', '--dir', '.'], '--dir requires --all or list'],

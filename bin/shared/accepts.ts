@@ -1,0 +1,154 @@
+// The commands that a program declares, as /api/info lists them: how they are typed, described and completed. Any
+// program may have sent them, so everything but the names may have any type and text.
+
+import { helpLine, UsageError } from './options.ts';
+import { excerpt, excerptOf, excerptOfJson, textOfJson } from './text.ts';
+
+type Body = Readonly<Record<string, unknown>>;
+
+export interface Declaration {
+  description: string;
+  parameters: ReadonlyMap<string, Body>;
+}
+
+/** The commands by name. */
+export type Accepts = ReadonlyMap<string, Declaration>;
+
+const COMMAND = /^[a-z][a-z0-9-]{0,31}$/;
+const PARAMETER = /^[A-Za-z]\w{0,31}$/;
+const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which there are. `unix:a=b` is a target
+const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // of JSON
+const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
+
+/** How long a completion, which the user does not expect to wait, asks the system. */
+export const COMPLETION_MS = 300;
+
+/** Returns null if the server is of version 0.8 or older. */
+export function acceptedBy(info: Body): Accepts | null {
+  if (Object(info['accepts']) !== info['accepts']) return null;
+  return new Map(entriesOf(info['accepts'], COMMAND).map(([name, { description, parameters }]) => {
+    return [name, { description: excerptOf(description), parameters: new Map(entriesOf(parameters, PARAMETER)) }];
+  }));
+}
+
+function entriesOf(field: unknown, form: RegExp): [name: string, value: Body][] {
+  const entries = Object.entries(Object(field) as Body).filter(([name]) => form.test(name));
+  return entries.map(([name, value]) => [name, Object(value) as Body]);
+}
+
+// ───── Typing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Arguments as typed: the text of each, or one object with all. */
+export type Typed = ReadonlyMap<string, string> | Body;
+
+/** The words of a line. Quotes keep spaces, and an object of JSON takes the rest of the line. */
+export function splitWords(line: string): string[] {
+  return [...line.matchAll(/\{.*|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+/gs)].map(([word]) => {
+    return word.startsWith('{') ? word : word.replaceAll(/"([^"]*)"|'([^']*)'/g, '$1$2');
+  });
+}
+
+/** Whether a word is `name=value` or an object of JSON. */
+export function isArgument(word: string): boolean {
+  return word.startsWith('{') || ARGUMENT.test(word);
+}
+
+/** @throws {UsageError} If the words are no arguments, or contradict each other. */
+export function parseArguments(words: readonly string[]): Typed {
+  const [first, second] = words;
+  if (first?.startsWith('{') === true) {
+    if (second !== undefined) throw new UsageError(`an object has all arguments, got '${first}' and '${second}'`);
+    return parseObject(first);
+  }
+  const typed = new Map<string, string>();
+  for (const word of words) {
+    const [, name, text = ''] = ARGUMENT.exec(word) ?? [];
+    if (name === undefined) throw new UsageError(`an argument must be name=value or one object of JSON, got '${word}'`);
+    const before = typed.get(name);
+    if (before !== undefined) throw new UsageError(`${name} must be given only once, got '${before}' and '${text}'`);
+    typed.set(name, text);
+  }
+  return typed;
+}
+
+function parseObject(text: string): Body {
+  try {
+    return JSON.parse(text) as Body; // it begins with a brace
+  } catch (error) {
+    throw new UsageError(`the arguments must be an object of JSON, got '${text}': ${(error as Error).message}`);
+  }
+}
+
+/** Reads each text as the declared type. One that cannot be read stays a text, which the server refuses. */
+export function readArguments(typed: Typed, { parameters }: Declaration): object {
+  if (!(typed instanceof Map)) return typed;
+  const entries = [...typed as ReadonlyMap<string, string>].map(([name, text]) => {
+    return [name, readValue(text, parameters.get(name)?.['type'])];
+  });
+  return Object.fromEntries(entries) as object;
+}
+
+function readValue(text: string, type: unknown): boolean | number | string {
+  if (type === 'boolean' && /^(true|false)$/.test(text)) return text === 'true';
+  if ((type !== 'integer' && type !== 'number') || !NUMBER.test(text)) return text;
+  const value = Number(text);
+  const isExact = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // not 2⁵³ + 1, nor 1e999
+  return isExact ? value : text;
+}
+
+// ───── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The lines of a help: each command, what it does, and its parameters. */
+export function describeAccepts(accepts: Accepts): string {
+  const lines = [...accepts].flatMap(([name, { description, parameters }]) => {
+    return [helpLine(name, description), ...[...parameters].map(describeParameter)];
+  });
+  return lines.map((line) => line.trimEnd()).join('\n');
+}
+
+/** `episodes  an integer from 1 to 1000 (default 100): how many`. */
+function describeParameter([name, parameter]: [string, Body]): string {
+  const { default: initial, description } = parameter;
+  const need = initial === undefined ? 'required' : `default ${excerptOfJson(initial) || "''"}`;
+  const help = excerptOf(description);
+  return helpLine(`  ${name}`, `${excerpt(formOf(parameter))} (${need})${help && `: ${help}`}`);
+}
+
+/** In the words in which the server refuses what is not of this form. */
+function formOf({ type, minimum, maximum, maxLength, enum: choices }: Body): string {
+  if (Array.isArray(choices)) return `one of ${choices.map(textOfJson).join(', ')}`;
+  const from = typeof minimum === 'number' ? ` from ${minimum}` : '';
+  const to = typeof maximum === 'number' ? `${from === '' ? ' up' : ''} to ${maximum}` : '';
+  const length = typeof maxLength === 'number' ? ` of at most ${maxLength} characters` : '';
+  if (type === 'boolean') return 'true or false';
+  return `${type === 'integer' ? 'an' : 'a'} ${excerptOf(type)}${from}${to}${length}`;
+}
+
+// ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The words of a line that is being typed: the last one is unfinished, and may be empty. */
+export function wordsBefore(line: string): string[] {
+  return /\S$/.test(line) ? splitWords(line) : [...splitWords(line), ''];
+}
+
+/**
+ * Returns what the last word may be: the name of a command, `parameter=`, or a value after that.
+ *
+ * @param words The name and the arguments, as far as they are typed.
+ */
+export function completionsOf(accepts: Accepts, words: readonly string[]): string[] {
+  const current = words.at(-1) ?? '';
+  const [name = '', ...given] = words.slice(0, -1);
+  const all = words.length < 2 ? [...accepts.keys()] : [...accepts.get(name)?.parameters ?? []].flatMap((entry) => {
+    const [parameter, declared] = entry;
+    const start = `${parameter}=`;
+    if (given.some((word) => word.startsWith(start) || word.startsWith('{'))) return [];
+    return current.startsWith(start) ? valuesOf(declared).map((value) => start + value) : [start];
+  });
+  return all.filter((word) => word.startsWith(current));
+}
+
+function valuesOf({ type, enum: choices }: Body): string[] {
+  if (type === 'boolean') return ['true', 'false'];
+  return Array.isArray(choices) ? choices.map(textOfJson).filter((value) => PLAIN.test(value)) : [];
+}

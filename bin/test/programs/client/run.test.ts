@@ -1,0 +1,243 @@
+// control-client run: commands that the program declares.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  assertHarmless, freePort, HARMLESS, HOSTILE, launchSystem, NO_TOKEN, startOldServer, startServer, TOKEN,
+} from '../../helpers.ts';
+import { AT_ONCE, at, call, linesOf, watch } from './helpers.ts';
+import { ACTIVE, hideFailures, startSilent, startWeb } from './systems.ts';
+import type { CommandDeclaration } from '../../../../control.ts';
+
+hideFailures();
+
+const COMMANDS: Record<string, CommandDeclaration> = {
+  evaluate: {
+    description: 'Runs episodes without learning',
+    parameters: {
+      episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100, description: 'how many' },
+      seeds: { type: 'string', enum: ['fixed', 'any'], default: 'any' },
+    },
+  },
+  set: {
+    parameters: {
+      rate: { type: 'number', minimum: 0 }, decay: { type: 'number', maximum: 1, default: 0 },
+      text: { type: 'string', maxLength: 20, default: '' }, isFrozen: { type: 'boolean', default: false },
+    },
+  },
+  list: {},
+};
+
+describe('control-client run', AT_ONCE, () => {
+  it('reads each argument as the declared type', async (t) => {
+    const { port, server } = await startServer(t, { commands: COMMANDS });
+    const set = { rate: 1, decay: 0, text: '', isFrozen: false };
+    const rows: [words: string[], command: string, values: object][] = [
+      [['evaluate'], 'evaluate', { episodes: 100, seeds: 'any' }],
+      [['evaluate', 'seeds=fixed', 'episodes=2e2'], 'evaluate', { episodes: 200, seeds: 'fixed' }],
+      [['evaluate', '{"episodes": 7}'], 'evaluate', { episodes: 7, seeds: 'any' }],
+      [['set', 'rate=1'], 'set', set],
+      [['set', 'rate=1', 'decay=-2.5e-1', 'text=a=b, "c"', 'isFrozen=true'], 'set',
+        { rate: 1, decay: -0.25, text: 'a=b, "c"', isFrozen: true }],
+      [['set', 'rate=1', 'text=5', 'isFrozen=false'], 'set', { ...set, text: '5' }],
+      [['set', 'rate=1', 'text='], 'set', set],
+      [['list'], 'list', {}],
+    ];
+    for (const [words, command, values] of rows) {
+      assert.deepEqual(await call([...at(port), 'run', ...words]), { code: 0, stdout: 'ok\n', stderr: '' }, `${words}`);
+      assert.equal(server.receiveCommand(), command);
+      assert.deepEqual(server.request?.arguments, values);
+    }
+  });
+
+  it('refuses what the system does not take, exits with 2, and sends nothing', async (t) => {
+    const { port, server } = await startServer(t, { commands: COMMANDS });
+    const { port: plain } = await startServer(t);
+    const episodes = 'evaluate: episodes must be an integer from 1 to 1000, got';
+    const unknown = (name: string): RegExp => new RegExp(`: evaluate: .*\\b${name}\\b.*episodes, ?seeds`);
+    const rows: [port: number, words: string[], line: string | RegExp][] = [
+      [port, ['evalute'], "the command must be one of evaluate, set, list, got 'evalute'"],
+      [port, ['pause'], "the command must be one of evaluate, set, list, got 'pause'"],
+      [port, ['episodes=5'], "the command must be one of evaluate, set, list, got 'episodes=5'"],
+      [plain, ['evaluate'], "the program declares no commands, got 'evaluate'"],
+      [port, ['evaluate', 'episode=5'], unknown('episode')],
+      [port, ['evaluate', 'my-rate=5'], unknown('my-rate')],
+      [port, ['evaluate', '__proto__=5'], unknown('__proto__')],
+      [port, ['evaluate', 'episodes=5000'], `${episodes} 5000`],
+      [port, ['evaluate', 'episodes=many'], `${episodes} "many"`],
+      [port, ['evaluate', 'episodes='], `${episodes} ""`],
+      [port, ['evaluate', 'episodes=05'], `${episodes} "05"`],
+      [port, ['evaluate', 'episodes=0x5'], `${episodes} "0x5"`],
+      [port, ['evaluate', 'episodes=5.5'], `${episodes} "5.5"`],
+      [port, ['evaluate', 'episodes=9007199254740993'], `${episodes} "9007199254740993"`],
+      [port, ['evaluate', '{"episodes":"5"}'], `${episodes} "5"`],
+      [port, ['evaluate', 'seeds=none'], /: evaluate: seeds must be one of .*fixed.*any.*, got "none"$/m],
+      [port, ['set'], 'set: rate must be a number from 0, got nothing'],
+      [port, ['set', 'rate=1e999'], 'set: rate must be a number from 0, got "1e999"'],
+      [port, ['set', 'rate=1', 'isFrozen=yes'], 'set: isFrozen must be a boolean, got "yes"'],
+      [port, ['list', 'a=1'], /^control-client: list: .*\ba\b/],
+    ];
+    for (const [where, words, error] of rows) {
+      for (const options of [[], ['--wait']]) {
+        const ended = await call([...at(where), 'run', ...words, ...options]);
+        assert.deepEqual([ended.code, ended.stdout, linesOf(ended.stderr).length], [2, '', 1]);
+        if (typeof error === 'string') assert.equal(ended.stderr, `control-client: ${error}\n`);
+        else assert.match(ended.stderr, error);
+      }
+    }
+    const long = await call([...at(port), 'run', 'set', `{"text":"${'x'.repeat(5000)}"}`]);
+    assert.deepEqual([long.code, long.stdout], [2, '']);
+    assert.match(long.stderr, /exceed 4096 bytes/);
+    const json = await call([...at(port), 'run', 'evaluate', 'episodes=0', '--json']);
+    assert.deepEqual(JSON.parse(json.stdout), { error: `${episodes} 0` });
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('--wait prints the value: a text as it is, anything else as JSON, or ok', async (t) => {
+    const long = { list: Array.from({ length: 400 }, (_, index) => index) };
+    const rows: [value: unknown, stdout: string][] = [
+      ['states/1.json', 'states/1.json'], [7, '7'], [false, 'false'], [null, 'null'], [undefined, 'ok'], ['', 'ok'],
+      [{ meanReturn: 497.1 }, '{"meanReturn":497.1}'], [['\u202e\n\x9b'], '["\\u202e\\n\\u009b"]'],
+      [long, JSON.stringify(long)], ['\x1b[2J\u202e'.repeat(300), '[2J '.repeat(250)],
+    ];
+    const values = rows.map(([value]) => value);
+    const { address: { port } } = await launchSystem(t, { commands: { evaluate: { run: () => values.shift() } } });
+    for (const [value, stdout] of rows) {
+      const ended = await call([...at(port), 'run', 'evaluate', '--wait']);
+      assert.deepEqual(ended, { code: 0, stdout: `${stdout}\n`, stderr: '' }, JSON.stringify(value));
+      assertHarmless(ended.stdout);
+    }
+  });
+
+  it('--wait --json prints the outcome, and the exit code is 1 after a failure, 4 after --timeout', async (t) => {
+    const { address: { port } } = await launchSystem(t, {
+      commands: {
+        evaluate: { run: () => ({ meanReturn: 497.1 }) },
+        fail: { run: () => assert.fail('no GPU') },
+        sleep: { run: () => sleep(2500) },
+      },
+    });
+    const outcome = async (name: string): Promise<[code: number | null, outcome: object, stderr: string]> => {
+      const { code, stdout, stderr } = await call([...at(port), 'run', name, '--wait', '--timeout', '1.5', '--json']);
+      const { id, seconds, status, ...rest } = JSON.parse(stdout);
+      return [code, rest, stderr];
+    };
+    const value = { meanReturn: 497.1 };
+    assert.deepEqual(await outcome('evaluate'), [0, { result: 'ok', state: 'done', value }, '']);
+    const failed = { state: 'failed', error: 'no GPU' };
+    assert.deepEqual(await outcome('fail'), [1, failed, 'control-client: fail failed: no GPU\n']);
+    const [code, , stderr] = await outcome('sleep');
+    assert.equal(code, 4);
+    assert.match(stderr, /^control-client: sleep not done after \d\.\d s: .*; the command is still pending\n$/);
+  });
+
+  it('alone, lists what the system takes', async (t) => {
+    const { port } = await startServer(t, { commands: COMMANDS });
+    const lines = [
+      '  evaluate           Runs episodes without learning',
+      '    episodes         an integer from 1 to 1000 (default 100): how many',
+      '    seeds            one of fixed, any (default any)',
+      '  set',
+      '    rate             a number from 0 (required)',
+      '    decay            a number up to 1 (default 0)',
+      "    text             a string of at most 20 characters (default '')",
+      '    isFrozen         true or false (default false)',
+      '  list',
+    ];
+    const listed = await call([...at(port), 'run']);
+    assert.deepEqual(listed, { code: 0, stdout: `${lines.join('\n')}\n`, stderr: '' });
+    const json = await call([...at(port), 'run', '--json']);
+    assert.deepEqual(JSON.parse(json.stdout), { accepts: COMMANDS });
+    const target = `127.0.0.1:${port}`;
+    const { stdout } = await call(['run', target]);
+    assert.equal(stdout, lines.map((line) => `${target}  ${line}\n`).join(''));
+    const { port: plain } = await startServer(t);
+    const none = { code: 0, stdout: '', stderr: 'control-client: the program declares no commands\n' };
+    assert.deepEqual(await call([...at(plain), 'run']), none);
+  });
+
+  it('asks each of several systems, which may declare other types', async (t) => {
+    const declare = (type: 'integer' | 'string'): Record<string, CommandDeclaration> => {
+      return { say: { parameters: { text: { type } } } };
+    };
+    const declared = [declare('integer'), declare('string'), {}];
+    const systems = await Promise.all(declared.map((commands) => startServer(t, { commands })));
+    const [one, other, plain] = systems.map(({ port }) => `127.0.0.1:${port}`) as [string, string, string];
+    const { code, stdout, stderr } = await call(['run', 'say', one, 'text=5', other, plain]);
+    assert.deepEqual([code, linesOf(stdout).sort()], [2, [one, other].sort().map((target) => `${target}  ok`)]);
+    assert.equal(stderr, `control-client: ${plain}: the program declares no commands, got 'say'\n`);
+    const taken = systems.slice(0, 2).map(({ server }) => [server.receiveCommand(), server.request?.arguments]);
+    assert.deepEqual(taken, [['say', { text: 5 }], ['say', { text: '5' }]]);
+  });
+
+  it('exits as other commands do if the system is older, offline, silent or does not let it in', async (t) => {
+    const { port: older } = await startWeb(t);
+    const { port: oldest } = await startOldServer(t);
+    const { port: closed } = await startServer(t, { token: TOKEN });
+    const { port: full, server } = await startServer(t, { commands: COMMANDS, maxQueueSize: 1 });
+    await call([...at(full), 'run', 'list']);
+    const silent = Number((await startSilent(t)).split(':')[1]);
+    const rows: [args: string[], code: number, stderr: RegExp][] = [
+      [at(older), 1, /^control-client: the server is of version 0\.8 or older: it takes pause, .* only\n$/],
+      [['--port', `${oldest}`], 1, /^control-client: the server is of version 0\.2 or older, which tells its status/],
+      [at(closed), 1, new RegExp(`^control-client: ${NO_TOKEN}\n$`)],
+      [at(full), 1, /^control-client: Command queue is full, try again later\n$/],
+      [at(await freePort()), 3, /^control-client: .*ECONNREFUSED.*\n$/],
+    ];
+    for (const [address, code, line] of rows) {
+      const { stdout, stderr, code: given } = await call([...address, 'run', 'list']);
+      assert.deepEqual([given, stdout], [code, ''], stderr);
+      assert.match(stderr, line);
+    }
+    assert.equal(server.receiveCommand(), 'list');
+    const { code, stderr } = await call([...at(silent), 'run', 'list', '--wait', '--timeout', '1']);
+    assert.equal(code, 5);
+    assert.match(stderr, /has not answered within \d(\.\d)? s\n$/);
+  });
+
+  it('prints no control characters of a server, whatever it declares', async (t) => {
+    const parameter = { type: HOSTILE, description: HOSTILE, default: HOSTILE, enum: [HOSTILE, [HOSTILE]] };
+    const parameters = { a: parameter, b: { ...parameter, enum: HOSTILE, default: { [HOSTILE]: 1 } }, [HOSTILE]: {} };
+    const accepts = { set: { description: HOSTILE, parameters }, [HOSTILE]: {}, odd: null, list: [], text: HOSTILE };
+    const { port } = await startWeb(t, () => ({ ...ACTIVE, accepts }));
+    const { code, stdout } = await call([...at(port), 'run']);
+    assert.equal(code, 0);
+    assertHarmless(stdout);
+    assert.deepEqual(stdout.match(/^ +[a-z]+/gm), ['  set', '    a', '    b', '  odd', '  list', '  text']);
+    for (const odd of [7, HOSTILE, null, [HOSTILE]]) {
+      const { port: other } = await startWeb(t, () => ({ ...ACTIVE, accepts: odd }));
+      const ended = await call([...at(other), 'run', HOSTILE]);
+      assertHarmless(ended.stdout + ended.stderr);
+      assert.ok(ended.code === 1 || ended.code === 2);
+    }
+  });
+});
+
+describe('control-client info, status and watch', AT_ONCE, () => {
+  it('show the arguments and values of commands that the program declares', async (t) => {
+    const { address: { port }, client } = await launchSystem(t, {
+      commands: {
+        evaluate: { parameters: { episodes: { type: 'integer' } }, run: () => ({ meanReturn: 497.1 }) },
+        say: { run: () => 'hello' },
+      },
+    });
+    const { shows } = watch(t, at(port));
+    await shows(/  active\n/);
+    await client.request('evaluate', { arguments: { episodes: 200 }, by: 'ana', wait: 60 });
+    await client.request('say', { wait: 60 });
+    await shows(/  evaluate \{"episodes":200\} by ana done in \d+\.\d\d s: \{"meanReturn":497\.1\}\n/);
+    const { stdout } = await call([...at(port), 'info']);
+    const [first, second] = linesOf(stdout).filter((line) => line.includes(' done in '));
+    assert.match(`${first}`, /^commands  evaluate \{"episodes":200\} by ana done in .* s: \{"meanReturn":497\.1\}$/);
+    assert.match(`${second}`, /^ {10}say done in \d\.\d\d s: hello$/);
+  });
+
+  it('prints no control characters of arguments and values', async (t) => {
+    const entry = { id: '1', command: 'set', state: 'done', arguments: { [HOSTILE]: HOSTILE }, value: [HOSTILE] };
+    const { port } = await startWeb(t, () => ({ ...ACTIVE, commands: [entry, { ...entry, arguments: HOSTILE }] }));
+    const { stdout } = await call([...at(port), 'info']);
+    assertHarmless(stdout);
+    assert.ok(stdout.includes(HARMLESS.slice(0, 40)), stdout);
+  });
+});
