@@ -1,14 +1,16 @@
 #!/usr/bin/env node
 // control-console: an interactive console for a running system.
 
+import { complete } from './console/completion.ts';
 import { History } from './console/history.ts';
 import { PipedLines, TerminalLines } from './console/lines.ts';
 import { Session } from './console/session.ts';
 import { ADDRESS_OPTIONS, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
-import { commandsFor, helpOf, wordsOf } from './shared/commands.ts';
+import { commandsFor, helpOf } from './shared/commands.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Lines } from './console/lines.ts';
+import type { PrintableClient } from './shared/replies.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
@@ -23,6 +25,8 @@ comments.
 
 ${commandsFor('console').map(helpOf).join('\n')}
 
+The commands that the program declares are words, too: evaluate episodes=200
+
 ${describeOptions(OPTIONS)}
 
 ${ENVIRONMENT_HELP}
@@ -34,17 +38,16 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const client = createClient(parsed.values);
-  const lines = openLines(parsed.values['no-history'] !== true);
+  const lines = openLines(client, parsed.values['no-history'] !== true);
   if (lines.isTerminal) console.log(`${printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
 }
 
-function openLines(keepsHistory: boolean): Lines {
+function openLines(client: PrintableClient, keepsHistory: boolean): Lines {
   if (!process.stdin.isTTY || !process.stdout.isTTY) return new PipedLines();
-  const words = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
-  return new TerminalLines(words, new History(keepsHistory));
+  return new TerminalLines((line) => complete(client, line), new History(keepsHistory));
 }
 
 void run('control-console', main);

@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { CTRL_C, CTRL_Z, startRawMode } from '../shared/terminal.ts';
 import { MAX_LINES } from './history.ts';
+import type { Completions } from './completion.ts';
 import type { History } from './history.ts';
 import type { RawMode } from '../shared/terminal.ts';
 import type { Interface } from 'node:readline';
@@ -56,15 +57,19 @@ export function isComment(line: string): boolean {
   return line.trimStart().startsWith('#');
 }
 
+/** Passes completions to the line editor. */
+type Done = (error: null, completions: Completions) => void;
+
 // ───── A terminal ────────────────────────────────────────────────────────────────────────────────────────────────
 //
 //   keys ──▶ typed ──▶ the line editor ──▶ line      Keys wait in `typed` while a command runs: what is typed or pasted
-//              │                                     then appears after the next prompt, a line at a time.
+//              │                                     then appears after the next prompt, a line at a time. They also
+//              │                                     wait while Tab asks the system for completions.
 //              └─ Ctrl-Z, and Ctrl-C while a command runs, act at once
 
 export class TerminalLines implements Lines {
   readonly isTerminal = true;
-  readonly #words: readonly string[];
+  readonly #completions: (line: string) => Promise<Completions>;
   readonly #history: History;
   readonly #editorInput: PassThrough = new PassThrough();
   readonly #editor: Interface;
@@ -75,17 +80,18 @@ export class TerminalLines implements Lines {
   #endsInReturn = false; // the latest keys: a line feed after it belongs to it
   #isClosed = false;
   #isQuestion = false;
+  #isCompleting = false;
   #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
   #interruption = new AbortController();
 
-  /** @param words What Tab completes. */
-  constructor(words: readonly string[], history: History) {
-    this.#words = words;
+  /** @param completions What Tab completes a line with. */
+  constructor(completions: (line: string) => Promise<Completions>, history: History) {
+    this.#completions = completions;
     this.#history = history;
     this.#recalled = history.load();
     this.#editor = createInterface({
       input: this.#editorInput, output: process.stdout, terminal: true,
-      completer: (line: string) => this.#complete(line),
+      completer: (line: string, done: Done) => void this.#complete(line, done),
       history: [...this.#recalled], historySize: MAX_LINES, removeHistoryDuplicates: true,
     });
     this.#editor.on('line', (line) => this.#onLine(line));
@@ -161,14 +167,17 @@ export class TerminalLines implements Lines {
     }
   };
 
-  readonly #onHangUp = (): void => void this.#editorInput.end();
+  readonly #onHangUp = (): void => {
+    this.#typed = ''; // nothing may follow the end
+    this.#editorInput.end();
+  };
 
   /**
    * Passes keys on to the editor, which handles each at once, until it has a whole line. They go one by one, because
    * the editor appends text that arrives together to the line, wherever the cursor is.
    */
   #feed(): void {
-    while (this.#receive !== null && this.#typed !== '') {
+    while (this.#receive !== null && !this.#isCompleting && this.#typed !== '') {
       const [key = ''] = this.#typed; // a code point
       this.#typed = this.#typed.slice(key.length);
       this.#editorInput.write(key);
@@ -206,8 +215,13 @@ export class TerminalLines implements Lines {
     this.#editor.prompt();
   }
 
-  #complete(line: string): [hits: string[], line: string] {
-    const words = this.#isQuestion ? ['y', 'n'] : this.#words;
-    return [words.filter((word) => word.startsWith(line.toLowerCase())), line];
+  async #complete(line: string, done: Done): Promise<void> {
+    const answers = ['y', 'n'].filter((answer) => answer.startsWith(line.toLowerCase()));
+    this.#isCompleting = true;
+    const completions: Completions = this.#isQuestion ? [answers, line] : await this.#completions(line);
+    this.#isCompleting = false;
+    if (this.#isClosed) return;
+    done(null, completions);
+    this.#feed();
   }
 }

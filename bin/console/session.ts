@@ -1,21 +1,26 @@
 // A session of the console: the commands, and the prompt before each.
 
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
+import {
+  acceptedBy, describeAccepts, parseArguments, readArguments, splitWords,
+} from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
 import { paintError, paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf } from '../shared/commands.ts';
 import { describeInfo, describeStatus } from '../shared/describe.ts';
 import { follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
+import { UsageError } from '../shared/options.ts';
 import { describeUnknown, isAbsent, isOld, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { excerptOf, printable } from '../shared/text.ts';
 import { isComment } from './lines.ts';
-import type { ControlCommand } from '../../control.ts';
+import type { Accepts } from '../shared/accepts.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { Lines } from './lines.ts';
 
 const FOLLOW_MS = 30_000;
 const HINT_MS = 500; // what a command waits for is shown after this time
+const HELP_MS = 1000; // the help waits for the commands that the program declares no longer than this
 const PROMPT_MS = 250; // the prompt waits for the status no longer than this
 const SILENT_MS = 2500; // a system that has not responded for this time gives no answer; it is asked every second
 const TICK_MS = 1000; // between two prompts with another duration
@@ -45,19 +50,52 @@ export class Session {
 
   async #execute(line: string): Promise<boolean> {
     if (line === '' || isComment(line)) return true;
-    const [first = '', topic, ...others] = line.split(/\s+/);
-    const isHelp = topic !== undefined && others.length === 0 && findCommand('console', first)?.name === 'help';
-    const word = isHelp ? topic : line;
-    const command = findCommand('console', word);
-    if (command === undefined) return fail(`unknown command '${word}'; type help for a list of commands`);
-    if (isHelp) return print(helpOf(command));
+    const [first = '', ...words] = splitWords(line);
+    const command = findCommand('console', first);
+    if (command === undefined) return this.#run(first, words);
+    if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
+    if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
+    if (words.length > 0) return failUnknown(line);
     switch (command.name) {
-      case 'help': return print(commandsFor('console').map(helpOf).join('\n'));
+      case 'run': return this.#list();
       case 'status': return this.#status();
       case 'info': return this.#info();
       case 'shutdown': return this.#shutdown();
       case 'quit': return this.#isOver = true;
-      default: return this.#send(command.name as ControlCommand);
+      default: return this.#send(command.name);
+    }
+  }
+
+  /** Explains one command, or all: those of the console, whether the system responds or not, and what it accepts. */
+  async #help(topic: string | undefined): Promise<boolean> {
+    const command = topic === undefined ? undefined : findCommand('console', topic);
+    if (command !== undefined) return print(helpOf(command));
+    if (topic === undefined) print(commandsFor('console').map(helpOf).join('\n'));
+    const info = await this.#request('info', AbortSignal.timeout(HELP_MS));
+    const accepts = acceptedIn(info);
+    if (topic === undefined) return accepts.size === 0 || print(describeAccepts(accepts));
+    const declaration = accepts.get(topic);
+    return declaration === undefined ? failUnknown(topic) : print(describeAccepts(new Map([[topic, declaration]])));
+  }
+
+  /** Lists the commands that the program declares. */
+  async #list(): Promise<boolean> {
+    const info = await this.#request('info');
+    if (!info.ok) return fail(info.error);
+    return print(describeAccepts(acceptedIn(info)) || 'the program declares no commands');
+  }
+
+  /** Runs one of them. */
+  async #run(name: string, words: readonly string[]): Promise<boolean> {
+    const info = await this.#request('info');
+    if (!info.ok && !isOld(info)) return fail(`${name} not sent: ${info.error}`);
+    const declaration = acceptedIn(info).get(name);
+    if (declaration === undefined) return failUnknown(name);
+    try {
+      return await this.#follow(name, readArguments(parseArguments(words), declaration));
+    } catch (error) {
+      if (error instanceof UsageError) return fail(error.message);
+      throw error;
     }
   }
 
@@ -90,19 +128,24 @@ export class Session {
   }
 
   /** Sends a command, and prints each status until it is done, and what came of it. */
-  async #send(command: ControlCommand): Promise<boolean> {
+  async #send(command: string): Promise<boolean> {
     const obstacle = obstacleIn(await this.#request('status'));
-    if (obstacle !== null) return fail(`${command} not sent: ${obstacle}`);
-    const { state, error, summary, received } = await this.#patiently((signal, output) => {
-      return follow(this.#client, command, { timeoutMs: FOLLOW_MS, by: BY, signal, output });
+    return obstacle === null ? this.#follow(command) : fail(`${command} not sent: ${obstacle}`);
+  }
+
+  async #follow(command: string, values?: object): Promise<boolean> {
+    const { state, isInvalid, error, summary, received } = await this.#patiently((signal, output) => {
+      return follow(this.#client, command, { timeoutMs: FOLLOW_MS, arguments: values, by: BY, signal, output });
     });
     if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
     if (state === 'absent') return print(summary);
-    return state === 'done' || fail(summary === error ? `${command} failed: ${error}` : summary);
+    const isWhole = summary !== error || isInvalid; // it names the command
+    return state === 'done' || fail(isWhole ? summary : `${command} failed: ${error}`);
   }
 
-  #request(endpoint: 'status' | 'info'): Promise<PrintableReply> {
-    return this.#patiently((signal) => this.#client.request(endpoint, { signal }));
+  /** @param limit Ends the request, as Ctrl-C does. */
+  #request(endpoint: 'status' | 'info', ...limit: AbortSignal[]): Promise<PrintableReply> {
+    return this.#patiently((signal) => this.#client.request(endpoint, { signal: AbortSignal.any([signal, ...limit]) }));
   }
 
   /** Runs what Ctrl-C can end, and tells what it waits for if it takes long. */
@@ -128,6 +171,15 @@ function isDefault({ target }: PrintableClient): boolean {
 function print(text: string): true {
   process.stdout.write(`${text}\n`);
   return true;
+}
+
+/** The commands that the program declares; none if they are not known. */
+function acceptedIn(info: PrintableReply): Accepts {
+  return (info.ok ? acceptedBy(info.body) : null) ?? new Map();
+}
+
+function failUnknown(word: string): false {
+  return fail(`unknown command '${word}'; type help for a list of commands`);
 }
 
 function fail(message: string): false {

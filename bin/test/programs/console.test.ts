@@ -12,7 +12,10 @@ import {
 } from '../helpers.ts';
 import { LIMIT } from '../module/helpers.ts';
 import { lacks } from '../needs.ts';
+import { hideFailures } from './client/systems.ts';
 import { ACTIVE, at, CTRL_C, CTRL_D, prompt, shown, terminal, UP } from './console/helpers.ts';
+
+hideFailures();
 
 describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
   it('runs one command per line, without prompt or echo', async (t) => {
@@ -29,10 +32,34 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     const outcomes = lines.slice(0, 3).map((line) => line.replaceAll(/(active|resuming) … |paused … (?=active)/g, ''));
     assert.deepEqual(outcomes, ['pausing … paused (N s)', 'active (N s)', 'saved states/1.json (N s)']);
     const commands = [
-      'status', 'info', 'p, pause', 'r, resume', 'save, save-state', 'shutdown', 'h, \\?, help', 'q, quit, exit',
+      'status', 'info', 'p, pause', 'r, resume', 'save, save-state', 'shutdown', 'run NAME', 'h, \\?, help',
+      'q, quit, exit',
     ];
     const help = commands.map((words) => `  ${words} .*\n`);
     assert.match(lines.slice(3).join('\n'), new RegExp(`^${help.join('')}$`));
+  });
+
+  it('runs the commands that the program declares, and lists them in its help', async (t) => {
+    const port = await startSystem(t, {
+      commands: {
+        evaluate: {
+          description: 'Runs episodes without learning',
+          parameters: { episodes: { type: 'integer', maximum: 1000 } },
+          run: ({ episodes }: { episodes: number }) => ({ episodes, meanReturn: 497.1 }),
+        },
+        fail: { run: () => { throw new Error('no GPU'); } },
+      },
+    });
+    const input = 'evaluate episodes=200\npause\nevaluate episodes=9999\nfail\nhelp\n';
+    const { code, stdout, stderr } = await runProgram(t, 'console', ['--port', `${port}`], input);
+    const invalid = 'evaluate: episodes must be an integer up to 1000, got 9999\n';
+    assert.deepEqual([code, stderr], [1, `${invalid}fail failed: no GPU\n`]);
+    assert.match(stdout, /^evaluate: \{"episodes":200,"meanReturn":497\.1\} \(\d+\.\d s\)\n/);
+    const help = [
+      '  evaluate           Runs episodes without learning', '    episodes         an integer up to 1000 (required)',
+      '  fail',
+    ];
+    assert.ok(stdout.endsWith(`\n${help.join('\n')}\n`), stdout);
   });
 
   it('sends a command again while the queue is full, and says who sends it', async (t) => {

@@ -74,6 +74,62 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.match((await ended).stdout, /^saved 7 \(\d+\.\d s\)\n$/);
   });
 
+  it('reads the arguments of commands that the program declares', async (t) => {
+    const text = { type: 'string', default: '' } as const;
+    const parameters = { text, other: text, on: { type: 'boolean', default: false } } as const;
+    const { address: { port } } = await launchSystem(t, { commands: { say: { parameters, run: (values) => values } } });
+    const rows: [line: string, values: object][] = [
+      ['say', {}],
+      ['say text="hello  world" on=true', { text: 'hello  world', on: true }],
+      ["say  text='\"hi\", she said'  other=it's", { text: '"hi", she said', other: "it's" }],
+      ['say text=a" b "c', { text: 'a b c' }],
+      ['run say {"text": "two  words {", "on": true}', { text: 'two  words {', on: true }],
+    ];
+    const said = await converse(port, rows.map(([line]) => `${line}\n`).join(''));
+    assert.deepEqual([said.code, said.stderr], [0, '']);
+    const outcomes = rows.map(([, values]) => `say: ${JSON.stringify({ text: '', other: '', on: false, ...values })}`);
+    const lines = said.stdout.trimEnd().split('\n');
+    assert.deepEqual(lines.map((line) => line.replace(/ \(\d+\.\d s\)$/, '')), outcomes);
+    const wrong: [line: string, error: string | RegExp][] = [
+      ['say hello', "an argument must be name=value or one object of JSON, got 'hello'"],
+      ['say word=hello', /^say: .*\bword\b.*\btext, ?other, ?on\b/],
+      ['say on=yes', 'say: on must be a boolean, got "yes"'],
+      ['sy', "unknown command 'sy'; type help for a list of commands"],
+      ['run sy', "unknown command 'sy'; type help for a list of commands"],
+      ['help sy', "unknown command 'sy'; type help for a list of commands"],
+    ];
+    for (const [line, error] of wrong) {
+      const { code, stdout, stderr } = await converse(port, line);
+      assert.deepEqual([code, stdout], [1, ''], line);
+      if (typeof error === 'string') assert.equal(stderr, `${error}\n`);
+      else assert.match(stderr, error);
+    }
+  });
+
+  it('runs its own command rather than one of the same name that the program declares, except after run', async (t) => {
+    const { port, server } = await startServer(t, { commands: { p: {}, quit: { description: 'leaves' } } });
+    const ended = converse(port, 'run p\nhelp p\nrun\nquit\nrun quit\n');
+    assert.equal(await server.nextCommand(), 'p');
+    server.report({});
+    const { code, stdout } = await ended;
+    assert.deepEqual([code, server.hasCommands()], [0, false]);
+    assert.match(stdout, /^p done \(\d+\.\d s\)\n  p, pause .*\n  p\n  quit               leaves\n$/);
+  });
+
+  it('runs and lists no declared commands where there are none', async (t) => {
+    const { port } = await startServer(t);
+    const { stdout, stderr } = await converse(port, 'run\nevaluate\n');
+    assert.equal(stdout, 'the program declares no commands\n');
+    const unknown = "unknown command 'evaluate'; type help for a list of commands\n";
+    assert.equal(stderr, unknown);
+    const { port: older } = await startWeb(t);
+    const { port: oldest } = await startOldServer(t);
+    assert.equal((await converse(older, 'evaluate\n')).stderr, unknown);
+    assert.equal((await converse(oldest, 'evaluate\n', { host: 'localhost' })).stderr, unknown);
+    const { port: closed } = await startServer(t, { token: TOKEN });
+    assert.equal((await converse(closed, 'evaluate\n')).stderr, `evaluate not sent: ${NO_TOKEN}\n`);
+  });
+
   it('prints the status and what is known', async (t) => {
     const { address: { port }, client } = await launchSystem(t, { describe: () => ({ episode: 7 }) }, {
       name: 'cartpole',

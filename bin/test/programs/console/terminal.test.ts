@@ -1,5 +1,5 @@
-// control-console on a terminal: the prompt, editing, waits, questions, lines that are pasted, colours. Several tests share
-// a console, because its start takes longer than all else.
+// control-console on a terminal: the prompt, editing, completion, waits, questions, lines that are pasted, colours.
+// Several tests share a console, because its start takes longer than all else.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -11,7 +11,7 @@ import {
 } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startWeb } from '../client/systems.ts';
+import { startSilent, startWeb } from '../client/systems.ts';
 import {
   ACTIVE, at, CTRL_C, CTRL_D, LEFT, prompt, READY, pseudoTerminal, readHistory, shown, terminal, UP,
 } from './helpers.ts';
@@ -68,6 +68,46 @@ describe('control-console on a terminal', SUITE, () => {
     await type('y\r', /shutting down … offline \(\d+\.\d s\)/);
     assert.equal((await ended).code, 0);
     assert.deepEqual(new Set(readHistory(folder)), new Set(['shutdown']));
+  });
+
+  it('completes the commands that the program declares, and their parameters', async (t) => {
+    const run = (values: object): string => Object.values(values).join(' ');
+    const name = { type: 'string', enum: ['fast', 'slow'] } as const;
+    const { address: { port } } = await launchSystem(t, {
+      commands: {
+        evaluate: { parameters: { episodes: { type: 'integer' } }, run },
+        mode: { parameters: { name, log: { type: 'boolean' } }, run },
+        pass: { run },
+      },
+    });
+    const { type, write, output } = await terminal(t, at(port));
+    const completes = async (keys: string, pattern: RegExp): Promise<void> => {
+      await type(keys, new RegExp(`${keys}$`));
+      const start = output().length;
+      for (let tries = 0; tries < 20 && !pattern.test(output().slice(start)); tries += 1) {
+        write('\t');
+        await sleep(400); // it waits 300 ms for the system
+      }
+      assert.match(output().slice(start), pattern);
+    };
+    await completes('ev', /aluate /);
+    await completes('ep', /isodes=/);
+    await type('5\r', shown('evaluate: 5 \\(\\d+\\.\\d s\\)'));
+    await completes('run mo', /de /);
+    await completes('log=t', /rue/);
+    await type(' ', / $/);
+    await completes('name=', /fast +name=slow/);
+    await type('slow\r', shown('mode: slow true \\(\\d+\\.\\d s\\)'));
+    await completes('pa', /pause +pass/);
+    await type(CTRL_C, /> $/);
+    await completes('paus', /e/);
+    await type(' ep\tx', / epx$/); // the console's own, which takes no arguments
+  });
+
+  it('completes its own words if the system does not respond', async (t) => {
+    const silent = await startSilent(t);
+    const { type } = await terminal(t, at(Number(silent.split(':')[1])));
+    await type('shutd\t', /shutdown$/);
   });
 
   it('edits the line', async (t) => {
