@@ -457,8 +457,8 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 /** Returns an object with the defaults of its parameters. The path precedes their names in error messages. */
 function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
   if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
-  const known = Object.keys(parameters);
-  const unknown = Object.keys(values).find((name) => !known.includes(name));
+  const known = Object.keys(parameters).join(', ');
+  const unknown = Object.keys(values).find((name) => !Object.hasOwn(parameters, name));
   if (unknown !== undefined) throw new TypeError(`${path}${unknown.slice(0, 100)} is unknown, not one of [${known}]`);
   return Object.fromEntries(Object.entries(parameters).map(([name, parameter]) => {
     const { type, default: preset, minimum, maximum, maxLength, enum: choices } = parameter;
@@ -1775,7 +1775,7 @@ type Types = { boolean: boolean; integer: number; number: number; string: string
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
  * waits for a command receives what its hook returns (see `CommandOutcome`), or the error.
  */
-export interface System<Commands = any> {
+export interface System<Commands = Record<string, Record<string, keyof Types>>> {
   /** Does one piece of the work. Called repeatedly while the system is active. */
   step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */

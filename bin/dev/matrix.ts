@@ -44,18 +44,20 @@ const { ACTIVE, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 
 async function main() {
   let status = RESUMING;
-  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT) });
+  const commands = { set: { parameters: { rate: { type: 'number', maximum: 1 } } } };
+  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT), commands });
   server.runInBackground().catch(fail); // not awaited: the thread must start although the host does not yield
   for (const end = performance.now() + 2000; performance.now() < end;);
-  const commands = [];
-  while (server.hasCommands()) commands.push(server.receiveCommand());
+  const taken = [];
+  while (server.hasCommands()) taken.push(server.receiveCommand());
   await new Promise((resolve) => setTimeout(resolve, 50)); // a failed start reports itself first
-  if (String(commands) !== 'pause,resume') throw new Error('Expected pause,resume on the queue, got: ' + commands);
+  if (String(taken) !== 'pause,resume') throw new Error('Expected pause,resume on the queue, got: ' + taken);
   status = ACTIVE;
   while (status !== SHUTTING_DOWN) {
     switch (await server.nextCommand()) {
       case 'pause': status = PAUSED; break;
       case 'resume': status = ACTIVE; break;
+      case 'set': server.report({ value: server.request?.arguments }); break;
       case 'shutdown': status = SHUTTING_DOWN; break;
     }
   }
@@ -301,8 +303,9 @@ import {
   isAllowedHost, launch,
 } from '${from}';
 import type {
-  CommandInfo, CommandOutcome, CommandRequest, Control, ControlCommand, LaunchConfig, RequestOptions, System,
-  SystemInfo, WaitOptions, WebApiAddress, WebApiClientOptions, WebApiReply, WebApiServerOptions,
+  CommandDeclaration, CommandInfo, CommandOutcome, CommandRequest, Control, ControlCommand, LaunchConfig, Parameter,
+  RequestOptions, System, SystemCommand, SystemInfo, WaitOptions, WebApiAddress, WebApiClientOptions, WebApiReply,
+  WebApiServerOptions,
 } from '${from}';
 
 const options: WebApiServerOptions = { systemStatus: (): SystemStatus => SystemStatus.ACTIVE, port: DEFAULT_PORT };
@@ -320,6 +323,35 @@ const system: System = {
   saveState: async (status, { by = '' }): Promise<string> => by + status,
 };
 await launch(system, config);
+
+const rate: Parameter = { type: 'number', minimum: 0, default: 0.1 };
+const set: CommandDeclaration = { description: 'd', parameters: { rate } };
+const steered = new WebApiServer({ systemStatus: (): SystemStatus => SystemStatus.ACTIVE, commands: { set, stop: {} } });
+const taken: ControlCommand | 'set' | 'stop' = steered.receiveCommand();
+// @ts-expect-error: it may be one of the declared commands
+const narrow: ControlCommand = steered.receiveCommand();
+steered.commands = { set, stop: {} };
+await launch({
+  step: (): boolean => true,
+  commands: {
+    evaluate: {
+      parameters: { episodes: { type: 'integer', default: 1 }, on: { type: 'boolean' }, text: { type: 'string' } },
+      run: ({ episodes, on, text }, { by }): string => \`\${episodes.toFixed() + text.trim() + by}\${on === true}\`,
+    },
+    stop: { run: (): number => 1 },
+    // @ts-expect-error: there is no such type
+    wrong: { parameters: { x: { type: 'float' } }, run: (): number => 1 },
+    // @ts-expect-error: it is a number
+    mistaken: { parameters: { x: { type: 'integer' } }, run: ({ x }): string => x.trim() },
+  },
+});
+class Steered implements System {
+  step(): boolean { return true; }
+  readonly commands = { set: { parameters: { x: { type: 'number' } }, run: ({ x }: { x: number }): number => x } } as const;
+}
+await launch(new Steered(), config);
+const stop: SystemCommand<{ x: 'number' }> = { parameters: { x: { type: 'number' } }, run: ({ x }): number => x };
+console.log(taken, narrow, stop);
 
 const access: WebApiClientOptions = { timeout: 1000, token: undefined };
 const client: WebApiClient = new WebApiClient(address.host, address.port, access);
@@ -606,6 +638,11 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
     await client.waitFor(ACTIVE, { signal });
     await send('pause');
     await client.waitFor(PAUSED, { signal });
+    const outcomes = await Promise.all([0.5, 5].map(async (rate) => {
+      const reply = await client.request('set', { arguments: { rate }, wait: 5, signal });
+      return JSON.stringify(reply.ok ? reply.body['value'] : reply.statusCode);
+    }));
+    if (String(outcomes) !== '{"rate":0.5},400') throw new Error(`set resulted in ${outcomes}`);
     await send('resume');
     await client.waitFor(ACTIVE, { signal });
     await send('shutdown');

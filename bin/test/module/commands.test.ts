@@ -125,7 +125,7 @@ describe('Arguments', LIMIT, () => {
     ['pick', '{"mode":"fast","size":"1"}', `${SIZE} "1"`],
     ['many', '{"toString":1}', 'a must be an integer, got nothing'],
     ['many', '{"a":1,"toString":"1"}', 'toString must be an integer, got "1"'],
-    ['many', '{"a":1,"valueOf":1}', 'valueOf is unknown, not one of [a,toString,b]'],
+    ['many', '{"a":1,"valueOf":1}', 'valueOf is unknown, not one of [a, toString, b]'],
     ['none', '{"a":1}', 'a is unknown, not one of []'],
   ];
 
@@ -315,12 +315,12 @@ describe('A declaration', LIMIT, () => {
   const WRONG_PARAMETERS: [parameter: unknown, message: string][] = [
     [{}, `type must be one of ${TYPES}, got nothing`],
     [null, `type must be one of ${TYPES}, got nothing`],
-    ['number', '0 is unknown, not one of [type,description,minimum,maximum]'],
+    ['number', '0 is unknown, not one of [type, description, minimum, maximum]'],
     [{ type: 'float' }, `type must be one of ${TYPES}, got "float"`],
     [{ type: ['string'] }, `type must be one of ${TYPES}, got ["string"]`],
-    [{ type: 'number', multipleOf: 2 }, 'multipleOf is unknown, not one of [type,description,minimum,maximum]'],
-    [{ type: 'string', minimum: 1 }, 'minimum is unknown, not one of [type,description,maxLength]'],
-    [{ type: 'number', maxLength: 1 }, 'maxLength is unknown, not one of [type,description,minimum,maximum]'],
+    [{ type: 'number', multipleOf: 2 }, 'multipleOf is unknown, not one of [type, description, minimum, maximum]'],
+    [{ type: 'string', minimum: 1 }, 'minimum is unknown, not one of [type, description, maxLength]'],
+    [{ type: 'number', maxLength: 1 }, 'maxLength is unknown, not one of [type, description, minimum, maximum]'],
     [{ type: 'number', minimum: '1' }, 'minimum must be a number, got "1"'],
     [{ type: 'number', maximum: NaN }, 'maximum must be a number, got null'],
     [{ type: 'number', minimum: 2, maximum: 1 }, 'maximum must be a number from 2, got 1'],
