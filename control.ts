@@ -101,7 +101,6 @@ export interface CommandDeclaration<Parameters = Readonly<Record<string, Paramet
   description?: string | undefined;
   parameters?: Parameters | undefined;
 }
-
 type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaration>>;
 
 /**
@@ -470,9 +469,8 @@ function validate(path: string, values: Record<string, unknown>, parameters: Rea
     if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return [name, value];
     const from = minimum === undefined ? '' : ` from ${minimum}`;
     const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
-    const length = maxLength === undefined ? '' : ` of at most ${maxLength} characters`;
-    const range = `${type === 'integer' ? 'an' : 'a'} ${type}${from}${to}${length}`;
-    const form = choices === undefined ? range : `one of ${choices.join(', ')}`;
+    const limits = maxLength === undefined ? from + to : ` of at most ${maxLength} characters`;
+    const form = choices ? `one of ${choices.join(', ')}` : `a${type === 'integer' ? 'n' : ''} ${type}${limits}`;
     throw new RangeError(`${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`);
   }));
 }
@@ -2028,11 +2026,13 @@ function checkCommands(commands: object): string {
   const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
   const minimum: Parameter = { type: 'number', default: 0 };
   const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
-  for (const [name, declaration] of Object.entries<object>(JSON.parse(json))) {
+  for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
     const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
     check('the name of a command', name, 'string', 'up to 32 of a–z, 0–9 and -, and not in use', isFree);
-    const { parameters = {}, ...words } = Object(declaration) as CommandDeclaration;
+    check(name, declaration, 'object', 'an object');
+    const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
+    check(`${name}.parameters`, parameters, 'object', 'an object');
     for (const [word, parameter] of Object.entries(parameters)) {
       const path = `${name}.${word}.`;
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;

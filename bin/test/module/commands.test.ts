@@ -303,6 +303,10 @@ describe('A declaration', LIMIT, () => {
     [[{}], "the name of a command must be … got '0'"],
     [{ set: { parameter: {} } }, 'set.parameter is unknown, not one of [description]'],
     [{ set: { description: 5 } }, 'set.description must be a string, got 5'],
+    [{ set: null }, 'set must be an object, got null'],
+    [{ set: 5 }, 'set must be an object, got 5'],
+    [{ set: { parameters: null } }, 'set.parameters must be an object, got null'],
+    [{ set: { parameters: true } }, 'set.parameters must be an object, got true'],
     ...PARAMETER_NAMES.map((name): [unknown, string] => {
       return [set(named(name)), `the name of a parameter must be … got '${name}'`];
     }),
