@@ -1,8 +1,8 @@
 // All systems of the board, and the pages that wait for news of them.
 
 import { existsSync } from 'node:fs';
+import { CONTROL_COMMANDS } from './declarations.ts';
 import { BoardSystem } from './system.ts';
-import type { ControlCommand } from '../../control.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Update } from './system.ts';
 
@@ -43,8 +43,12 @@ export class Board {
     return this.#systems.size;
   }
 
-  has(id: number): boolean {
-    return this.#systems.has(id);
+  /** Whether a system takes a command: one of the four, or one that it declares. All together take the four alone. */
+  takes(command: string, id?: number): boolean {
+    const isControl = CONTROL_COMMANDS.includes(command);
+    if (id === undefined) return isControl;
+    const system = this.#systems.get(id);
+    return system !== undefined && (isControl || system.declares(command));
   }
 
   /** The URLs of all systems. */
@@ -92,10 +96,10 @@ export class Board {
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), ids, systems };
   }
 
-  /** Sends a command to a system, or to all that are reachable. */
-  send(command: ControlCommand, reason: string, id?: number): void {
+  /** Sends a command to a system, with the arguments of one that it declares, or to all that are reachable. */
+  send(command: string, reason: string, id?: number, values?: object): void {
     for (const [one, system] of this.#systems) {
-      if (id === undefined ? system.isReachable : id === one) void system.send(command, reason);
+      if (id === undefined ? system.isReachable : id === one) void system.send(command, reason, values);
     }
   }
 

@@ -33,7 +33,8 @@ const HELP = `
 Usage: control-board [options] [TARGET ...]
 
 Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
-contains the key: who has that address can pause, resume, save and shut down these systems.
+contains the key: who has that address can pause, resume, save and shut down these systems, and run the commands that
+they declare.
 
 A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the
 environment, or else at localhost:8391.

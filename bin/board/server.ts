@@ -5,12 +5,13 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import page from '#board-page';
 import { isAllowedHost } from '../../control.ts';
+import { CONTROL_COMMANDS } from './declarations.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { ControlCommand } from '../../control.ts';
 import type { Board } from './board.ts';
 
 const MAX_WAIT_S = 30;
+const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
 
 export interface Settings {
   board: Board;
@@ -41,7 +42,6 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
 }
 
 async function respond(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  request.resume(); // no request needs a body
   try {
     await route(settings, request, response);
   } catch (error) {
@@ -67,11 +67,31 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return sendJson(response, 200, news);
   }
-  const [, id, command] = /^\/api\/systems(?:\/(\d+))?\/(pause|resume|shutdown|save-state)$/.exec(path) ?? [];
-  if (command === undefined || (id !== undefined && !board.has(Number(id)))) throw new Refusal(404, 'Not found');
+  const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
+  const system = id === undefined ? undefined : Number(id);
+  if (!board.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
-  board.send(command as ControlCommand, query.get('reason') ?? '', id === undefined ? undefined : Number(id));
+  const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
+  board.send(command, query.get('reason') ?? '', system, values);
   sendJson(response, 202, { result: 'sent' });
+}
+
+/** Reads the body: a JSON object, or nothing. The four commands need none, and Node discards what they are sent. */
+async function readArguments(request: IncomingMessage): Promise<object> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    if (length <= MAX_BODY_LENGTH) chunks.push(chunk);
+  }
+  if (length > MAX_BODY_LENGTH) throw new Refusal(413, `The arguments exceed ${MAX_BODY_LENGTH} bytes`);
+  let values: unknown;
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
+    values = length === 0 ? {} : JSON.parse(text);
+  } catch {} // as if it were another value
+  if (typeof values === 'object' && values !== null && !Array.isArray(values)) return values;
+  throw new Refusal(400, 'The body must be a JSON object');
 }
 
 // ───── Responses ─────────────────────────────────────────────────────────────────────────────────────────────────

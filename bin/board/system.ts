@@ -5,12 +5,13 @@ import { BY } from '../shared/access.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import { declarationsOf, presentValues } from './declarations.ts';
 import { Series } from './series.ts';
-import type { ControlCommand } from '../../control.ts';
 import type { Observation } from '../shared/observe.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
+import type { Declaration } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const WAIT_S = 30; // for a change
@@ -42,6 +43,8 @@ interface State {
   /** Since when the program has not looked for commands, because it is in a long step or hangs; null if it does. */
   unheardSince: number | null;
   detail: Row[];
+  /** Of the detail: the fields that have the name of a parameter. */
+  present: ReturnType<typeof presentValues>;
   /** The latest first. */
   commands: ListedCommand[];
   /** The commands from the board: those that are not done, and the latest. */
@@ -55,6 +58,7 @@ interface Row {
 
 interface ListedCommand {
   command: string;
+  arguments: string;
   state: string;
   by: string;
   reason: string;
@@ -65,14 +69,22 @@ interface ListedCommand {
 }
 
 interface SentCommand {
-  command: ControlCommand;
+  /** A later command has a higher number. */
+  id: number;
+  command: string;
   state: 'sent' | 'done' | 'failed';
   /** What came of it. */
   text: string;
+  /** The one whose argument was refused. */
+  parameter?: string;
 }
 
-/** What a page is sent. `samples` are those values of a number that it does not have. */
-export type Update = Omit<State, 'detail'> & { id: number; detail: (Row & { samples?: Sample[] })[] };
+/** What a page is sent. It lacks those values of a number and declarations that the page has. */
+export type Update = Omit<State, 'detail'> & {
+  id: number;
+  detail: (Row & { samples?: Sample[] })[];
+  accepts?: readonly Declaration[];
+};
 
 /** What a system needs of the board. */
 export interface Listener {
@@ -91,6 +103,9 @@ export class BoardSystem {
   readonly #state: State;
   readonly #series: Map<string, Series> = new Map(); // by name, the latest last
   #published = ''; // the state in `version`, as JSON
+  #declarations: Declaration[] = [];
+  #declaredAt = 0; // the version of the board in which they came
+  #sentCount = 0;
   #isWatched = false;
   #restart: AbortController = new AbortController();
   #isClosed = false;
@@ -107,14 +122,14 @@ export class BoardSystem {
     this.#listener = listener;
     this.#state = {
       target, name: target, process: '', status: '', since: null, by: '', reason: '', error: '', unansweredSince: null,
-      unheardSince: null, detail: [], commands: [], sent: [],
+      unheardSince: null, detail: [], present: [], commands: [], sent: [],
     };
     void this.#follow();
   }
 
   /**
-   * What a page is to show, with the samples that it lacks. Only a change sends a system to the pages: what a page has
-   * of this one ends at the change before, even if its version is later.
+   * What a page is to show, with the samples and the declarations that it lacks. Only a change sends a system to the
+   * pages: what a page has of this one ends at the change before, even if its version is later.
    */
   updateSince(since: number): Update {
     const version = Math.min(since, this.#versionBefore);
@@ -122,7 +137,8 @@ export class BoardSystem {
       const samples = typeof row.value === 'number' ? this.#series.get(row.name)?.since(version) : undefined;
       return samples === undefined ? row : { ...row, samples };
     });
-    return { id: this.id, ...this.#state, detail };
+    const update = { id: this.id, ...this.#state, detail };
+    return version <= this.#declaredAt ? { ...update, accepts: this.#declarations } : update;
   }
 
   get url(): string {
@@ -136,6 +152,11 @@ export class BoardSystem {
   /** Whether it takes commands, as far as is known. */
   get isReachable(): boolean {
     return !this.isOffline && this.#state.unansweredSince === null;
+  }
+
+  /** Whether the system declares a command of its own, as far as is known. */
+  declares(command: string): boolean {
+    return this.#declarations.some(({ name }) => name === command);
   }
 
   /** Sets whether a page is open. If none is, the system is asked for its status alone. */
@@ -163,25 +184,36 @@ export class BoardSystem {
     this.#publish();
   }
 
-  /** Sends a command, and follows it until it is done. */
-  async send(command: ControlCommand, reason: string): Promise<void> {
+  /** Sends a command, with arguments if the system declares it, and follows it until it is done. */
+  async send(command: string, reason: string, values: object | undefined): Promise<void> {
     const start = performance.now();
-    const sent: SentCommand = { command, state: 'sent', text: '' };
-    this.#forgetSent();
+    const sent: SentCommand = { id: this.#sentCount += 1, command, state: 'sent', text: '' };
+    this.#forgetSent(this.#placeOf(command));
     this.#state.sent.push(sent);
     this.#publish();
-    const reply = await this.#client.request(command, { wait: MAX_WAIT_S, by: BY, reason }); // once: a full queue fails
+    const options = { arguments: values, wait: MAX_WAIT_S, by: BY, reason };
+    const reply = await this.#client.request(command, options); // once: a full queue fails
     const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
     const seconds = (performance.now() - start) / 1000;
     sent.state = ['done', 'absent', 'unconfirmed'].includes(state) ? 'done' : 'failed';
-    sent.text = summary === error ? `${command}: ${this.#client.shorten(error)}` : summary;
+    const isNamed = summary !== error || error.startsWith(`${command}: `);
+    sent.text = isNamed ? summary : `${command}: ${this.#client.shorten(error)}`;
+    const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
+    if (state === 'refused' && parameter !== undefined) sent.parameter = parameter;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
     this.#publish();
   }
 
-  /** What came of commands is of interest until the next one, or until the system is another process. */
-  #forgetSent(): void {
-    this.#state.sent = this.#state.sent.filter(({ state }) => state === 'sent');
+  /** What came of commands is of interest until the next one in their place, or until the system is another process. */
+  #forgetSent(place?: string): void {
+    this.#state.sent = this.#state.sent.filter(({ command, state }) => {
+      return state === 'sent' || (place !== undefined && place !== this.#placeOf(command));
+    });
+  }
+
+  /** Where a page shows what came of a command: its row, or one place for all that have none. */
+  #placeOf(command: string): string {
+    return this.declares(command) ? command : '';
   }
 
   /** Stops following the system. */
@@ -240,11 +272,21 @@ export class BoardSystem {
       reason: excerptOf(info['reason']),
       commands: entriesOf(info['commands']).slice(-MAX_COMMANDS).reverse().map(tidyCommand),
     });
+    this.#takeDeclarations(declarationsOf(info));
+  }
+
+  /** Pages are sent them only when they change: they are longer than all the rest, which changes each second. */
+  #takeDeclarations(declarations: Declaration[]): void {
+    if (JSON.stringify(declarations) === JSON.stringify(this.#declarations)) return;
+    this.#declarations = declarations;
+    this.#declaredAt = this.#listener.nextVersion();
+    this.#published = '';
   }
 
   #takeDetail(info: Body, now: number): void {
     const rows = rowsOf(info['detail']);
     this.#state.detail = rows;
+    this.#state.present = presentValues(info['detail'], this.#declarations);
     const numbers = rows.flatMap(({ name, value }) => (typeof value === 'number' ? [{ name, value }] : []));
     const at = this.#listener.nextVersion(); // not `now`: a page that has had news since asks for what follows
     for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(at, value);
@@ -281,10 +323,11 @@ export class BoardSystem {
 function tidyCommand(entry: Body): ListedCommand {
   return {
     command: excerptOf(entry['command']),
+    arguments: excerptOfJson(entry['arguments']),
     state: excerptOf(entry['state']),
     by: excerptOf(entry['by']),
     reason: excerptOf(entry['reason']),
-    value: excerptOf(entry['value'], MAX_VALUE_LENGTH),
+    value: excerptOfJson(entry['value']),
     error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
     seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
     at: timeOf(entry['at']),

@@ -5,21 +5,28 @@ import { createHash } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { getInfo, startServer, TOKEN } from '../../helpers.ts';
 import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
-import type { ControlCommand } from '../../../../control.ts';
+import type { Update } from '../../../board/system.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
 const COUNT = 40; // of commands at once: a system accepts 64 connections
 
+/** What the last system declares. */
+const EVALUATE = {
+  description: 'Runs episodes without learning',
+  parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 }, note: { type: 'string' } },
+} as const;
+
 /** The systems of the board, by id. */
-const [FIRST, SECOND, LOCKED, ABSENT] = [0, 1, 2, 3] as const;
+const [FIRST, SECOND, LOCKED, ABSENT, DECLARING] = [0, 1, 2, 3, 4] as const;
 
 describe('The web API of control-board', LIMIT, () => {
   const suite = forSuite();
   let board: StartedBoard;
   let systems: [first: StartedServer, second: StartedServer, locked: StartedServer];
-  const take = async (id: typeof FIRST | typeof SECOND): Promise<ControlCommand> => {
-    const { server } = systems[id];
+  let declaring: StartedServer<string>;
+  const take = async (id: typeof FIRST | typeof SECOND | typeof DECLARING): Promise<string> => {
+    const { server } = id === DECLARING ? declaring : systems[id];
     const command = await server.nextCommand();
     server.report({});
     return command;
@@ -30,8 +37,11 @@ describe('The web API of control-board', LIMIT, () => {
     systems = [
       await startServer(suite), await startServer(suite, { maxQueueSize }), await startServer(suite, { token: TOKEN }),
     ];
-    board = await startBoard(suite, [...systems.map(({ port }) => `127.0.0.1:${port}`), NOWHERE]);
+    declaring = await startServer<string>(suite, { commands: { evaluate: EVALUATE } });
+    const [own, ...others] = [declaring, ...systems].map(({ port }) => `127.0.0.1:${port}`);
+    board = await startBoard(suite, [...others, NOWHERE, own ?? '']);
     await untilSystem(board, ({ status }) => status === 'active', FIRST);
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
     await untilSystem(board, ({ status }) => status === 'active', SECOND);
     await untilSystem(board, ({ status }) => status === 'missing or wrong token', LOCKED);
     await untilSystem(board, ({ status }) => status === 'offline', ABSENT);
@@ -52,12 +62,16 @@ describe('The web API of control-board', LIMIT, () => {
       [401, 'OPTIONS /api/systems', none], [401, 'GET /nothing', none],
       [401, 'POST /api/systems/0/pause', wrong], [401, 'POST /api/systems/pause', none],
       [202, 'POST /api/systems/0/save-state'], [202, 'POST /api/systems/00/save-state'],
+      [202, 'POST /api/systems/4/evaluate'], [405, 'GET /api/systems/4/evaluate'],
+      [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
       ...[
-        '/nothing', '/api/', '/api/systems/', '/api/systems/0', '/api/systems/4/pause', '/api/systems/-1/pause',
+        '/nothing', '/api/', '/api/systems/', '/api/systems/0', '/api/systems/5/pause', '/api/systems/-1/pause',
         '/api/systems/0/pause/', '/api/systems/0/stop', '/api/systems/0x0/pause', '/api/systems//pause', '//', '/%2e',
         '/api/systems/99999999999999999999/pause', '/api/systems/0/PAUSE', '/api/systems/0/__proto__', '/page.html',
-        '/../package.json', '*', '/api/systems%00',
+        '/../package.json', '*', '/api/systems%00', '/api/systems/evaluate', '/api/systems/1/evaluate',
+        '/api/systems/4/EVALUATE', '/api/systems/4/evaluate/', '/api/systems/4/evaluate-', '/api/systems/4/constructor',
+        '/api/systems/4/toString', '/api/systems/4/status', '/api/systems/4/info', '/api/systems/4/0',
       ].flatMap((path): typeof rows => [[404, `GET ${path}`], [404, `POST ${path}`]]),
     ];
     for (const [status, line, field = `Authorization: Bearer ${board.key}`] of rows) {
@@ -91,7 +105,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.doesNotMatch(page, /<\w[^>]* (?:src|action|on\w+)=|@import|url\(|https?:(?!\/\/www\.w3\.org\/2000\/svg)/);
   });
 
-  it('ignores the bodies of requests, also large ones', async () => {
+  it('ignores the bodies of the four commands, also large ones', async () => {
     const init = { method: 'POST', headers: { Authorization: `Bearer ${board.key}` }, body: 'x'.repeat(5_000_000) };
     assert.equal((await fetch(`${board.url}api/systems/0/pause`, init)).status, 202);
     assert.equal(await take(FIRST), 'pause');
@@ -99,7 +113,7 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('responds with news at once, or when there are some, or after the wait', async () => {
     const all = await newsOf(board, 0, 30);
-    assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3], [0, 1, 2, 3]]);
+    assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]);
     assert.ok(Number.isSafeInteger(all.version) && all.now <= Date.now());
     let { version, systems: changed } = all;
     while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // none in the wait
@@ -116,7 +130,7 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('responds with everything to a page whose version is from the future', async () => {
     const { systems } = await newsOf(board, 999_999_999_999_999, 30);
-    assert.equal(systems.length, 4);
+    assert.equal(systems.length, 5);
   });
 
   it('shows a command as sent until it is done, and what comes of one that is refused', async () => {
@@ -145,6 +159,108 @@ describe('The web API of control-board', LIMIT, () => {
     }, ABSENT);
   });
 
+  it('passes on the arguments of a declared command as they are, and no other body', async () => {
+    const path = `/api/systems/${DECLARING}/evaluate`;
+    const { server } = declaring;
+    for (const [body, expected] of [
+      ['{"note":"a"}', { episodes: 100, note: 'a' }],
+      [' {\n"episodes": 1e2, "note": "\\ud83d\\ude00\\u0000<b>"} ', { episodes: 100, note: '😀\0<b>' }],
+    ] as const) {
+      const response = await board.post(`${path}?reason=why`, { 'Content-Type': 'text/html' }, body);
+      assert.equal(response.status, 202, body);
+      assert.equal(await server.nextCommand(), 'evaluate');
+      const { arguments: values, reason } = server.request ?? assert.fail();
+      assert.deepEqual([{ ...values }, reason], [expected, 'why']);
+      server.report({ value: { meanReturn: 497.1 } });
+    }
+    const exact = JSON.stringify({ note: '' }).padEnd(4096);
+    const noText = Buffer.from('{"note":"\xff"}', 'latin1');
+    const noJson = ['x', '[]', 'null', '7', '"x"', '{', '{"a":1}{}', '\ufeff', noText];
+    for (const [status, body] of [
+      [202, exact], [413, `${exact} `], [413, 'x'.repeat(5_000_000)],
+      ...noJson.map((text) => [400, text] as const),
+    ] as [number, string | Buffer][]) {
+      const response = await board.post(path, {}, body);
+      assert.equal(response.status, status, String(body).slice(0, 50));
+      if (status !== 202) assert.match(String(Object(await response.json()).error), /^The (body|arguments) \w+/);
+    }
+    assert.equal(await take(DECLARING), 'evaluate');
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('shows what comes of a declared command until the next one of its name, and which argument is wrong', async () => {
+    const path = `/api/systems/${DECLARING}/evaluate`;
+    const { server } = declaring;
+    const areDone = ({ sent }: Update): boolean => sent.every(({ state }) => state !== 'sent');
+    await untilSystem(board, areDone, DECLARING); // those of other tests
+    for (const [body, text, parameter] of [
+      ['', 'evaluate: note must be a string, got nothing', 'note'],
+      ['{"episodes":5000,"note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got 5000', 'episodes'],
+      ['{"episodes":"5","note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got "5"', 'episodes'],
+      ['{"note":"","__proto__":{}}', /^evaluate: .*__proto__/, undefined],
+    ] as const) {
+      await board.post(path, {}, body);
+      const isShown = ({ sent }: Update): boolean => sent.some((entry) => {
+        return typeof text === 'string' ? entry.text === text : text.test(entry.text);
+      });
+      const { sent } = await untilSystem(board, isShown, DECLARING);
+      const shown = sent.filter(({ command }) => command === 'evaluate').map((entry) => [entry.state, entry.parameter]);
+      assert.deepEqual(shown, [['failed', parameter]]);
+    }
+    await board.post(path, {}, '{"note":"x"}');
+    await server.nextCommand();
+    const listed = await untilSystem(board, ({ commands: [latest] }) => latest?.state === 'running', DECLARING);
+    assert.equal(listed.commands[0]?.arguments, '{"episodes":100,"note":"x"}');
+    server.report({ value: { meanReturn: 497.1 } });
+    const hasValue = ({ commands: [latest] }: Update): boolean => latest?.value === '{"meanReturn":497.1}';
+    await untilSystem(board, (system) => hasValue(system) && areDone(system), DECLARING);
+    await board.post(`/api/systems/${DECLARING}/save-state`);
+    await take(DECLARING);
+    const { sent } = await untilSystem(board, areDone, DECLARING);
+    assert.deepEqual(sent.map(({ command }) => command), ['evaluate', 'save-state']);
+    assert.match(sent[0]?.text ?? '', /^evaluate: \{"meanReturn":497\.1\} \(\d+\.\d s\)$/);
+
+    await board.post(path, {}, '{"note":"x"}');
+    await server.nextCommand();
+    server.report({ error: new Error('GPU busy') });
+    const hasFailed = (system: Update): boolean => {
+      return system.sent.some(({ text }) => text === 'evaluate failed: GPU busy');
+    };
+    await untilSystem(board, hasFailed, DECLARING);
+  });
+
+  it('sends the declarations to a page that lacks them, and again when they have changed', async () => {
+    const { server } = declaring;
+    const described = (system: Update): unknown[] | undefined => system.accepts?.map(({ name }) => name);
+    let { version, systems: all } = await newsOf(board);
+    assert.deepEqual(all.map(described), [[], [], [], [], ['evaluate']]);
+    assert.deepEqual(all[DECLARING]?.accepts?.[0]?.parameters, [
+      { name: 'episodes', description: '', type: 'integer', minimum: 1, maximum: 1000, default: 100 },
+      { name: 'note', description: '', type: 'string' },
+    ]);
+    const next = async (command?: 'pause' | 'resume'): Promise<Update> => {
+      if (command !== undefined) {
+        await board.post(`/api/systems/${DECLARING}/${command}`);
+        await take(DECLARING);
+      }
+      for (;;) {
+        const news = await newsOf(board, version, 30);
+        ({ version } = news);
+        const update = news.systems.find(({ id }) => id === DECLARING);
+        if (update !== undefined) return update;
+      }
+    };
+    assert.equal(described(await next('pause')), undefined);
+    assert.equal(described(await next('resume')), undefined);
+    server.commands = {};
+    let names: unknown[] | undefined; // the pause may still be news
+    while (names === undefined) names = described(await next());
+    assert.deepEqual(names, []);
+    assert.equal((await board.post(`/api/systems/${DECLARING}/evaluate`)).status, 404);
+    server.commands = { evaluate: EVALUATE };
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
+  });
+
   it('takes any reason', async () => {
     for (const [query, reason] of [
       ['reason=a%26b%3Dc+d', 'a&b=c d'], ['reason=a?b=?', 'a?b=?'], ['reason=%', '%'], ['', undefined],
@@ -166,9 +282,10 @@ describe('The web API of control-board', LIMIT, () => {
   it('sends a command to all systems but those that are offline', async () => {
     const { sent: before } = await untilSystem(board, () => true, ABSENT);
     assert.equal((await board.post('/api/systems/pause?reason=lunch')).status, 202);
-    for (const id of [FIRST, SECOND] as const) {
+    for (const id of [FIRST, SECOND, DECLARING] as const) {
       assert.equal(await take(id), 'pause');
-      assert.equal((await getInfo(systems[id].port)).commands.at(-1)?.reason, 'lunch');
+      const { port } = id === DECLARING ? declaring : systems[id];
+      assert.equal((await getInfo(port)).commands.at(-1)?.reason, 'lunch');
     }
     const { sent } = await untilSystem(board, () => true, ABSENT);
     assert.deepEqual(sent, before);
@@ -181,7 +298,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual(new Set((await responses).map(({ status }) => status)), new Set([202]));
     const { sent } = await untilSystem(board, (system) => system.sent.every(({ state }) => state !== 'sent'), SECOND);
     assert.deepEqual(sent.filter(({ state }) => state !== 'done'), []);
-    for (const { server } of systems) assert.equal(server.hasCommands(), false);
+    for (const { server } of [...systems, declaring]) assert.equal(server.hasCommands(), false);
   });
 });
 

@@ -4,13 +4,14 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { startServer } from '../../helpers.ts';
-import { exchange, forSuite, LIMIT, startBoard } from './helpers.ts';
+import { exchange, forSuite, LIMIT, startBoard, untilSystem } from './helpers.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { StartedBoard } from './helpers.ts';
 
 const PAGE = 'GET /';
 const READ = 'GET /api/systems';
 const PAUSE = 'POST /api/systems/pause';
+const EVALUATE = 'POST /api/systems/0/evaluate';
 const HOST = 'Host: localhost';
 
 const LOCAL_HOSTS = [
@@ -32,13 +33,14 @@ const FOREIGN_HOSTS = [
 
 describe('control-board keeps others out', LIMIT, () => {
   const suite = forSuite();
-  let system: StartedServer;
+  let system: StartedServer<'evaluate'>;
   let board: StartedBoard;
   let key: string;
 
   before(async () => {
-    system = await startServer(suite, { maxQueueSize: 1000 });
+    system = await startServer(suite, { maxQueueSize: 1000, commands: { evaluate: {} } });
     board = await startBoard(suite, [`127.0.0.1:${system.port}`]);
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1); // before, there is no such path
     key = `Authorization: Bearer ${board.key}`;
   });
 
@@ -50,7 +52,7 @@ describe('control-board keeps others out', LIMIT, () => {
   };
 
   it('by Host', async () => {
-    for (const request of [PAGE, READ, PAUSE]) await decides(board, request, FOREIGN_HOSTS, 403);
+    for (const request of [PAGE, READ, PAUSE, EVALUATE]) await decides(board, request, FOREIGN_HOSTS, 403);
     await isFirst(PAUSE, HOST, key);
     for (const request of [PAGE, READ]) await decides(board, request, LOCAL_HOSTS, 200);
   });
@@ -72,7 +74,8 @@ describe('control-board keeps others out', LIMIT, () => {
 
   it('by fields that are missing or repeated', async () => {
     for (const [expected, line, ...fields] of [
-      [400, PAUSE, key], [400, PAGE], [400, READ, HOST, 'Host: evil', key], [400, READ, 'Host: evil', HOST, key],
+      [400, PAUSE, key], [400, EVALUATE, key], [400, PAGE],
+      [400, READ, HOST, 'Host: evil', key], [400, READ, 'Host: evil', HOST, key],
       [400, READ, HOST, HOST, key], [400, PAUSE, HOST, 'Origin: http://localhost', 'Origin: http://evil', key],
       [400, PAUSE, HOST, key, 'Authorization: Bearer x'], [400, PAUSE, HOST, 'Authorization: Bearer x', key],
       [404, 'GET http://localhost/api/systems', HOST, key], [403, 'GET http://evil/api/systems', 'Host: evil', key],
@@ -91,7 +94,7 @@ describe('control-board keeps others out', LIMIT, () => {
       `HTTP://${host}`, `http://${host}0`, `http://LOCALHOST:${board.port}`, 'http://evil.example', `http://x.${host}`,
       `${host}`, `http://${host} http://${host}`, `http://evil@${host}`, 'http://undefined', 'http://',
     ]) {
-      for (const line of [PAGE, READ, PAUSE, 'OPTIONS /api/systems/pause']) {
+      for (const line of [PAGE, READ, PAUSE, EVALUATE, 'OPTIONS /api/systems/pause']) {
         assert.equal(await statusOf(board, line, `Host: ${host}`, `Origin: ${origin}`, key), 403, `${line} ${origin}`);
       }
       assert.equal(await statusOf(board, `${PAUSE} HTTP/1.0`, `Origin: ${origin}`, key), 403, `HTTP/1.0 ${origin}`);
@@ -109,7 +112,7 @@ describe('control-board keeps others out', LIMIT, () => {
       `Bearer ${text.toUpperCase()}`, `Bearer ${text.slice(1)}`, `Bearer "${text}"`, `Bearer ${text},`,
       `Bearer ${text}, Bearer ${text}`, `Bearer #${text}`, `xBearer ${text}`, 'Bearer undefined',
     ]) {
-      for (const line of [READ, PAUSE]) {
+      for (const line of [READ, PAUSE, EVALUATE]) {
         assert.equal(await statusOf(board, line, HOST, `Authorization: ${field}`), 401, `${line} ${field}`);
       }
     }

@@ -40,7 +40,7 @@ export interface StartedBoard {
   key: string;
   /** Sends the key. */
   get(path: string, headers?: Record<string, string>): Promise<Response>;
-  post(path: string, headers?: Record<string, string>): Promise<Response>;
+  post(path: string, headers?: Record<string, string>, body?: string | Uint8Array): Promise<Response>;
 }
 
 /** The address that the program prints. */
@@ -57,8 +57,9 @@ export async function startBoard(
   const running = startProgram(t, 'board', [...listen, ...options, ...targets], env);
   await running.shows(/\/#.*\(open it; .*\)\n/);
   const [, , url = '', port, key = ''] = BANNER.exec(running.output()) ?? [];
-  const request = (method: string) => (path: string, headers: Record<string, string> = {}): Promise<Response> => {
-    return fetch(new URL(path, url), { method, headers: { Authorization: `Bearer ${key}`, ...headers } });
+  const request = (method: string): StartedBoard['post'] => (path, headers = {}, body) => {
+    const init = { method, headers: { Authorization: `Bearer ${key}`, ...headers }, body: body ?? null };
+    return fetch(new URL(path, url), init);
   };
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
 }
@@ -119,7 +120,7 @@ export interface RawResponse {
   text: string;
 }
 
-/** Sends a request as it is: a request line without a version, and header fields. */
+/** Sends a request as it is: a request line without a version, and header fields. It has no body. */
 export async function exchange(port: number, line: string, ...fields: string[]): Promise<RawResponse> {
   const socket = connect(port, '127.0.0.1');
   const version = / HTTP\/\d\.\d$/.test(line) ? '' : ' HTTP/1.1';

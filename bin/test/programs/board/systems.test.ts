@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
+import { declarationsOf, presentValues } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { Series } from '../../../board/series.ts';
 import {
@@ -17,6 +18,7 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem } from './helpers.ts';
+import type { Declaration } from '../../../board/declarations.ts';
 import type { Target } from '../../../shared/targets.ts';
 import type { AddressInfo } from 'node:net';
 
@@ -166,6 +168,9 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       ...['null', '7', '[]', '{}', '', '<html>', '{"status":'].map((body) => {
         return [`the body ${body}`, body] as [string, string];
       }),
+      ...Object.entries(hostileDeclarations(deep)).map(([what, accepts]): [string, string] => {
+        return [what, with_(`"accepts":${typeof accepts === 'string' ? accepts : JSON.stringify(accepts)}`)];
+      }),
       ['a huge body', 'x'.repeat(500_000)],
       ['a long detail', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(60_000), ['y'.repeat(2000)]: 1 } })],
     ];
@@ -194,6 +199,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       assert.ok(JSON.stringify(system).length < 60_000, what);
       assert.ok(system.detail.length <= 64, what);
       assert.ok(system.commands.length <= 5, what);
+      checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
       for (const { value, samples } of system.detail) {
         assert.ok(['string', 'number'].includes(typeof value), what);
@@ -203,6 +209,9 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
         assert.ok(time === null || Number.isFinite(time), what);
       }
     }
+    const declared = new Map(bodies.map(([what], index) => [what, systems[index]?.accepts?.map(({ name }) => name)]));
+    assert.deepEqual(declared.get('reserved names'), ['ok']);
+    assert.deepEqual(declared.get('the names of prototypes as commands'), ['constructor']);
     const proto = systems[bodies.findIndex(([what]) => what === 'the names of prototypes')];
     const shown = Object.fromEntries((proto?.detail ?? []).map(({ name, value }) => [`[${name}]`, value]));
     assert.deepEqual(shown, {
@@ -230,6 +239,64 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     pid = 2;
     const second = await untilSystem(board, ({ process }) => process === 'process 2 on box');
     assert.deepEqual(second.sent, []);
+  });
+});
+
+describe('declarationsOf', () => {
+  const parameterOf = (fields: object): unknown => {
+    return declarationsOf({ accepts: { x: { parameters: { a: fields } } } })[0]?.parameters[0];
+  };
+
+  it('keeps what a server of this project sends, exactly', () => {
+    const text = 'a\\u001b\n\u202e<b>';
+    const parameters = {
+      a: { type: 'integer', description: 'How many', default: 0, minimum: -1, maximum: 5 },
+      b: { type: 'string', default: text, maxLength: 9, enum: ['', text] },
+      c: { type: 'boolean', default: false }, constructor: { type: 'number', default: 0.1 },
+    };
+    const [declaration] = declarationsOf(JSON.parse(JSON.stringify({ accepts: { 'set-2': { parameters } } })));
+    assert.equal(declaration?.name, 'set-2');
+    const received = JSON.parse(JSON.stringify(declaration?.parameters)) as { name: string }[];
+    const sent = Object.entries(parameters).map(([name, fields]) => ({ name, description: '', ...fields }));
+    assert.deepEqual(received, sent);
+    const names = Array.from({ length: 32 }, (_, index) => `parameter${index}`);
+    const commands = names.map((name, index) => [`c${index}`, { parameters: { [name]: { type: 'string' } } }]);
+    assert.equal(declarationsOf({ accepts: Object.fromEntries(commands) }).length, 32);
+    const full = { set: { description: 'x'.repeat(8100) } }; // 8 KiB
+    assert.equal(declarationsOf({ accepts: full }).length, 1);
+    const boxes = Object.fromEntries(names.map((name) => [name, { type: 'boolean', default: true }]));
+    const many = { set: { parameters: boxes } };
+    assert.equal(declarationsOf({ accepts: many })[0]?.parameters.length, 32);
+  });
+
+  it('drops fields of the wrong type', () => {
+    for (const [fields, expected] of [
+      [{ type: 'integer', default: 1.5, minimum: '1', maximum: null, enum: 7 }, {}],
+      [{ type: 'integer', default: 3, enum: [1, 2, '3', null, 1.5] }, { enum: [1, 2] }],
+      [{ type: 'number', default: '1', enum: [] }, {}], [{ type: 'boolean', default: 0, enum: ['x'] }, {}],
+      [{ type: 'string', default: 7, maxLength: [], description: {} }, {}],
+    ] as const) {
+      const { name, type, description, ...others } = parameterOf(fields) as Record<string, unknown>;
+      assert.deepEqual([name, type, description], ['a', fields.type, '']);
+      assert.deepEqual(JSON.parse(JSON.stringify(others)), expected);
+    }
+    for (const fields of [{}, { type: 'array' }, { type: ['string'] }, { type: null }, [], 7, null]) {
+      assert.equal(parameterOf(Object(fields)), undefined);
+    }
+    for (const accepts of [null, undefined, 7, 'x', [], [{ x: {} }]]) assert.deepEqual(declarationsOf({ accepts }), []);
+  });
+});
+
+describe('presentValues', () => {
+  it('returns the fields of the detail that have the name of a parameter, if they are short scalars', () => {
+    const names = ['a', 'b', 'c', 'd', 'e', 'f', 'toString'];
+    const parameters = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
+    const integer = { parameters: { a: { type: 'integer' } } };
+    const declarations = declarationsOf({ accepts: { x: { parameters }, y: integer } });
+    const detail = { a: 1.5, b: false, c: 'x\n', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 };
+    assert.deepEqual(presentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
+    for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(presentValues(other, declarations), []);
+    assert.deepEqual(presentValues(JSON.parse('{"a":1e999}'), declarations), []);
   });
 });
 
@@ -328,6 +395,43 @@ function createSystem(read: () => object | Promise<object>): BoardSystem {
   let version = 1;
   const listener = { nextVersion: () => (version += 1), onChange: () => {} };
   return new BoardSystem(0, { name: 'box', label: '', client }, listener);
+}
+
+/** Values of `accepts`, or their JSON. */
+function hostileDeclarations(deep: string): Record<string, unknown> {
+  const entries = (count: number, value: unknown, prefix = 'a'): object => {
+    return Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, value]));
+  };
+  const string = { type: 'string' };
+  return {
+    'a list': [{ evaluate: {} }], 'a text': '"evaluate"', 'deep declarations': deep, 'a deep command': `{"x":${deep}}`,
+    'deep parameters': `{"x":{"parameters":${deep}}}`, 'a deep parameter': `{"x":{"parameters":{"a":${deep}}}}`,
+    'a deep default': `{"x":{"parameters":{"a":{"type":"string","default":${deep},"enum":${deep}}}}}`,
+    '10,000 commands': entries(10_000, {}), 'large commands': entries(30, { description: 'x'.repeat(999) }),
+    '10,000 parameters': { x: { parameters: entries(10_000, string) } },
+    'an enum of 10,000': { x: { parameters: { a: { type: 'integer', enum: [...Array(10_000).keys()] } } } },
+    'hostile declarations': {
+      [HOSTILE]: {},
+      x: { description: HOSTILE, parameters: { [HOSTILE]: string, a: { ...string, description: HOSTILE } } },
+    },
+    'limits that are no numbers':
+      '{"x":{"parameters":{"a":{"type":"number","minimum":-1e999,"maximum":1e999,"default":1e999}}}}',
+    'reserved names': { pause: {}, info: {}, 'save-state': {}, Evaluate: {}, '': {}, 'a b': {}, ok: null },
+    'the names of prototypes as commands':
+      '{"__proto__":{},"constructor":{"parameters":{"__proto__":{"type":"string"},"toString":{"type":"string"}}}}',
+  };
+}
+
+function checkDeclarations(accepts: readonly Declaration[], what: string): void {
+  assert.ok(accepts.length <= 32 && JSON.stringify(accepts).length < 20_000, what);
+  for (const { name, parameters } of accepts) {
+    assert.match(name, /^[a-z][a-z0-9-]*$/, what);
+    assert.ok(parameters.length <= 32, what);
+    for (const parameter of parameters) {
+      assert.match(parameter.name, /^[A-Za-z]\w*$/, what);
+      assert.ok(['boolean', 'integer', 'number', 'string'].includes(parameter.type), what);
+    }
+  }
 }
 
 function textsOf(value: unknown): string[] {
