@@ -111,7 +111,7 @@ const SORT = `
 `;
 
 const KEYS: Readonly<Record<string, string>> = {
-  Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c',
+  Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c', Backspace: '\ue003',
 };
 
 /** A browser. All methods but the logs are about its current window. */

@@ -39,10 +39,47 @@ export function cards(browser: Browser): Promise<Card[]> {
         })),
         buttons: findAll('button').map(text),
         isGrey: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
-        sent: findAll('.sent p').map(text), commands: findAll('ol li').map(text),
+        sent: findAll(':scope > .sent p').map(text), commands: findAll('ol li').map(text),
       };
     });
   `);
+}
+
+/** What a person sees of a command that a system declares. */
+export interface Row {
+  name: string;
+  isOpen: boolean;
+  description: string;
+  /** With the texts around each field. */
+  fields: { name: string; hint: string; value: string | boolean; wrong: string; isInvalid: boolean }[];
+  outcome: string[];
+}
+
+/** Those of the first system. */
+export function rowsOf(browser: Browser): Promise<Row[]> {
+  return browser.run(`
+    const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
+    return [...document.querySelector('#systems .own').children].map((row) => ({
+      name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
+      description: text(row.querySelector('form > p')),
+      fields: [...row.querySelectorAll('input, select, textarea')].filter((control) => control.checkVisibility())
+        .map((control) => ({
+          name: control.labels[0].innerText, hint: text(control.labels[0].nextElementSibling),
+          value: control.type === 'checkbox' ? control.checked
+            : control.localName === 'select' ? control.selectedOptions[0].text : control.value,
+          wrong: text(document.getElementById(control.getAttribute('aria-describedby').split(' ').at(-1))),
+          isInvalid: control.ariaInvalid === 'true',
+        })),
+      outcome: [...row.querySelectorAll('.sent p')].map(text),
+    }));
+  `);
+}
+
+/** Waits until a row of the first system is as it should be. */
+export async function seesRow(browser: Browser, name: string, check: (row: Row) => void): Promise<void> {
+  await looks(async () => {
+    check((await rowsOf(browser)).find((row) => row.name === name) ?? assert.fail(`there is no row ${name}`));
+  });
 }
 
 /** Waits until the condition is true, and looks seldom. */
@@ -52,10 +89,14 @@ export function eventually(isTrue: () => Promise<boolean>, what?: () => string):
 
 /** Waits until all that is shown is right. */
 export async function seesAll(browser: Browser, check: (all: Card[]) => void): Promise<void> {
+  await looks(async () => check(await cards(browser)));
+}
+
+async function looks(check: () => Promise<void>): Promise<void> {
   let problem: unknown;
   const isRight = async (): Promise<boolean> => {
     try {
-      check(await cards(browser));
+      await check();
       return true;
     } catch (error) {
       problem = error;
@@ -116,7 +157,7 @@ export const FIND_FLAWS: string = `
   const flaws = [];
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) flaws.push('the page is ' + scrollWidth + ' px wide');
-  const shown = [...document.querySelectorAll('h1, h2, p, th, td, button, input, summary, li, svg')]
+  const shown = [...document.querySelectorAll('h1, h2, p, th, td, button, input, select, textarea, summary, li, svg')]
     .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height > 0);
   const nameOf = (element) => element.localName + ' ' + element.textContent.slice(0, 30);
   const controls = [];
@@ -125,10 +166,11 @@ export const FIND_FLAWS: string = `
     if (left < 0 || right > clientWidth) flaws.push(nameOf(element) + ' ends at ' + right);
     const card = element.closest('.card')?.getBoundingClientRect();
     if (card && (left < card.left || right > card.right)) flaws.push(nameOf(element) + ' leaves its card');
-    if (element.localName !== 'input' && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
+    const isField = /^(input|select|textarea)$/.test(element.localName);
+    if (!isField && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
       flaws.push(nameOf(element) + ' is cut off: ' + element.scrollWidth + ' of ' + element.clientWidth);
     }
-    const isControl = /^(button|input)$/.test(element.localName);
+    const isControl = isField || element.localName === 'button';
     if (isControl && (height < 24 || width < 24)) flaws.push(nameOf(element) + ' is small');
     if (!element.querySelector('p, td, svg')) controls.push(element);
   }
