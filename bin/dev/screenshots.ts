@@ -1,5 +1,6 @@
-// Makes the screenshots of control-board in bin/README.md: control-demo beside systems that are paused, hung, failed
-// and dead. Needs Chromium, chromedriver and pngquant. Takes two minutes, because plots need time to grow.
+// Makes the screenshots of control-board in bin/README.md: control-demo, which has run a declared command, beside
+// systems that are paused, hung, failed and dead. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
+// plots need time to grow.
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -8,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { launch, WebApiClient } from '../../control.ts';
 import { startBrowser } from '../test/programs/board/browser.ts';
 import { freePort, makeFolder, start, startProgram } from '../test/helpers.ts';
+import type { System } from '../../control.ts';
 import type { TestContext } from 'node:test';
 
 const GROW_MS = 90_000;
@@ -15,11 +17,29 @@ const HANG_MS = 40_000; // how long the hung system has hung
 const COLOURS = '64';
 
 const [SCREENS, NAMES] = [
-  { wide: [1240, 5], phone: [360, 2] }, // the width, and how many systems are to be seen
+  { wide: [1240, 5], phone: [360, 1] }, // the width, and how many systems are to be seen
   { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', dead: 'simulation' },
 ] as const;
 
 type Fate = keyof typeof NAMES;
+
+/** What some of them declare. */
+const COMMANDS: { [Name in Fate]?: System['commands'] } = {
+  paused: {
+    set: {
+      description: 'Changes the learning rate',
+      parameters: { learningRate: { type: 'number', minimum: 0, maximum: 1 } },
+      run: () => {},
+    },
+  },
+  hung: {
+    say: {
+      description: 'Tells the agent something before its next step',
+      parameters: { text: { type: 'string', maxLength: 2000 } },
+      run: () => {},
+    },
+  },
+};
 
 const [, , fate, port] = process.argv;
 if (fate === undefined) await makeScreenshots();
@@ -37,6 +57,7 @@ async function runSystem(fate: Fate, port: number): Promise<void> {
     },
     describe: () => ({
       episode,
+      ...(fate === 'paused' ? { learningRate: 0.0003 } : {}),
       loss: Number((0.3 + 2 * Math.exp(-episode / 900) + 0.05 * Math.random()).toFixed(4)),
       'tokens per second': Math.round(1800 + 200 * Math.sin(episode / 200)),
     }),
@@ -44,6 +65,7 @@ async function runSystem(fate: Fate, port: number): Promise<void> {
       if (fate === 'failed') throw new Error('ENOSPC: no space left on device, write');
       return `states/${NAMES[fate]}-${episode}.json`;
     },
+    commands: COMMANDS[fate],
   }, { name: NAMES[fate], webApiAddress: ['localhost', port] });
 }
 
@@ -65,6 +87,16 @@ async function makeScreenshots(): Promise<void> {
     const browser = await startBrowser(t, ['--hide-scrollbars']);
     await browser.open(/http:\S+/.exec(board.output())?.[0] ?? '');
     await sleep(GROW_MS);
+    await browser.run('for (const row of document.querySelectorAll(".own > :first-child details")) row.open = true');
+    await browser.activate(await browser.findByRole('button', 'evaluate demo'));
+    const texts = { '1-set-learningRate': '3', '2-say-text': 'Try the smaller model first.' };
+    for (const [field, text] of Object.entries(texts)) {
+      await browser.click(`#field-${field}`);
+      await browser.run('document.activeElement.select()');
+      await browser.press(text);
+    }
+    await browser.activate(await browser.findByRole('button', `set ${NAMES.paused}`));
+    await browser.run('document.activeElement.blur()');
     await clients.get('paused')?.request('pause', { by: 'ana@laptop', reason: 'GPU needed until noon' });
     await clients.get('dead')?.request('shutdown', { by: 'ana@laptop' });
     await browser.click(await browser.findByRole('button', `Save ${NAMES.failed}`));
@@ -73,8 +105,11 @@ async function makeScreenshots(): Promise<void> {
       await browser.resize(width, width);
       await browser.emulate({ dark: name === 'phone' });
       await browser.run('scrollTo(0, 0)');
-      const bottom = 'return document.querySelectorAll("article")[arguments[0]].getBoundingClientRect().bottom';
-      await browser.resize(width, Math.ceil(await browser.run<number>(bottom, count - 1)) + 12);
+      const bottom = await browser.run<number>(`
+        const cards = [...document.querySelectorAll('article')].slice(0, arguments[0]);
+        return Math.max(...cards.map((card) => card.getBoundingClientRect().bottom));
+      `, count);
+      await browser.resize(width, Math.ceil(bottom) + 12);
       const input = await browser.screenshot();
       writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLOURS, '-'], { input }));
     }
