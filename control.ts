@@ -2029,7 +2029,7 @@ function checkCommands(commands: object): string {
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
     const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
     check('the name of a command', name, 'string', 'up to 32 of a–z, 0–9 and -, and not in use', isFree);
-    check(name, declaration, 'object', 'an object');
+    checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
     check(`${name}.parameters`, parameters, 'object', 'an object');
@@ -2040,7 +2040,7 @@ function checkCommands(commands: object): string {
       const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
       check('the name of a parameter', word, 'string', 'up to 32 letters and digits', /^[A-Za-z]\w{0,31}$/.test(word));
       validate(path, others, { type, description, ...limits });
-      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices));
+      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
       for (const choice of choices) validate(path, { enum: choice }, { enum: others });
       if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
     }

@@ -301,10 +301,10 @@ describe('A declaration', LIMIT, () => {
     [null, 'commands must be an object, got null'],
     ...NAMES.map((name): [unknown, string] => [{ [name]: {} }, `the name of a command must be … got '${name}'`]),
     [[{}], "the name of a command must be … got '0'"],
-    [{ set: { parameter: {} } }, 'set.parameter is unknown, not one of [description]'],
+    [{ set: { parameter: {} } }, 'set has no option parameter; it has description, parameters'],
     [{ set: { description: 5 } }, 'set.description must be a string, got 5'],
-    [{ set: null }, 'set must be an object, got null'],
-    [{ set: 5 }, 'set must be an object, got 5'],
+    [{ set: null }, 'the options of set must be an object, got null'],
+    [{ set: 5 }, 'the options of set must be an object, got 5'],
     [{ set: { parameters: null } }, 'set.parameters must be an object, got null'],
     [{ set: { parameters: true } }, 'set.parameters must be an object, got true'],
     ...PARAMETER_NAMES.map((name): [unknown, string] => {
@@ -335,6 +335,7 @@ describe('A declaration', LIMIT, () => {
     [{ type: 'string', enum: ['a'], default: 'b' }, 'default must be one of a, got "b"'],
     [{ type: 'string', default: null }, 'default must be a string, got null'],
     [{ type: 'string', enum: 'abc' }, "enum must be a list, got 'abc'"],
+    [{ type: 'string', enum: [] }, 'enum must be a list, got []'],
     [{ type: 'integer', enum: [1, 'b'] }, 'enum must be an integer, got "b"'],
     [{ type: 'integer', minimum: 1, enum: [0] }, 'enum must be an integer from 1, got 0'],
   ];

@@ -602,10 +602,11 @@ export class Model {
       assert.notEqual(tag, known);
       const ids = info.commands.map(({ id }) => id);
       const clients = ids.filter((id) => !id.includes('-i')).map((id) => Number(id.slice(4)));
+      const declarations = 1; // those of the constructor
       const [changes, statusChanges] = [life.changes.from, life.changes.published].map((times) => {
         return countUntil(times, receivedAt + SLACK_MS);
       }) as [number, number];
-      const most = changes + statusChanges + (clients.at(-1) ?? Infinity);
+      const most = declarations + changes + statusChanges + (clients.at(-1) ?? Infinity);
       assert.ok(Number(number) <= most, `${tag} is newer than ${most} changes`);
       for (const numbers of [clients, ids.filter((id) => id.includes('-i')).map((id) => Number(id.slice(5)))]) {
         assert.deepEqual(numbers, numbers.map((_, index) => Number(numbers[0]) + index), `gaps: ${ids}`);

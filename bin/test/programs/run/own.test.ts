@@ -70,10 +70,10 @@ describe("control-run: a program's own commands", {
     for (const [wrong, complaint] of [
       [{ Set: SET }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'Set'"],
       [{ pause: {} }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'pause'"],
-      [{ set: null }, 'set must be an object, got null'],
+      [{ set: null }, 'the options of set must be an object, got null'],
       [{ set: { parameters: { rate: { type: 'float' } } } },
         'set.rate.type must be one of boolean, integer, number, string, got "float"'],
-      [{ set: { run: 1 } }, 'set.run is unknown, not one of [description]'],
+      [{ set: { run: 1 } }, 'set has no option run; it has description, parameters'],
       [many, 'the number of commands must be an integer from 0 to 32, got 33'],
     ] as const) {
       const before = talk.complaints();
