@@ -1,6 +1,6 @@
 /*! control.ts 0.9.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
-/* istanbul ignore file @preserve */
+/* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
 // outside. The HTTP server runs in its own thread and shares memory with the program, so it responds within
@@ -96,7 +96,7 @@ export interface Parameter {
   enum?: readonly (boolean | number | string)[] | undefined;
 }
 
-/** A command that the program declares. The names of its parameters are letters, digits and `_`, at most 32. */
+/** A command that the program declares. The JSON of its arguments has at most 4 KiB. */
 export interface CommandDeclaration<Parameters = Readonly<Record<string, Parameter>>> {
   description?: string | undefined;
   parameters?: Parameters | undefined;
@@ -107,7 +107,7 @@ type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaratio
  * A command, its arguments, who sent it (as the client claims, or `itself` for the program), and why. `id` is three
  * random letters or digits of the process and a number: `k3f-7`, or `k3f-i2` for a command of the program itself.
  */
-export interface CommandRequest<Name extends string = string> {
+export interface CommandRequest<Name extends string = never> {
   command: ControlCommand | Name;
   id: string;
   arguments: Record<string, boolean | number | string>; // with the defaults; empty unless declared
@@ -115,7 +115,7 @@ export interface CommandRequest<Name extends string = string> {
   reason?: string | undefined;
 }
 
-/** The outcome of a command: what was thrown, or a value with JSON of at most 4 KiB, a string of 1000 characters. */
+/** The outcome of a command: what was thrown, or a value: JSON of at most 4 KiB. A string is cut at 1000 characters. */
 export interface CommandOutcome {
   value?: unknown;
   error?: unknown;
@@ -126,7 +126,7 @@ export interface CommandOutcome {
 // The command queue is a journal: a ring of records in shared memory. The server thread appends a command, the host
 // takes it and adds the outcome to the same record. Records stay readable until the ring comes round to them.
 //
-//  clients ──HTTP──▶ server thread ──append──▶ [ command, time, who, why │ state, time, outcome ] ──take──▶ host
+//  clients ──HTTP──▶ server thread ──append──▶ [ command, arguments, who │ state, time, outcome ] ──take──▶ host
 //                          ▲                                         │         ▲                             │
 //                          └──────────────── outcomes ◀──────────────┘         └──────────── complete ───────┘
 //
@@ -159,10 +159,7 @@ function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
     changes(): number { return journal.head() + journal.tail() + Atomics.load(words, endsAt); },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
     isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
-
-    /** Returns the place of a record in `words`. */
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
-    /** Returns the place of its first room in `texts`. */
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
     /** Appends a record and returns its index. */
@@ -172,7 +169,7 @@ function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
       words[record + codeAt] = code;
       words[record + stateAt] = open;
       words[record + lengthAt] = texts.write(text, journal.findRoom(index), textBytes);
-      times[record / 2 + 2] = time;
+      times[record / 2 + 2] = time || 1; // 0: never used
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
     },
@@ -267,7 +264,7 @@ const CELL = {
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comments.
+// - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
 //   thread lacks. Shims for these helpers do not survive minification.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
@@ -299,7 +296,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   let sampledAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
-    accepts(): SystemInfo['accepts'] { return JSON.parse(declarations.latest(1)[0]?.text as string); },
+    accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command and returns its index, or null if the queue is full. release() follows. */
     enqueue(code: number, query: string, declared: readonly string[]): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
@@ -453,19 +450,19 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 
 // ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
 
-/** Returns an object with the defaults of its parameters. The path precedes their names in error messages. */
+/** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
 function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
   if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
   const known = Object.keys(parameters).join(', ');
-  const unknown = Object.keys(values).find((name) => !Object.hasOwn(parameters, name));
+  const unknown = Object.keys(values).find((name) => !Object.keys(parameters).includes(name));
   if (unknown !== undefined) throw new TypeError(`${path}${unknown.slice(0, 100)} is unknown, not one of [${known}]`);
   return Object.fromEntries(Object.entries(parameters).map(([name, parameter]) => {
     const { type, default: preset, minimum, maximum, maxLength, enum: choices } = parameter;
-    const value = Object.hasOwn(values, name) ? values[name] : preset;
+    const value = Object.keys(values).includes(name) ? values[name] : preset;
     const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON may have 1e999
     const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
     const isInRange = typeof value !== 'number' || !(value < Number(minimum) || value > Number(maximum));
-    const isShort = !(Array.from(String(value)).length > Number(maxLength));
+    const isShort = typeof value !== 'string' || !(Array.from(value).length > Number(maxLength));
     if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return [name, value];
     const from = minimum === undefined ? '' : ` from ${minimum}`;
     const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
@@ -699,7 +696,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
         if (received > maxBodySize) server.finish(socket, 413);
-        else if (connection.body.length <= maxArguments) connection.body = Buffer.concat([connection.body, chunk]);
+        else connection.body = Buffer.concat([connection.body, chunk], Math.min(received, maxArguments + 1));
       });
       request.on('end', () => {
         const isComplete = request.complete && received <= maxBodySize;
@@ -721,25 +718,26 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
       const code = commandNames.indexOf(name as ControlCommand);
-      if (code === -1 && !Object.hasOwn(link.accepts(), name)) return server.send(connection, server.notFound());
+      const declaration = code === -1 ? new Map(Object.entries(link.accepts())).get(name) : undefined;
+      if (code === -1 && declaration === undefined) return server.send(connection, server.notFound());
       if (method !== 'POST') return server.send(connection, postOnly);
-      if (code === -1) server.enqueueDeclared(connection, name);
-      else server.enqueue(connection, code);
+      if (declaration === undefined) server.enqueue(connection, code);
+      else server.enqueueDeclared(connection, name, declaration);
     },
 
     /** Puts a declared command on the queue, unless its arguments are wrong. */
-    enqueueDeclared(connection: Connection, name: string): void {
+    enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
       if (connection.body.length > maxArguments) return server.send(connection, tooLarge);
+      let json: string;
       try {
         const text = new TextDecoder('utf-8', { fatal: true }).decode(connection.body) || '{}';
-        const json = JSON.stringify(check('', JSON.parse(text), link.accepts()[name]?.parameters ?? {}));
-        if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
-        server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
+        json = JSON.stringify(check('', JSON.parse(text), parameters));
       } catch (error) {
-        server.send(connection, prepare(400, { error: `${name}: ${(error as Error).message}` }));
+        return server.send(connection, prepare(400, { error: `${name}: ${(error as Error).message}` }));
       }
+      if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
+      server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
-
     notFound(): PreparedResponse {
       const names = Object.keys(link.accepts());
       const links = ['status', 'info', ...commandNames, ...names].map((name) => `</api/${name}>; rel="item"`);
@@ -982,7 +980,7 @@ export interface WebApiServerOptions<Name extends string = never> {
    * thread when a client asks, at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
-  /** Commands of the program's own: at most 32, by name, whose JSON has at most 8 KiB. Default: none. */
+  /** Declared commands by name, of a–z, 0–9 and `-`: at most 32, whose JSON has at most 8 KiB. Default: none. */
   commands?: Declarations<Name> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
@@ -1009,7 +1007,7 @@ export interface WebApiServerOptions<Name extends string = never> {
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
 
 /** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
-export interface CommandInfo extends Omit<CommandRequest, 'arguments'> {
+export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
@@ -1034,7 +1032,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   since: string;
   heardAt: string;
   detail: unknown; // what `describe()` returned
-  accepts: Record<string, CommandDeclaration>; // the declared commands; missing before version 0.9
+  accepts?: Record<string, CommandDeclaration> | undefined; // declared commands; from version 0.9 on
   commands: CommandInfo[];
 }
 
@@ -1130,7 +1128,7 @@ export class WebApiServer<Name extends string = never> {
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
-  /** The declared commands, as a copy. May be replaced while the server runs; throws as the constructor does. */
+  /** The declared commands, as a copy. May be replaced while the server runs. What waits arrives as it was accepted. */
   get commands(): Declarations<Name> { return JSON.parse(this.#declarations.latest(1)[0]?.text as string); }
   set commands(commands: Declarations<Name>) {
     this.#declarations.append(0, Date.now(), checkCommands(commands));
@@ -1159,7 +1157,8 @@ export class WebApiServer<Name extends string = never> {
       const client = new WebApiClient(host, this.#data.port || DEFAULT_PORT, { socketPath, timeout: 500 });
       const isUsed = code === 'EADDRINUSE' && this.#data.port !== 0;
       const { name, pid } = (isUsed && await client.info()) || {}; // asks without the token: it may be anyone
-      const reason = name === undefined ? message : `it is in use by ${tidy(String(name))} (process ${Number(pid)})`;
+      const isKnown = typeof name === 'string' && typeof pid === 'number';
+      const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
       throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
     }
@@ -1308,7 +1307,9 @@ export class WebApiServer<Name extends string = never> {
     const journal = this.#taken as Journal;
     try {
       if ('error' in outcome) throw outcome.error;
-      journal.complete(encode(outcome.value), false);
+      const { value } = outcome;
+      const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
+      journal.complete(encode(text), false);
     } catch (error) {
       journal.complete(tidy(describeError(error), 1000), true);
     }
@@ -1387,9 +1388,7 @@ export class WebApiServer<Name extends string = never> {
   #sampleDetail(): string {
     this.#isSampling = true;
     try {
-      const detail = this.#options.describe?.();
-      Promise.resolve(detail).catch(() => {}); // as above
-      return encode(detail ?? null, Infinity);
+      return encode(this.#options.describe?.() ?? null);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
     } finally {
@@ -1412,7 +1411,6 @@ export class WebApiServer<Name extends string = never> {
     Atomics.notify(this.#memory, CELL.NEWS);
   }
 
-  /** Handles a wake-up message: for a command, a sample request or both. */
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
     if (this.#isRunning || this.#holdsCommands()) this.#onCommand(); // a sleeper may have taken it before SEQUENCE
@@ -1629,12 +1627,14 @@ export class WebApiClient {
   /**
    * Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit.
    *
-   * @throws {TypeError} If an option is unknown or has the wrong type; a RangeError if `wait` is out of range.
+   * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
    */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, ['wait', 'by', 'reason', 'arguments', 'tag', 'signal']);
     const { wait, signal } = options;
+    const json = JSON.stringify(options.arguments);
+    if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -1645,7 +1645,7 @@ export class WebApiClient {
     try {
       signal?.addEventListener('abort', cancel, { once: true });
       if (signal?.aborted === true) cancel();
-      const { statusCode, tag, body } = await this.#exchange(endpoint, options, end.signal, () => (sent = true));
+      const { statusCode, tag, body } = await this.#exchange(endpoint, options, json, end.signal, () => (sent = true));
       const { result, status, error } = body;
       const given = endpoint === 'status' || endpoint === 'info' ? status : result;
       const isEmpty = statusCode === 304 || (given === null && endpoint === 'info'); // null while systemStatus() fails
@@ -1704,7 +1704,7 @@ export class WebApiClient {
   /** Cancels all pending requests. The client can still be used. */
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
-  async #exchange(endpoint: string, options: RequestOptions, signal: AbortSignal, onSent: () => void) {
+  async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
     if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
@@ -1720,12 +1720,12 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
-    request.end(options.arguments && JSON.stringify(options.arguments));
+    request.end(json);
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk;
-      if (text.length > 131_072) throw new Error('the response exceeds 131072 characters'); // twice a large /api/info
+      if (text.length > 131_072) throw new Error('the response exceeds 131072 characters'); // above any /api/info
     }
     const { statusCode = 0, headers: { etag } } = response;
     try {
@@ -1760,20 +1760,20 @@ function authorityOf(host: string, port: number): string {
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/** A command of the system's own: `run()` is called between two steps, also while paused. */
-export interface SystemCommand<Own> extends CommandDeclaration<{
-  readonly [Name in keyof Own]: Parameter & { readonly type: Own[Name] };
+/** A declared command: `run()` is called between two steps, also while paused. It does not change the status. */
+export interface SystemCommand<Types> extends CommandDeclaration<{
+  readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
 }> {
-  run(values: { [Name in keyof Own]: TypeOf<Own[Name]> }, request: CommandRequest): unknown;
+  run(values: { [Name in keyof Types as Name]: ValueOf<Types[Name]> }, request: CommandRequest<string>): unknown;
 }
-type TypeOf<Type> = Type extends keyof Types ? Types[Type] : never;
-type Types = { boolean: boolean; integer: number; number: number; string: string };
+type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
+type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
 
 /**
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
  * waits for a command receives what its hook returns (see `CommandOutcome`), or the error.
  */
-export interface System<Commands = Record<string, Record<string, keyof Types>>> {
+export interface System<Commands = Record<string, Record<string, keyof ValueTypes>>> {
   /** Does one piece of the work. Called repeatedly while the system is active. */
   step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
@@ -1788,7 +1788,7 @@ export interface System<Commands = Record<string, Record<string, keyof Types>>> 
   onShutdown?(request: CommandRequest): unknown;
   /** See `WebApiServerOptions.describe`. */
   describe?(): unknown;
-  /** Commands of the system's own, by name. If one fails, the system continues. */
+  /** Declared commands by name: see `WebApiServerOptions.commands`. */
   readonly commands?: { readonly [Name in keyof Commands]: SystemCommand<Commands[Name]> } | undefined;
 }
 
@@ -1831,8 +1831,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   for (const hook of ['step', 'onListening', 'onPaused', 'onResumed', 'saveState', 'onShutdown', 'describe'] as const) {
     if (hook === 'step' || system[hook] !== undefined) check(`system.${hook}`, system[hook], 'function', 'a function');
   }
-  const own: Readonly<Record<string, SystemCommand<any>>> = system.commands ?? {};
-  for (const name of Object.keys(own)) check(`commands.${name}.run`, own[name]?.run, 'function', 'a function');
+  const declared: Readonly<Record<string, SystemCommand<any>>> = { ...system.commands };
+  for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
   checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
   const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
   if (webApiAddress && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
@@ -1850,7 +1850,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     ...options,
     systemStatus: () => status,
     describe: system.describe && (() => system.describe?.()),
-    commands: own,
+    commands: declared,
     host: webApiAddress?.[0],
     port: webApiAddress?.[1],
     maxQueueSize: webApiCommandQueueSize,
@@ -1870,11 +1870,11 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const callHook = async (name: string, call: () => unknown): Promise<CommandOutcome> => {
     try {
       const value = await call();
-      return encode(value) === '' ? {} : { value };
+      return value === undefined ? {} : { value };
     } catch (error) {
       const message = `${name} failed: ${describeError(error)}`;
       process.emitWarning(message, { type: WARNING, detail: describeError(error, 'stack') });
-      return { error: name.startsWith('on') ? new Error(message) : error };
+      return { error: /^on[A-Z]/.test(name) ? new Error(message) : error };
     }
   };
 
@@ -1919,9 +1919,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     },
   };
   const execute = async (name: string): Promise<void> => {
-    const request = server.request as CommandRequest;
-    const run = (): unknown => own[name]?.run(request.arguments, request);
-    server.report(await (Object.hasOwn(own, name) ? callHook(name, run) : commands[name as ControlCommand](request)));
+    const request = server.request as CommandRequest<never>;
+    const run = (): unknown => declared[name]?.run(request.arguments, request);
+    server.report(await (name in declared ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
@@ -1977,13 +1977,12 @@ function describeError(error: unknown, field: 'message' | 'stack' = 'message'): 
   }
 }
 
-/** Returns the JSON of a value, or an empty text for undefined. Truncates a string. */
-function encode(value: unknown, maxLength: number = 1000): string {
-  const text = typeof value === 'string' ? Buffer.from(tidy(value, maxLength)).toString() : value; // no lone surrogates
-  const json = isPromise(value) ? undefined : JSON.stringify(text) as string | undefined;
+/** Returns the JSON of a value, or an empty text for undefined. A rejected promise must not end the host. */
+function encode(value: unknown): string {
   if (value === undefined) return '';
+  const json = isPromise(value) ? void Promise.resolve(value).catch(() => {}) : JSON.stringify(value);
   if (json !== undefined && Buffer.byteLength(json) <= 4096) return json;
-  throw new RangeError('the value must have a JSON of at most 4096 bytes');
+  throw new RangeError('the value must be JSON of at most 4096 bytes');
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
@@ -2028,7 +2027,7 @@ function checkCommands(commands: object): string {
   const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
     const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
-    check('the name of a command', name, 'string', 'up to 32 of a–z, 0–9 and -, and not in use', isFree);
+    check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
@@ -2038,7 +2037,8 @@ function checkCommands(commands: object): string {
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
       const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
       const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
-      check('the name of a parameter', word, 'string', 'up to 32 letters and digits', /^[A-Za-z]\w{0,31}$/.test(word));
+      const isName = /^[A-Za-z]\w{0,31}$/.test(word);
+      check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
       validate(path, others, { type, description, ...limits });
       check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
       for (const choice of choices) validate(path, { enum: choice }, { enum: others });

@@ -5,8 +5,8 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { HOST, LIMIT, MORTAL_UNDER_LOAD, head, randomNumbers, runHost } from './helpers.ts';
-import { clientAt, launchSystem, startServer } from '../helpers.ts';
+import { HOST, LIMIT, MORTAL_UNDER_LOAD, head, randomNumbers, runHost, sendInTurn } from './helpers.ts';
+import { clientAt, launchSystem, startServer, until } from '../helpers.ts';
 import { ask, exchange } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
@@ -168,7 +168,7 @@ describe('Arguments', LIMIT, () => {
       const query = `?by=${'%C3%A9'.repeat(300)}&reason=%0Ax`;
       assert.equal(await post(port, name + query, body), '200 ok', body);
       assert.equal(server.receiveCommand(), name);
-      const { arguments: received, by, reason } = server.request as CommandRequest;
+      const { arguments: received, by, reason } = server.request as CommandRequest<string>;
       assert.deepEqual([received, by, reason], [values, 'é'.repeat(200), 'x']);
       assert.deepEqual(Object.keys(received), Object.keys(values));
     }
@@ -222,6 +222,60 @@ describe('A declared command', LIMIT, () => {
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);
   });
 
+  it('has a body of its own on a connection with several requests, also after a refusal', async (t) => {
+    const parameters = { text: { type: 'string', default: 'none' } } as const;
+    const { server, port } = await startServer(t, { commands: { say: { parameters } } });
+    const request = (body: string, line: string = 'POST /api/say'): string => {
+      return `${head(line, HOST, ...(body === '' ? [] : [`Content-Length: ${body.length}`]))}${body}`;
+    };
+    const responses = await sendInTurn(port, [
+      request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
+      request(''), request('{"text":"ignored"}', 'POST /api/pause'), request(''),
+    ]);
+    const codes = responses.map(({ statusCode }) => statusCode);
+    assert.deepEqual(codes, [200, 200, 400, 200, 413, 200, 200, 200]);
+    const texts: unknown[] = [];
+    while (server.hasCommands()) {
+      server.receiveCommand();
+      texts.push(server.request?.arguments['text']);
+    }
+    assert.deepEqual(texts, ['one', 'none', 'none', 'none', undefined, 'none']);
+  });
+
+  it('has room for the longest arguments beside the longest by and reason', async (t) => {
+    const parameters = { text: { type: 'string' } } as const;
+    const { server, client } = await startServer(t, { commands: { ['x'.repeat(32)]: { parameters } } });
+    const [by, reason, text] = ['😀'.repeat(200), '🚀'.repeat(200), 'é'.repeat(2042)];
+    const reply = await client.request('x'.repeat(32), { by, reason, arguments: { text } });
+    assert.equal(reply.ok, true);
+    assert.equal(server.receiveCommand() as string, 'x'.repeat(32));
+    const { id, ...others } = server.request as CommandRequest<string>;
+    assert.deepEqual(others, { command: 'x'.repeat(32), arguments: { text }, by, reason }, id);
+  });
+
+  it('does not abort the signal', async (t) => {
+    const { server, port } = await startServer(t, { commands: { evaluate: {} } });
+    const { signal } = server;
+    await post(port, 'evaluate', '');
+    await ask(port, INFO); // the wake-up message has arrived
+    assert.equal(signal.aborted, false);
+    await ask(port, 'POST /api/pause');
+    await until(() => signal.aborted);
+    assert.equal(signal.reason.message, 'Interrupted by pause');
+  });
+
+  it('is sent by the client only with an object of arguments, and a name', async (t) => {
+    const { server, client } = await startServer(t, { commands: { say: {} } });
+    for (const given of [0, '', null, 'text=a', true, { a: 1n }]) {
+      await assert.rejects(client.request('say', { arguments: given as object }), TypeError, inspect(given));
+    }
+    for (const name of ['', 'Say', '../say', 'say?by=x', 'a b', 'é', 'x'.repeat(33)]) {
+      await assert.rejects(client.request(name), RangeError, name);
+    }
+    await assert.rejects(client.request(5 as unknown as string), TypeError);
+    assert.equal(server.hasCommands(), false);
+  });
+
   it('is listed with its arguments, unless their JSON exceeds 200 characters', async (t) => {
     const parameters = { text: { type: 'string' } } as const;
     const { server, port } = await startServer(t, { commands: { say: { parameters }, stop: {} } });
@@ -260,11 +314,15 @@ describe('A declared command', LIMIT, () => {
       commands: {
         slow: { run: () => new Promise<void>((resolve) => (release = resolve)) },
         boom: { run: () => assert.fail('boom') },
+        online: { run: () => assert.fail('boom') },
+        cyclic: { run: () => process },
         constructor: { run: (values: object, { command }: CommandRequest) => [values, command] },
       },
     });
     const boom = await ask(port, 'POST /api/boom', WAIT);
     assert.equal(boom.summary, '500 boom failed: boom');
+    assert.equal((await ask(port, 'POST /api/online', WAIT)).summary, '500 online failed: boom');
+    assert.match((await ask(port, 'POST /api/cyclic', WAIT)).summary, /^500 cyclic failed: ./);
     assert.deepEqual((await ask(port, 'POST /api/constructor', WAIT)).body.value, [{}, 'constructor']);
     const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
     while ((await client.info())?.commands.at(-1)?.state !== 'running');

@@ -52,6 +52,20 @@ describe('launch()', LIMIT, () => {
   });
 });
 
+describe('A hook whose value has no JSON', LIMIT, () => {
+  it('fails its command, which has its effect all the same', async (t) => {
+    const { address: { port }, client, finished } = await launchSystem(t, {
+      onPaused: () => process, onResumed: () => 1n, saveState: () => ['x'.repeat(4096)],
+    });
+    for (const [line, status] of [[PAUSE, PAUSED], [RESUME, ACTIVE], [SAVE, ACTIVE]] as const) {
+      assert.match((await ask(port, line, WAIT)).summary, /^500 [\w-]+ failed: ./);
+      assert.equal(await client.getStatus(), status);
+    }
+    assert.match((await ask(port, SHUTDOWN, WAIT)).summary, /^500 shutdown failed: the value must be JSON/);
+    await finished;
+  });
+});
+
 describe('A hook that fails', LIMIT, () => {
   for (const [command, hook, status, reason] of [
     ['pause', 'onPaused', ACTIVE, 'onPaused failed: GPU busy'],

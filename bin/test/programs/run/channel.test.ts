@@ -104,7 +104,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
         ['value', '""', [200, '']], ['value', 'null', [200, undefined]], ['value', 'false', [200, false]],
         ['value', '[]', [200, []]], ['value', '{"loss":0.3,"best":[{}]}', [200, { loss: 0.3, best: [{}] }]],
         ['value', `["${'x'.repeat(4092)}"]`, [200, ['x'.repeat(4092)]]],
-        ['value', `["${'x'.repeat(4093)}"]`, failed('the value must have a JSON of at most 4096 bytes')],
+        ['value', `["${'x'.repeat(4093)}"]`, failed('the value must be JSON of at most 4096 bytes')],
         ['value', `${'['.repeat(30_000)}${']'.repeat(30_000)}`, failed('Maximum call stack size exceeded')],
         ['value', `"${'x'.repeat(2000)}"`, [200, 'x'.repeat(1000)]], ['value', '"\\u0000\\u001b[2J"', [200, '[2J']],
         ['error', '"disk full"', failed('disk full')], ['error', '28', failed('28')], ['error', '{}', failed(none)],

@@ -68,8 +68,8 @@ describe("control-run: a program's own commands", {
     await accepts(talk, 'evaluate');
     const many = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`command-${index}`, {}]));
     for (const [wrong, complaint] of [
-      [{ Set: SET }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'Set'"],
-      [{ pause: {} }, "the name of a command must be up to 32 of a–z, 0–9 and -, and not in use, got 'pause'"],
+      [{ Set: SET }, "the name of a command must be a letter and up to 31 of a–z, 0–9 and -, not in use, got 'Set'"],
+      [{ pause: {} }, "the name of a command must be a letter and up to 31 of a–z, 0–9 and -, not in use, got 'pause'"],
       [{ set: null }, 'the options of set must be an object, got null'],
       [{ set: { parameters: { rate: { type: 'float' } } } },
         'set.rate.type must be one of boolean, integer, number, string, got "float"'],

@@ -321,7 +321,7 @@ print('ended', flush=True)
     }]);
     assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
     assert.equal((await getInfo(run.port)).status, 'paused');
-    const tooLong = 'the value must have a JSON of at most 4096 bytes';
+    const tooLong = 'the value must be JSON of at most 4096 bytes';
     for (const [name, expected] of [
       ['nan', [200, 'NaN']], ['nested', [200, [1, [2, { best: '-Infinity' }]]]], ['tensor', [200, 0.5]],
       ['path', [200, 'a']], ['text', [200, 'ä€😀']], ['none', [200, undefined]], ['long', [200, 'x'.repeat(1000)]],
