@@ -3,7 +3,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
-import { EXPLORATION, Learner, LEARNING_RATE, MEAN_EPISODES } from './demo/cartpole.ts';
+import { Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
 import { parseCommandLine } from './demo/options.ts';
 import { loadState } from './demo/state.ts';
@@ -112,10 +112,10 @@ class Demo implements System {
       },
     },
     set: {
-      description: 'Sets both; what is left out gets its default.',
+      description: 'Sets both, until the next time.',
       parameters: {
-        learningRate: share('how far a step moves the value of an action', LEARNING_RATE),
-        exploration: share('the share of random actions', EXPLORATION),
+        learningRate: share('how far a step moves the value of an action'),
+        exploration: share('the share of random actions'),
       },
       run: ({ learningRate, exploration }: { learningRate: number; exploration: number }) => {
         Object.assign(this.#learner, { learningRate, exploration });
@@ -214,8 +214,8 @@ class Demo implements System {
 }
 
 /** The parameter of a share. */
-function share(description: string, initial: number): Parameter {
-  return { type: 'number', description, minimum: 0, maximum: 1, default: initial };
+function share(description: string): Parameter {
+  return { type: 'number', description, minimum: 0, maximum: 1 };
 }
 
 function describeControl(address: WebApiAddress | null): string {

@@ -5,7 +5,7 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/access
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/options.ts';
-import { EPISODE_STEPS, EXPLORATION, LEARNING_RATE, MEAN_EPISODES } from './cartpole.ts';
+import { EPISODE_STEPS, MEAN_EPISODES } from './cartpole.ts';
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
@@ -43,9 +43,9 @@ API pauses, resumes, saves and shuts it down. Ctrl-C, SIGTERM and SIGHUP also sh
 checkpoint before it exits.
 
 Its own commands, for control-client run, also while it is paused:
-  evaluate [episodes=N]                 mean return of N episodes (1 to 1000, default 100) without learning
-  set [learningRate=R] [exploration=E]  from 0 to 1, default ${LEARNING_RATE} and ${EXPLORATION}, also for what is left out
-  step                                  a single step
+  evaluate [episodes=N]             mean return of N episodes (1 to 1000, default 100) without learning
+  set learningRate=R exploration=E  both from 0 to 1; E is the share of random actions
+  step                              a single step
 
 ${describeOptions(OPTIONS)}
 

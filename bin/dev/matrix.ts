@@ -343,6 +343,8 @@ await launch({
     wrong: { parameters: { x: { type: 'float' } }, run: (): number => 1 },
     // @ts-expect-error: it is a number
     mistaken: { parameters: { x: { type: 'integer' } }, run: ({ x }): string => x.trim() },
+    // @ts-expect-error: likewise
+    annotated: { parameters: { x: { type: 'integer' } }, run: ({ x }: { x: string }): string => x },
   },
 });
 class Steered implements System {

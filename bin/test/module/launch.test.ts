@@ -17,6 +17,7 @@ const RESUME = 'POST /api/resume';
 const SAVE = 'POST /api/save-state';
 const SHUTDOWN = 'POST /api/shutdown';
 const WAIT = 'Prefer: wait=60';
+const BEARER = `Authorization: Bearer ${TOKEN}`;
 const UNIX_ONLY = { skip: lacks('Unix') };
 const SERVED = "webApiAddress: ['127.0.0.1', 0]";
 const UNSERVED = 'webApiAddress: null';
@@ -37,7 +38,7 @@ describe('launch()', LIMIT, () => {
   it('passes on its options, and describe() as a method', async (t) => {
     const codes: number[] = [];
     const onPaused = async (): Promise<void> => {
-      for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, `Authorization: Bearer ${TOKEN}`)).statusCode);
+      for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, BEARER)).statusCode);
     };
     const { client, address: { port }, finished } = await launchSystem(t, {
       describe() { return typeof this.step; },

@@ -98,18 +98,18 @@ describe('control-demo', LIMIT, () => {
     assert.deepEqual((await post(demo.port, 'evaluate'))[0], 200);
     assert.deepEqual(await save(demo), before);
 
-    const settings = { learningRate: 0.01, exploration: 0.5 };
-    assert.deepEqual(await post(demo.port, 'set', { exploration: 0.5 }), [200, settings]);
+    const settings = { learningRate: 0.25, exploration: 0.5 };
+    assert.deepEqual(await post(demo.port, 'set', settings), [200, settings]);
     assert.deepEqual(await post(demo.port, 'step'), [200, { step: 12_346 }]);
     const { learningRate, exploration } = await detailAt(demo.port, 12_346);
     assert.deepEqual({ learningRate, exploration }, settings);
     const learner = Learner.restore({ ...before, ...settings });
     learner.step();
     assert.deepEqual(await save(demo), savedBy(plain(learner), true));
-    assert.deepEqual(await post(demo.port, 'set'), [200, { learningRate: 0.01, exploration: 0.01 }], 'the defaults');
     for (const [command, given, error] of [
       ['evaluate', { episodes: 1001 }, 'evaluate: episodes must be an integer from 1 to 1000, got 1001'],
-      ['set', { learningRate: 2 }, 'set: learningRate must be a number from 0 to 1, got 2'],
+      ['set', { learningRate: 2, exploration: 0 }, 'set: learningRate must be a number from 0 to 1, got 2'],
+      ['set', { learningRate: 0 }, 'set: exploration must be a number from 0 to 1, got nothing'],
       ['step', { steps: 2 }, 'step: steps is unknown, not one of []'],
     ] as const) {
       assert.deepEqual(await post(demo.port, command, given), [400, error]);
