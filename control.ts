@@ -115,7 +115,7 @@ export interface CommandRequest<Name extends string = never> {
   reason?: string | undefined;
 }
 
-/** The outcome of a command: what was thrown, or a value: JSON of at most 4 KiB. A string is cut at 1000 characters. */
+/** What a command threw, or its value: JSON of at most 4 KiB. A string is truncated to 1000 characters. */
 export interface CommandOutcome {
   value?: unknown;
   error?: unknown;
