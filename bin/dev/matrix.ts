@@ -2,8 +2,8 @@
 //
 // Each cell of the matrix runs a small host in one environment. The host computes for two seconds without yielding;
 // meanwhile a WebApiClient reads its status, pauses it and resumes it. When the computation ends, both commands must be
-// on the queue. Then the client pauses it, sends a command that it declares, resumes it and shuts
-// it down; it must exit with code 0.
+// on the queue. Then the client pauses it, sends a command that it declares, resumes it and shuts it down; it must exit
+// with code 0.
 //
 // Two groups differ: TypeScript programs are only compiled, and where the module cannot work, the host must say why.
 
