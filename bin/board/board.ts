@@ -96,11 +96,14 @@ export class Board {
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), ids, systems };
   }
 
-  /** Sends a command to a system, with the arguments of one that it declares, or to all that are reachable. */
-  send(command: string, reason: string, id?: number, values?: object): void {
-    for (const [one, system] of this.#systems) {
-      if (id === undefined ? system.isReachable : id === one) void system.send(command, reason, values);
-    }
+  /**
+   * Sends a command to a system, with the arguments of one that it declares, or to all that are reachable. Returns the
+   * number that the one system counts it by.
+   */
+  send(command: string, reason: string, id?: number, values?: object): number | undefined {
+    if (id !== undefined) return this.#systems.get(id)?.send(command, reason, values);
+    for (const system of this.#systems.values()) if (system.isReachable) system.send(command, reason);
+    return undefined;
   }
 
   /** The time, if nothing else happens in that millisecond: so samples need no version of their own. */

@@ -72,8 +72,8 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
   if (!board.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  board.send(command, query.get('reason') ?? '', system, values);
-  sendJson(response, 202, { result: 'sent' });
+  const number = board.send(command, query.get('reason') ?? '', system, values);
+  sendJson(response, 202, { result: 'sent', id: number }); // without one, if there are several
 }
 
 /** Reads the body: a JSON object, or nothing. The four commands need none, and Node discards what they are sent. */

@@ -49,6 +49,8 @@ interface State {
   commands: ListedCommand[];
   /** The commands from the board: those that are not done, and the latest. */
   sent: SentCommand[];
+  /** The number of the last one that the board has sent. */
+  sentCount: number;
 }
 
 interface Row {
@@ -105,7 +107,6 @@ export class BoardSystem {
   #published = ''; // the state in `version`, as JSON
   #declarations: Declaration[] = [];
   #declaredAt = 0; // the version of the board in which they came
-  #sentCount = 0;
   #isWatched = false;
   #restart: AbortController = new AbortController();
   #isClosed = false;
@@ -122,7 +123,7 @@ export class BoardSystem {
     this.#listener = listener;
     this.#state = {
       target, name: target, process: '', status: '', since: null, by: '', reason: '', error: '', unansweredSince: null,
-      unheardSince: null, detail: [], present: [], commands: [], sent: [],
+      unheardSince: null, detail: [], present: [], commands: [], sent: [], sentCount: 0,
     };
     void this.#follow();
   }
@@ -184,13 +185,20 @@ export class BoardSystem {
     this.#publish();
   }
 
-  /** Sends a command, with arguments if the system declares it, and follows it until it is done. */
-  async send(command: string, reason: string, values: object | undefined): Promise<void> {
-    const start = performance.now();
-    const sent: SentCommand = { id: this.#sentCount += 1, command, state: 'sent', text: '' };
+  /** Sends a command, with arguments if the system declares it. Returns its number. */
+  send(command: string, reason: string, values?: object): number {
+    const sent: SentCommand = { id: this.#state.sentCount += 1, command, state: 'sent', text: '' };
     this.#forgetSent(this.#placeOf(command));
     this.#state.sent.push(sent);
     this.#publish();
+    void this.#deliver(sent, reason, values);
+    return sent.id;
+  }
+
+  /** Follows the command until it is done. */
+  async #deliver(sent: SentCommand, reason: string, values: object | undefined): Promise<void> {
+    const { command } = sent;
+    const start = performance.now();
     const options = { arguments: values, wait: MAX_WAIT_S, by: BY, reason };
     const reply = await this.#client.request(command, options); // once: a full queue fails
     const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });

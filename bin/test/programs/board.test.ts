@@ -45,7 +45,7 @@ describe('control-board', LIMIT, () => {
     assert.match(shown.process, new RegExp(`^process ${process.pid} on `));
 
     const response = await board.post('/api/systems/0/pause?reason=why%20not%3F');
-    assert.deepEqual([response.status, await response.json()], [202, { result: 'sent' }]);
+    assert.deepEqual([response.status, await response.json()], [202, { result: 'sent', id: 1 }]);
     const failed = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed');
     assert.equal(failed.sent[0]?.text, 'not paused: onPaused failed: GPU busy');
     const { commands } = await getInfo(address.port);

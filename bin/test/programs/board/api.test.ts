@@ -199,13 +199,13 @@ describe('The web API of control-board', LIMIT, () => {
       ['{"episodes":"5","note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got "5"', 'episodes'],
       ['{"note":"","__proto__":{}}', /^evaluate: .*__proto__/, undefined],
     ] as const) {
-      await board.post(path, {}, body);
+      const { id } = await (await board.post(path, {}, body)).json() as { id: number };
       const isShown = ({ sent }: Update): boolean => sent.some((entry) => {
         return typeof text === 'string' ? entry.text === text : text.test(entry.text);
       });
       const { sent } = await untilSystem(board, isShown, DECLARING);
-      const shown = sent.filter(({ command }) => command === 'evaluate').map((entry) => [entry.state, entry.parameter]);
-      assert.deepEqual(shown, [['failed', parameter]]);
+      const shown = sent.filter(({ command }) => command === 'evaluate');
+      assert.deepEqual(shown.map((entry) => [entry.id, entry.state, entry.parameter]), [[id, 'failed', parameter]]);
     }
     await board.post(path, {}, '{"note":"x"}');
     await server.nextCommand();
@@ -281,7 +281,8 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('sends a command to all systems but those that are offline', async () => {
     const { sent: before } = await untilSystem(board, () => true, ABSENT);
-    assert.equal((await board.post('/api/systems/pause?reason=lunch')).status, 202);
+    const response = await board.post('/api/systems/pause?reason=lunch');
+    assert.deepEqual([response.status, await response.json()], [202, { result: 'sent' }]);
     for (const id of [FIRST, SECOND, DECLARING] as const) {
       assert.equal(await take(id), 'pause');
       const { port } = id === DECLARING ? declaring : systems[id];

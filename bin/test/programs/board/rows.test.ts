@@ -7,8 +7,9 @@ import { defer, getInfo, launchSystem, startImpostor, startServer, until } from 
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard } from './helpers.ts';
-import { cards, eventually, FIND_FLAWS, focused, rowsOf, sees, seesRow, valueOf } from './page.ts';
+import { cards, eventually, FIND_FLAWS, focused, greyButtons, rowsOf, sees, seesRow, valueOf } from './page.ts';
 import type { Browser } from './browser.ts';
+import type { StartedBoard } from './helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
 
@@ -24,7 +25,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   /** Opens the page of a new board. At the end, there must be no error in the console. */
-  const open = async (t: TestContext, ...ports: number[]): Promise<void> => {
+  const open = async (t: TestContext, ...ports: number[]): Promise<StartedBoard> => {
     t.after(async () => { // before the board ends
       await browser.open('about:blank');
       assert.deepEqual(await browser.consoleErrors(), []);
@@ -32,15 +33,19 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     const board = await startBoard(t, ports.map((port) => `localhost:${port}`));
     await browser.open(`${board.url}#${board.key}`);
     await sees(browser, ({ status }) => assert.notEqual(status, 'connecting'));
+    return board;
   };
 
-  /** Starts a system that does nothing else, and opens its page. Returns the port. */
-  const openSystem = async (t: TestContext, hooks: Partial<System>): Promise<number> => {
+  /** Starts a system that does nothing else, and opens its page. */
+  const openSystem = async (
+    t: TestContext,
+    hooks: Partial<System>,
+  ): Promise<{ port: number; board: StartedBoard }> => {
     t.mock.method(process, 'emitWarning', () => {}); // of commands that fail
     const { address: { port } } = await launchSystem(t, { step: () => sleep(50), ...hooks }, { name: 'cartpole' });
-    await open(t, port);
+    const board = await open(t, port);
     await eventually(async () => (await rowsOf(browser)).length > 0);
-    return port;
+    return { port, board };
   };
 
   const openRow = (name: string): Promise<void> => browser.run(`
@@ -62,7 +67,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     const taken: unknown[] = [];
     const evaluation = defer<object>();
     t.after(() => evaluation.resolve({}));
-    const port = await openSystem(t, {
+    const { port } = await openSystem(t, {
       commands: {
         evaluate: {
           description: 'Runs <b>episodes</b>', parameters: { episodes: EPISODES },
@@ -190,6 +195,53 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(['', '', ''], /^✗ set: rate must be a number from 0 to 1, got 2$/);
   });
 
+  it('are neither opened nor marked by what another page has sent', async (t) => {
+    const commands = { evaluate: { parameters: { episodes: EPISODES }, run: () => 497.1 } };
+    const { board } = await openSystem(t, { commands });
+    await openRow('evaluate');
+    await press('evaluate cartpole');
+    await seesRow(browser, 'evaluate', ({ outcome }) => assert.match(outcome.join(), /^✓ evaluate: 497\.1 /));
+    await browser.run('document.querySelector("#systems details").open = false');
+    await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}');
+    await seesRow(browser, 'evaluate', ({ outcome, isOpen }) => {
+      assert.deepEqual(outcome, ['✗ evaluate: episodes must be an integer from 1 to 1000, got 5000']);
+      assert.equal(isOpen, false);
+    });
+    await openRow('evaluate');
+    const [row] = await rowsOf(browser);
+    assert.deepEqual(row?.fields.map(({ value, wrong, isInvalid }) => [value, wrong, isInvalid]), [['100', '', false]]);
+  });
+
+  it('run once, however often the button or Enter is pressed, until the outcome is known', async (t) => {
+    const evaluations = [defer<number>(), defer<number>()];
+    t.after(() => evaluations.forEach(({ resolve }) => resolve(0)));
+    let runs = 0;
+    const { port, board } = await openSystem(t, {
+      commands: {
+        evaluate: { parameters: { episodes: EPISODES }, run: () => evaluations[runs++]?.promise },
+        other: { run: () => {} },
+      },
+    });
+    await openRow('evaluate');
+    await browser.click(field('evaluate', 'episodes'));
+    await browser.press('Enter', 'Enter', 'Enter');
+    await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
+    assert.deepEqual(await greyButtons(browser, '#systems'), [false, false, false, true, false]);
+    await press('evaluate cartpole');
+    await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}'); // of another page, which is refused
+    await seesRow(browser, 'evaluate', ({ outcome: [, other] }) => assert.match(other ?? '', /^✗ .* got 5000$/));
+    await browser.click(field('evaluate', 'episodes'));
+    await browser.press('Enter');
+    evaluations[0]?.resolve(1);
+    await seesRow(browser, 'evaluate', ({ outcome: [own] }) => assert.match(own ?? '', /^✓ evaluate: 1 /));
+    assert.deepEqual([runs, (await getInfo(port)).commands.length], [1, 1]);
+    await browser.press('Enter');
+    await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
+    evaluations[1]?.resolve(2);
+    await seesRow(browser, 'evaluate', ({ outcome }) => assert.match(outcome.join(), /^✓ evaluate: 2 /));
+    assert.equal(runs, 2);
+  });
+
   it('keep what is typed, the focus and the elements while there is news', async (t) => {
     let count = 0;
     await openSystem(t, {
@@ -272,7 +324,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
 
   it('have a choice, a box, a line or an area; Enter runs them, once, but not in an area', async (t) => {
     const taken: object[] = [];
-    const port = await openSystem(t, {
+    const { port } = await openSystem(t, {
       commands: {
         say: {
           parameters: {
