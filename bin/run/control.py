@@ -16,13 +16,7 @@
 Start the program with `control-run -- python train.py`. Without control-run, all of this does nothing. The two exchange
 lines of JSON on the socket in CONTROL_FD; the manual of runtime-control, bin/README.md, describes them.
 """
-import inspect
-import json
-import os
-import select
-import socket
-import traceback
-import typing
+import inspect, json, os, select, socket, traceback, typing
 from contextlib import suppress
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
@@ -53,7 +47,9 @@ class Control:
                 os.close(number)
                 os.register_at_fork(after_in_child=self.close)
                 link.setblocking(True)  # whatever the default timeout is
-                self.socket, self.lines = link, link.makefile('rb', 0)  # select() does not see what a buffer holds
+                self.socket, self.lines = link, link.makefile('rb', 0)  # the poller does not see what a buffer holds
+                self.poller = select.poll()  # select() takes no descriptor above 1023
+                self.poller.register(link, select.POLLIN)
         self.say(status='active', accepts=accepts)
 
     def say(self, **what):
@@ -65,7 +61,7 @@ class Control:
     def poll(self):
         """Call it between two steps. Returns at once, unless paused. Returns True once the program is to end."""
         paused = False
-        while self.lines and not self.ends and (paused or select.select([self.socket], [], [], 0)[0]):
+        while self.lines and not self.ends and (paused or self.poller.poll(0)):
             line = b''
             with suppress(OSError): line = self.lines.readline()
             is_last = not line.endswith(b'\n')  # control-run was killed

@@ -193,6 +193,19 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
   });
 
+  it('takes commands when more than 1,024 files are open', async (t) => {
+    const { command } = writeScript(t, `
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+files = [open(os.devnull) for _ in range(1100)]
+${ENDLESS}`);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(run.pid), 'S', 'it sleeps, and is not stopped');
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
+  });
+
   it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
     const { command } = writeScript(t, `
 import signal
