@@ -3,19 +3,15 @@
 """Copy this file beside the program (Python 3.8 and newer, no dependencies):
 
     from control import Control
-
     def set_rate(learning_rate: float):
         '''Sets the learning rate of the next steps.'''
-
     control = Control(save, commands={'set': set_rate})  # save() returns the path of the checkpoint
     for epoch in range(90):
-        loss = train(epoch)
-        control.say(detail={'epoch': epoch, 'loss': loss})
+        control.say(detail={'epoch': epoch, 'loss': train(epoch)})
         if control.poll(): break
 
-Start the program with `control-run -- python train.py`. Without control-run, all of this does nothing. The two exchange
-lines of JSON on the socket in CONTROL_FD; the manual of runtime-control, bin/README.md, describes them.
-"""
+Start it with `control-run -- python train.py`; without control-run, all of this does nothing. The manual, bin/README.md
+of runtime-control, describes the lines of JSON on the socket in CONTROL_FD."""
 import inspect, json, os, select, socket, traceback, typing
 from contextlib import suppress
 
@@ -23,22 +19,18 @@ TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 
 
 class Control:
-    """Takes the commands of control-run.
+    """Takes the commands of control-run. save() does save-state, comes before the end, and returns what it saved.
 
-    save: does save-state, and is called before the end. Returns what it saved, such as a path.
     commands: the program's own commands, as functions by their names. A command has the parameters of its function,
         each with a type (bool, int, float, str or typing.Literal) and perhaps a default. The first line of the
         docstring describes it. It has the value that the function returns; if it raises, only the command fails.
-
-    Raises TypeError if a function has other parameters, also without control-run.
-    """
+    Raises TypeError or ValueError if a command cannot be declared, also without control-run."""
 
     def __init__(self, save=None, commands=None):
         self.save, self.commands = save, dict(commands or {})
         accepts = {name: declare(name, function) for name, function in self.commands.items()}
         self.request = None  # the latest command, with `by` and `reason` if they were given
-        self.ends = False
-        self.lines = None  # None without control-run
+        self.ends, self.lines = False, None  # lines: None without control-run
         with suppress(KeyError, ValueError, OSError):  # not under control-run, or the number is that of another file
             number = int(os.environ.pop('CONTROL_FD'))
             link = socket.socket(fileno=os.dup(number))  # programs that this one starts do not inherit a copy
@@ -55,24 +47,23 @@ class Control:
     def say(self, **what):
         """Reports something, such as detail={'epoch': 12}. Sends what is not JSON, such as NaN, as a text."""
         if self.lines is None: return
-        text = json.dumps(json.loads(json.dumps(what, default=simplify), parse_constant=str))
-        with suppress(OSError): self.socket.sendall(f'{text}\n'.encode())  # if it fails, poll() sees why
+        line = json.dumps({key: describe(value) for key, value in what.items()})
+        with suppress(OSError): self.socket.sendall(f'{line}\n'.encode())  # if it fails, poll() sees why
 
     def poll(self):
         """Call it between two steps. Returns at once, unless paused. Returns True once the program is to end."""
         paused = False
         while self.lines and not self.ends and (paused or self.poller.poll(0)):
-            line = b''
-            with suppress(OSError): line = self.lines.readline()
+            line = attempt(self.lines, lambda lines: lines.readline()) or b''
             is_last = not line.endswith(b'\n')  # control-run was killed
             self.request = {'id': 0, 'command': 'shutdown'} if is_last else json.loads(line)
             command = self.request['command']
             try:
-                self.say(done=self.request['id'], value=self.execute(command))
+                self.say(done=self.request['id'], value=to_json(self.execute(command)))
                 paused, self.ends = command == 'pause' or paused and command != 'resume', command == 'shutdown'
             except Exception as error:
                 traceback.print_exc()
-                self.say(failed=self.request['id'], error=str(error) or repr(error))
+                self.say(failed=self.request['id'], error=to_text(error) or repr(error))
             if is_last: self.close()
         return self.ends
 
@@ -100,8 +91,8 @@ def declare(name, function):
         choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else None
         kind, *others = {type(choice) for choice in choices} if choices else {hint}
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        kinds = (float, int) if kind is float else kind
         has_default = default is not parameter.empty
+        kinds = (float, int) if kind is float else kind
         if kind not in TYPES or others or not is_named or has_default and not isinstance(default, kinds):
             raise TypeError(f'command {name!r}: {parameter} cannot be declared: a parameter has a name, a type (bool, '
                             'int, float, str or typing.Literal), and a default of that type or none')
@@ -110,7 +101,14 @@ def declare(name, function):
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
 
 
-def simplify(value):
-    """Returns what stands for a value that is not JSON: the number in a tensor, or else its text."""
-    try: return value.item()
-    except Exception: return str(value)
+def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str)
+def simplify(value): return attempt(value, to_number, to_text)  # which is not JSON
+def to_number(tensor): return json.loads(json.dumps(tensor.item()))
+def to_text(value): return attempt(value, str, object.__repr__)
+def describe(value): return attempt(value, to_json, describe_items, to_text)  # a report must not end a training
+def describe_items(detail): return {to_text(key): attempt(value, to_json, to_text) for key, value in detail.items()}
+
+
+def attempt(value, *functions):
+    for function in functions:
+        with suppress(Exception): return function(value)

@@ -206,6 +206,42 @@ ${ENDLESS}`);
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
   });
 
+  it('reports as texts what has no JSON, and raises no exception', async (t) => {
+    const { command } = writeScript(t, `
+class Same:
+    def item(self): return self
+    def __str__(self): return 'same'
+class Endless(Same):
+    def item(self): return Endless()
+class Mute:
+    def __str__(self): raise ValueError
+class Number: # as numpy has them
+    def __hash__(self): return 0
+    def __str__(self): return '3'
+def fail(): raise Exception(Mute())
+circle, deep = [], []
+circle.append(circle)
+for _ in range(10**5): deep = [deep]
+control = Control(commands={'get': lambda: {'same': [Same()], 'endless': Endless()}, 'fail': fail})
+detail = {(1, 2): 3, Number(): 4, 5: 6, Mute(): Mute(), 'circle': circle, 'deep': deep, 'same': Same(),
+          'endless': {'a': [Endless()]}, 'keys': {'a': {(1, 2): 3}}, 'epoch': 7, 'loss': float('nan')}
+detail['itself'] = detail
+control.say(detail=detail)
+control.say(detail=circle)
+while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, [], command);
+    const detail = await showsDetail(run, {
+      '(1, 2)': 3, 3: 4, 5: 6, circle: '[[...]]', same: 'same', endless: { a: ['same'] }, keys: "{'a': {(1, 2): 3}}",
+      epoch: 7, loss: 'NaN',
+    });
+    assert.match(String(detail['deep']), /^<list object at /);
+    assert.match(Object.keys(detail).join(), /<__main__.Mute object at /);
+    assert.deepEqual(await order(run.port, 'get'), [200, { same: ['same'], endless: 'same' }]);
+    assert.match(String((await order(run.port, 'fail'))[1]), /^fail failed: <Exception object at /);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
+  });
+
   it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
     const { command } = writeScript(t, `
 import signal
