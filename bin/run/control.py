@@ -12,8 +12,7 @@
 
 Start it with `control-run -- python train.py`; without control-run, all of this does nothing. The manual, bin/README.md
 of runtime-control, describes the lines of JSON on the socket in CONTROL_FD."""
-import inspect, json, os, select, socket, traceback, typing
-from contextlib import suppress
+import contextlib, inspect, json, os, re, select, socket, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 
@@ -28,10 +27,10 @@ class Control:
 
     def __init__(self, save=None, commands=None):
         self.save, self.commands = save, dict(commands or {})
-        accepts = {name: declare(name, function) for name, function in self.commands.items()}
+        self.accepts = {name: declare(name, function) for name, function in self.commands.items()}
         self.request = None  # the latest command, with `by` and `reason` if they were given
         self.ends, self.lines = False, None  # lines: None without control-run
-        with suppress(KeyError, ValueError, OSError):  # not under control-run, or the number is that of another file
+        with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run, or it is another file
             number = int(os.environ.pop('CONTROL_FD'))
             link = socket.socket(fileno=os.dup(number))  # programs that this one starts do not inherit a copy
             link.getpeername()  # fails if it is not connected
@@ -42,13 +41,13 @@ class Control:
                 self.socket, self.lines = link, link.makefile('rb', 0)  # the poller does not see what a buffer holds
                 self.poller = select.poll()  # select() takes no descriptor above 1023
                 self.poller.register(link, select.POLLIN)
-        self.say(status='active', accepts=accepts)
+        self.say(status='active', accepts=self.accepts)
 
     def say(self, **what):
         """Reports something, such as detail={'epoch': 12}. Sends what is not JSON, such as NaN, as a text."""
         if self.lines is None: return
         line = json.dumps({key: describe(value) for key, value in what.items()})
-        with suppress(OSError): self.socket.sendall(f'{line}\n'.encode())  # if it fails, poll() sees why
+        with contextlib.suppress(OSError): self.socket.sendall(f'{line}\n'.encode())  # if it fails, poll() sees why
 
     def poll(self):
         """Call it between two steps. Returns at once, unless paused. Returns True once the program is to end."""
@@ -68,7 +67,10 @@ class Control:
         return self.ends
 
     def execute(self, command):
-        if command in self.commands: return self.commands[command](**self.request['arguments'])
+        if command in self.commands:
+            arguments, parameters = self.request['arguments'], self.accepts[command]['parameters']
+            floats = {key: float(arguments[key]) for key in arguments if parameters[key]['type'] == 'number'}
+            return self.commands[command](**{**arguments, **floats})  # the JSON of 1.0 may be 1
         if command == 'save-state' and self.save is None: raise NotImplementedError('the program does not save')
         return self.save() if self.save and command in ('save-state', 'shutdown') else None
 
@@ -85,8 +87,12 @@ def declare(name, function):
     original = getattr(function, 'func', function)  # of a functools.partial
     try: hints, signature = typing.get_type_hints(original), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
+    if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info)$)[a-z][a-z0-9-]{0,31}', str(name)):
+        raise ValueError(f'command {name!r}: a name is a letter and up to 31 of a-z, 0-9 and -, not in use')
     parameters = {}
     for key, parameter in signature.parameters.items():
+        if not re.fullmatch('[A-Za-z][A-Za-z0-9_]{0,31}', key):
+            raise ValueError(f'command {name!r}, {key!r}: a name is a letter and up to 31 of A-Z, a-z, 0-9 and _')
         hint, default = hints.get(key), parameter.default
         choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else None
         kind, *others = {type(choice) for choice in choices} if choices else {hint}
@@ -111,4 +117,4 @@ def describe_items(detail): return {to_text(key): attempt(value, to_json, to_tex
 
 def attempt(value, *functions):
     for function in functions:
-        with suppress(Exception): return function(value)
+        with contextlib.suppress(Exception): return function(value)

@@ -327,6 +327,45 @@ while not control.poll(): time.sleep(.01)
     }
   });
 
+  it('refuses names that control-run does not take, also without control-run', (t) => {
+    const { folder } = writeScript(t, '');
+    const command = 'a name is a letter and up to 31 of a-z, 0-9 and -, not in use';
+    const parameter = 'a name is a letter and up to 31 of A-Z, a-z, 0-9 and _';
+    for (const name of [
+      "'pause'", "'resume'", "'shutdown'", "'save-state'", "'status'", "'info'", "'Set'", "'set_rate'", "''", "'2x'",
+      "'set\\n'", `'${'x'.repeat(33)}'`, '7',
+    ]) {
+      assert.equal(declare(name, 'lambda: None'), `ValueError: command ${name}: ${command}`);
+    }
+    for (const name of ['_rate', 'größe', 'x'.repeat(33)]) {
+      assert.equal(declare("'set'", `lambda ${name}: 0`), `ValueError: command 'set', '${name}': ${parameter}`);
+    }
+    for (const name of ["'pause-all'", "'infos'", `'${'x'.repeat(32)}'`]) {
+      assert.equal(declare(name, 'lambda: None'), '');
+    }
+    function declare(name: string, code: string): string {
+      const script = `from control import Control\nControl(commands={${name}: ${code}})`;
+      const env = { ...process.env, PYTHONIOENCODING: 'utf-8' };
+      const { stderr } = spawnSync(PYTHON, ['-c', script], { cwd: folder, encoding: 'utf8', env });
+      return stderr.trimEnd().split('\n').slice(-1).join();
+    }
+  });
+
+  it('passes a float to a parameter of type float, and an int to one of type int', async (t) => {
+    const { command } = writeScript(t, `
+import typing
+def get(a: float, b: int, c: float = 1, d: typing.Literal[1.0, 2.5] = 1.0): return repr([a, b, c, d])
+control = Control(commands={'get': get})
+control.say(detail={'epoch': 0})
+while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, [], command);
+    await talks(run);
+    assert.deepEqual(await order(run.port, 'get', { a: 1, b: 2 }), [200, '[1.0, 2, 1.0, 1.0]']);
+    const others = { a: 1e300, b: -3, c: 0.5, d: 2.5 };
+    assert.deepEqual(await order(run.port, 'get', others), [200, '[1e+300, -3, 0.5, 2.5]']);
+  });
+
   it("does the program's own commands between two steps, also while paused, and goes on if one fails", async (t) => {
     const { command } = writeScript(t, `
 class Tensor:
