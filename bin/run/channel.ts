@@ -16,6 +16,7 @@ const MAX_LINE_LENGTH = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of its line; /api/info has room for 4096, with what control-run adds
 const MAX_LINES = 1000; // after these, timers and commands get their turn
 const TOO_LONG = 'a line above 64 KiB';
+const TOO_LARGE = `a detail above ${MAX_DETAIL_BYTES} bytes`;
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
 /** The status that a program has once it has done a command. */
@@ -140,7 +141,9 @@ export class Channel {
   #refuse(line: string): void {
     const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
     if (this.#hasComplained && !isOutcome) return;
-    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : `a line that is not understood: ${excerpt(line)}`;
+    const isTooLarge = isRecord(parse(line)['detail']) && Buffer.byteLength(line) > MAX_DETAIL_BYTES;
+    const nonsense = isTooLarge ? TOO_LARGE : `a line that is not understood: ${excerpt(line)}`;
+    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : nonsense;
     if (isOutcome) this.settle({ error: new Error(`the program has written ${what}`) });
     if (!this.#hasComplained) this.#listener.onNonsense(what);
     this.#hasComplained = true;

@@ -242,6 +242,24 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
   });
 
+  it('leaves out a detail above 3000 bytes, and says so once', async (t) => {
+    const { command } = writeScript(t, `
+control = Control()
+for note in ['short', 'x' * 3000, 'ä' * 500, 'x' * 3000]: control.say(detail={'note': note})
+control.say(accepts={'now': {}})
+while not control.poll(): time.sleep(.01)
+`);
+    const run = await startRun(t, [], command);
+    await until(async () => 'now' in Object(Object(await getInfo(run.port)).accepts));
+    await showsDetail(run, { note: 'short' });
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
+    const [, ...complaints] = (await run.running.ended).stderr.trimEnd().split('\n');
+    const name = PYTHON.replace(/.*\//, '');
+    assert.deepEqual(complaints, [
+      `control-run: ${name}[${run.pid}] has written a detail above 3000 bytes to CONTROL_FD`,
+    ]);
+  });
+
   it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
     const { command } = writeScript(t, `
 import signal
