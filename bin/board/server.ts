@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import page from '#board-page';
 import { isAllowedHost } from '../../control.ts';
+import { isRecord } from '../shared/text.ts';
 import { CONTROL_COMMANDS } from './declarations.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -90,7 +91,7 @@ async function readArguments(request: IncomingMessage): Promise<object> {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
     values = length === 0 ? {} : JSON.parse(text);
   } catch {} // as if it were another value
-  if (typeof values === 'object' && values !== null && !Array.isArray(values)) return values;
+  if (isRecord(values)) return values;
   throw new Refusal(400, 'The body must be a JSON object');
 }
 

@@ -5,7 +5,7 @@ import { BY } from '../shared/access.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
-import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { declarationsOf, presentValues } from './declarations.ts';
 import { Series } from './series.ts';
 import type { Observation } from '../shared/observe.ts';
@@ -345,8 +345,7 @@ function tidyCommand(entry: Body): ListedCommand {
 /** The rows of a table. */
 function rowsOf(detail: unknown): Row[] {
   if (detail === null || detail === undefined) return [];
-  const isRecord = typeof detail === 'object' && !Array.isArray(detail);
-  const entries: [name: string, value: unknown][] = isRecord ? Object.entries(detail) : [['', detail]];
+  const entries: [name: string, value: unknown][] = isRecord(detail) ? Object.entries(detail) : [['', detail]];
   return entries.slice(0, MAX_ROWS).map(([name, value]) => {
     const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
     return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };

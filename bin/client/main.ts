@@ -4,7 +4,8 @@ import { setMaxListeners } from 'node:events';
 import { parseArgs } from 'node:util';
 import { DEFAULT_PORT, SystemStatus } from '../../control.ts';
 import {
-  acceptedBy, COMPLETION_MS, completionsOf, describeAccepts, isArgument, parseArguments, readArguments, wordsBefore,
+  acceptedBy, acceptedIn, COMPLETION_MS, completionsOf, describeAccepts, isArgument, parseArguments, readArguments,
+  wordsBefore,
 } from '../shared/accepts.ts';
 import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
@@ -164,10 +165,9 @@ async function complete(line: string): Promise<number> {
     const { values, positionals } = parseArgs({ args: words, options: OPTIONS, allowPositionals: true });
     const [, name, ...others] = positionals;
     const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS);
-    const reply = await targets[0]?.client.request('info');
-    const accepts = reply?.ok === true ? acceptedBy(reply.body) : null;
+    const accepts = acceptedIn(await targets[0]?.client.request('info'));
     const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
-    for (const word of completionsOf(accepts ?? new Map(), [...typed, current])) console.log(word);
+    for (const word of completionsOf(accepts, [...typed, current])) console.log(word);
   } catch {} // the user is typing, and is told when the line is complete
   clearTimeout(limit);
   return EXIT.DONE;

@@ -1,6 +1,6 @@
 // What Tab completes in the console: its own words, and the commands that the program declares.
 
-import { acceptedBy, COMPLETION_MS, completionsOf, wordsBefore } from '../shared/accepts.ts';
+import { acceptedIn, COMPLETION_MS, completionsOf, wordsBefore } from '../shared/accepts.ts';
 import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 
@@ -18,7 +18,9 @@ export async function complete(client: PrintableClient, line: string): Promise<C
   if (command?.name === 'run') words.shift();
   else if (command !== undefined) return [[], current];
   const reply = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });
-  const accepts = (reply.ok ? acceptedBy(reply.body) : null) ?? new Map();
-  const declared = completionsOf(accepts, words).map((word) => (accepts.get(word)?.parameters.size ? `${word} ` : word));
+  const accepts = acceptedIn(reply);
+  const declared = completionsOf(accepts, words).map((word) => {
+    return accepts.get(word)?.parameters.size ? `${word} ` : word;
+  });
   return [[...new Set([...own, ...declared])], current];
 }

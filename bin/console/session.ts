@@ -1,9 +1,7 @@
 // A session of the console: the commands, and the prompt before each.
 
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
-import {
-  acceptedBy, describeAccepts, parseArguments, readArguments, splitWords,
-} from '../shared/accepts.ts';
+import { acceptedIn, describeAccepts, parseArguments, readArguments, splitWords } from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
 import { paintError, paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf } from '../shared/commands.ts';
@@ -14,7 +12,6 @@ import { UsageError } from '../shared/options.ts';
 import { describeUnknown, isAbsent, isOld, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { excerptOf, printable } from '../shared/text.ts';
 import { isComment } from './lines.ts';
-import type { Accepts } from '../shared/accepts.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { Lines } from './lines.ts';
 
@@ -171,11 +168,6 @@ function isDefault({ target }: PrintableClient): boolean {
 function print(text: string): true {
   process.stdout.write(`${text}\n`);
   return true;
-}
-
-/** The commands that the program declares; none if they are not known. */
-function acceptedIn(info: PrintableReply): Accepts {
-  return (info.ok ? acceptedBy(info.body) : null) ?? new Map();
 }
 
 function failUnknown(word: string): false {

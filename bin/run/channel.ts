@@ -8,7 +8,7 @@
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 
 import { SystemStatus } from '../../control.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/text.ts';
 import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 
@@ -159,8 +159,4 @@ function parse(line: string): Record<string, unknown> {
   } catch {
     return {};
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -2,7 +2,8 @@
 // program may have sent them, so everything but the names may have any type and text.
 
 import { helpLine, UsageError } from './options.ts';
-import { excerpt, excerptOf, excerptOfJson, textOfJson } from './text.ts';
+import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
+import type { PrintableReply } from './replies.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 
@@ -25,10 +26,15 @@ export const COMPLETION_MS = 300;
 
 /** Returns null if the server is of version 0.8 or older. */
 export function acceptedBy(info: Body): Accepts | null {
-  if (Object(info['accepts']) !== info['accepts']) return null;
+  if (!isRecord(info['accepts'])) return null;
   return new Map(entriesOf(info['accepts'], COMMAND).map(([name, { description, parameters }]) => {
     return [name, { description: excerptOf(description), parameters: new Map(entriesOf(parameters, PARAMETER)) }];
   }));
+}
+
+/** The same of a reply; empty if they are not known. */
+export function acceptedIn(info: PrintableReply | undefined): Accepts {
+  return (info?.ok === true ? acceptedBy(info.body) : null) ?? new Map();
 }
 
 function entriesOf(field: unknown, form: RegExp): [name: string, value: Body][] {

@@ -1,7 +1,7 @@
 // What /api/info tells, in words for people. Any program may have sent it, so every field may have any type and text.
 
 import { entriesOf } from './replies.ts';
-import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
+import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 
@@ -90,8 +90,7 @@ function textOf(body: Body, name: string): string {
 /** An object without its braces and quotes: `episode 291750, mean return 497.1`. */
 function describeDetail(detail: unknown): string {
   if (detail === null || detail === undefined) return '';
-  const isRecord = typeof detail === 'object' && !Array.isArray(detail);
-  const text = isRecord
+  const text = isRecord(detail)
     ? Object.entries(detail).map(([name, value]) => `${name} ${textOfJson(value)}`).join(', ')
     : textOfJson(detail);
   return excerpt(text, MAX_VALUE_LENGTH);

@@ -23,6 +23,11 @@ export function excerptOf(field: unknown, maxLength?: number): string {
   return typeof field === 'string' || typeof field === 'number' ? excerpt(String(field), maxLength) : '';
 }
 
+/** Whether a value is an object of JSON, and no array. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 /** A value of JSON as a text: that of a string has no quotes. */
 export function textOfJson(value: unknown): string {
   try {
@@ -39,8 +44,9 @@ export function printableJson(value: object): string {
 
 /** What a command is given or returns, on one line: a text as it is, all else as JSON. Empty if there is nothing. */
 export function excerptOfJson(field: unknown): string {
-  if (typeof field !== 'object' || field === null) return field === undefined ? '' : excerpt(`${field}`, MAX_VALUE_LENGTH);
-  return excerpt(printableJson(field), MAX_VALUE_LENGTH);
+  if (field === undefined) return '';
+  const text = typeof field === 'object' && field !== null ? printableJson(field) : String(field);
+  return excerpt(text, MAX_VALUE_LENGTH);
 }
 
 function escape(character: string): string {
