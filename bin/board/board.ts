@@ -1,7 +1,7 @@
 // All systems of the board, and the pages that wait for news of them.
 
 import { existsSync } from 'node:fs';
-import { CONTROL_COMMANDS } from './declarations.ts';
+import { CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Update } from './system.ts';

@@ -4,10 +4,6 @@
 import { acceptedBy } from '../shared/accepts.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
 
-/** Those that every system takes. They have no arguments. */
-export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
-
-const RESERVED = [...CONTROL_COMMANDS, 'status', 'info'];
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;
 const MAX_PARAMETERS = 32; // of a command
@@ -38,7 +34,7 @@ interface Parameter {
 /** The declarations in `/api/info`, without those that no server of this project sends. */
 export function declarationsOf(info: Fields): Declaration[] {
   let length = 0;
-  return [...acceptedBy(info) ?? []].filter(([name]) => !RESERVED.includes(name)).slice(0, MAX_COMMANDS)
+  return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
     .map(([name, { description, parameters }]): Declaration => {
       return { name, description, parameters: [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter) };
     })

@@ -15,6 +15,10 @@ export interface Declaration {
 /** The commands by name. */
 export type Accepts = ReadonlyMap<string, Declaration>;
 
+/** The commands that every system takes. They have no arguments. */
+export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
+
+const RESERVED = [...CONTROL_COMMANDS, 'status', 'info'];
 const COMMAND = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which there are. `unix:a=b` is a target
@@ -27,7 +31,8 @@ export const COMPLETION_MS = 300;
 /** Returns null if the server is of version 0.8 or older. */
 export function acceptedBy(info: Body): Accepts | null {
   if (!isRecord(info['accepts'])) return null;
-  return new Map(entriesOf(info['accepts'], COMMAND).map(([name, { description, parameters }]) => {
+  const entries = entriesOf(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
+  return new Map(entries.map(([name, { description, parameters }]) => {
     return [name, { description: excerptOf(description), parameters: new Map(entriesOf(parameters, PARAMETER)) }];
   }));
 }
@@ -120,14 +125,14 @@ function describeParameter([name, parameter]: [string, Body]): string {
   return helpLine(`  ${name}`, `${excerpt(formOf(parameter))} (${need})${help && `: ${help}`}`);
 }
 
-/** In the words in which the server refuses what is not of this form. */
+/** In the words in which the server refuses what is not of this form, except for booleans: what users type. */
 function formOf({ type, minimum, maximum, maxLength, enum: choices }: Body): string {
   if (Array.isArray(choices)) return `one of ${choices.map(textOfJson).join(', ')}`;
   const from = typeof minimum === 'number' ? ` from ${minimum}` : '';
   const to = typeof maximum === 'number' ? `${from === '' ? ' up' : ''} to ${maximum}` : '';
   const length = typeof maxLength === 'number' ? ` of at most ${maxLength} characters` : '';
   if (type === 'boolean') return 'true or false';
-  return `${type === 'integer' ? 'an' : 'a'} ${excerptOf(type)}${from}${to}${length}`;
+  return `${type === 'integer' ? 'an' : 'a'} ${excerptOf(type) || 'value'}${from}${to}${length}`;
 }
 
 // ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -157,6 +157,20 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual(await call([...at(plain), 'run']), none);
   });
 
+  it('neither lists nor sends what a server must not declare, and lists a type that it does not know', async (t) => {
+    const parameters = { when: { type: 'date' }, what: { type: null } };
+    const names = ['pause', 'resume', 'save-state', 'shutdown', 'status', 'info', 'Set'];
+    const accepts = { ...Object.fromEntries(names.map((name) => [name, {}])), plan: { parameters } };
+    const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, accepts }));
+    const lines = ['  plan', '    when             a date (required)', '    what             a value (required)', ''];
+    assert.equal((await call([...at(port), 'run'])).stdout, lines.join('\n'));
+    for (const name of names) {
+      const stderr = `control-client: the command must be one of plan, got '${name}'\n`;
+      assert.deepEqual(await call([...at(port), 'run', name]), { code: 2, stdout: '', stderr });
+    }
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
+  });
+
   it('asks each of several systems, which may declare other types', async (t) => {
     const declare = (type: 'integer' | 'string'): Record<string, CommandDeclaration> => {
       return { say: { parameters: { text: { type } } } };
