@@ -204,8 +204,7 @@ export class BoardSystem {
     const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
     const seconds = (performance.now() - start) / 1000;
     sent.state = ['done', 'absent', 'unconfirmed'].includes(state) ? 'done' : 'failed';
-    const isNamed = summary !== error || error.startsWith(`${command}: `);
-    sent.text = isNamed ? summary : `${command}: ${this.#client.shorten(error)}`;
+    sent.text = this.#client.shorten(summary);
     const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
     if (state === 'refused' && parameter !== undefined) sent.parameter = parameter;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;

@@ -58,7 +58,7 @@ const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
        control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
 
-Tells what running systems are doing, sends them one command, or waits for a status.
+Shows what running systems are doing, sends them one command, or waits for a status.
 
 ${commandsFor('client').map(helpOf).join('\n')}
 

@@ -124,20 +124,19 @@ export class Session {
     return this.#isOver;
   }
 
-  /** Sends a command, and prints each status until it is done, and what came of it. */
+  /** Sends a command, and prints each status until it is done, and its outcome. */
   async #send(command: string): Promise<boolean> {
     const obstacle = obstacleIn(await this.#request('status'));
     return obstacle === null ? this.#follow(command) : fail(`${command} not sent: ${obstacle}`);
   }
 
   async #follow(command: string, values?: object): Promise<boolean> {
-    const { state, isInvalid, error, summary, received } = await this.#patiently((signal, output) => {
+    const { state, summary, received } = await this.#patiently((signal, output) => {
       return follow(this.#client, command, { timeoutMs: FOLLOW_MS, arguments: values, by: BY, signal, output });
     });
     if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
     if (state === 'absent') return print(summary);
-    const isWhole = summary !== error || isInvalid; // it names the command
-    return state === 'done' || fail(isWhole ? summary : `${command} failed: ${error}`);
+    return state === 'done' || fail(summary);
   }
 
   /** @param limit Ends the request, as Ctrl-C does. */

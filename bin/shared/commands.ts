@@ -40,11 +40,11 @@ export type Shell = typeof SHELLS[number];
 const SENDING = ['wait', 'timeout', 'reason', 'by'];
 
 const COMMANDS: readonly Command[] = [
-  { name: 'status', help: 'tell the status, and what is known of it', options: ['timeout'] },
-  { name: 'info', help: 'tell all that is known, and the latest commands', options: ['timeout'] },
+  { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
+  { name: 'info', help: 'print all that is known, and the latest commands', options: ['timeout'] },
   { name: 'list', program: 'client', options: ['timeout'], takesNoTargets: true,
     help: 'list the live systems of the folder --dir: name, process, status, since when, and target' },
-  { name: 'watch', program: 'client', help: 'tell each new status and each command that is done, until interrupted',
+  { name: 'watch', program: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
   { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS)}`,
     argument: { name: 'STATUS', values: STATUS_WORDS }, options: ['timeout'] },

@@ -26,19 +26,19 @@ const LAST_MS = 1000; // for a response when the time is up: two round trips, al
 const HURRY_MS = 250; // the same when the caller ends the wait
 const END_MS = 1000; // a system that is shutting down this long after its last save has not cancelled it
 
-/** What came of a command. Its texts are safe to print. */
+/** The outcome of a command. Its texts are safe to print. */
 export interface Followed {
   /**
    * - `ended`: a shutdown of which a part failed, such as the last save; the system has ended.
    * - `refused`: it is not on the queue.
    * - `pending`: it was not done in time, or the wait was ended.
-   * - `unconfirmed`: it was accepted, and the server does not tell more.
+   * - `unconfirmed`: it was accepted, and the server reports no outcome.
    * - `unanswered`: it was sent, and may still take effect.
    * - `offline`: nothing responds, or nothing responds any more.
    * - `absent`: a shutdown of a system that was already offline.
    */
   state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'unanswered' | 'offline' | 'absent';
-  /** Whether it was refused because of its arguments; the error then names the command. */
+  /** Whether it was refused because of its arguments. */
   isInvalid: boolean;
   /** What the program returned, as JSON if that is no text; empty if nothing. */
   value: string;
@@ -48,13 +48,14 @@ export interface Followed {
   seconds: number;
   /** Why it is not done. */
   error: string;
-  /** The same in a line of its own: `not paused: ` and the error. */
+  /** The same in a line of its own, which names the command: `not paused: ` and the error. */
   summary: string;
-  /** What the server told, as received: `result`, `id`, `state`, `value`, `error`. */
-  received: Told;
+  /** The latest report of the server, as received. */
+  received: Report;
 }
 
-interface Told {
+/** What a server reports of a command; any field may have any type. */
+interface Report {
   result?: unknown;
   id?: unknown;
   state?: unknown;
@@ -78,7 +79,7 @@ export interface FollowOptions {
 
 /**
  * Sends a command, unless the caller did, again while the queue is full, and waits for its outcome, of a shutdown also
- * for its effect. A server that tells no outcome (version 0.2 and older) is followed by its status. Stops early when
+ * for its effect. A server that reports no outcome (version 0.2 and older) is followed by its status. Stops early when
  * the system ends.
  */
 export async function follow(
@@ -88,20 +89,30 @@ export async function follow(
 ): Promise<Followed> {
   const start = performance.now();
   const follower = new Follower(client, command, options);
-  const { state, error, reply, told } = await follower.run();
+  const { state, error, reply, report } = await follower.run();
   const seconds = (performance.now() - start) / 1000;
   const isDone = state === 'done';
   const goal = GOALS.get(command);
-  const value = isDone ? excerptOfJson(told.value) : '';
+  const value = isDone ? excerptOfJson(report.value) : '';
   follower.endOutput(isDone ? describeDone(command, value) : '', `(${seconds.toFixed(1)} s)`);
   const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
   const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
   const participle = PARTICIPLES.get(command);
   const isNotDone = participle === undefined ? `${command} ${isLate ? 'not done' : 'failed'}` : `not ${participle}`;
-  const not = isLate || state === 'failed' ? `${isNotDone}${after}: ` : '';
-  const summary = `${state === 'ended' ? 'shut down, but: ' : not}${error}`;
+  const summary = summarize(command, state, error) ?? `${isNotDone}${after}: ${error}`;
   const status = isDone ? goal ?? follower.status : follower.status;
-  return { state, isInvalid: isInvalid(reply), value, status, seconds, error, summary, received: told };
+  return { state, isInvalid: isInvalid(reply), value, status, seconds, error, summary, received: report };
+}
+
+/** Null if the error needs the command and what has not happened in front of it. */
+function summarize(command: string, state: Followed['state'], error: string): string | null {
+  switch (state) {
+    case 'done': case 'absent': case 'unanswered': return error;
+    case 'ended': return `shut down, but: ${error}`;
+    case 'unconfirmed': return `${command} ${error}`;
+    case 'refused': return error.startsWith(`${command}: `) ? error : null; // that is how it refuses arguments
+    default: return null;
+  }
 }
 
 type Conclusion = [state: Followed['state'], error: string];
@@ -126,7 +137,7 @@ class Follower {
     this.#goal = GOALS.get(command);
   }
 
-  async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; told: Told }> {
+  async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; report: Report }> {
     const { timeoutMs, signal, reply: ownReply } = this.#options;
     const timer = setTimeout(this.#stop, timeoutMs);
     signal?.addEventListener('abort', this.#stop);
@@ -136,14 +147,14 @@ class Follower {
     const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
 
     const reply = ownReply ?? await this.#send();
-    const told = await this.#learn(reply);
+    const report = await this.#learn(reply);
     clearTimeout(watchTimer);
     watching.abort();
-    const [state, error] = await this.#conclude(reply, told);
+    const [state, error] = await this.#conclude(reply, report);
     clearTimeout(timer);
     clearTimeout(this.#endTimer);
     signal?.removeEventListener('abort', this.#stop);
-    return { state, error, reply, told };
+    return { state, error, reply, report };
   }
 
   /** Ends the line of the statuses, with the result if there is one. */
@@ -161,7 +172,7 @@ class Follower {
     const options = { arguments: values, wait, by, reason };
     let reply = await this.#client.request(this.#command, { ...options, signal });
     if (isFull(reply)) this.#show('the queue is full');
-    const late = new AbortController(); // a try that is under way when the time is up may still tell what came of it
+    const late = new AbortController(); // the response to the last try may hold the outcome
     signal.addEventListener('abort', () => setTimeout(() => late.abort(), LAST_MS).unref(), { once: true });
     while (isFull(reply)) {
       await sleep(FULL_MS, undefined, { signal }).catch(() => {});
@@ -171,20 +182,20 @@ class Follower {
     return reply;
   }
 
-  /** Returns what the server tells of the command in its response or, if that came before the outcome, later. */
-  async #learn(reply: PrintableReply): Promise<Told> {
-    const told = toldBy(reply, this.#command);
-    if (told.state !== 'waiting' && told.state !== 'running') return told;
-    return { ...told, ...await lookUp(this.#client, told.id, this.#giveUp.signal) };
+  /** Returns the report in the response or, if that came before the outcome, a later one. */
+  async #learn(reply: PrintableReply): Promise<Report> {
+    const report = reportIn(reply, this.#command);
+    if (report.state !== 'waiting' && report.state !== 'running') return report;
+    return { ...report, ...await lookUp(this.#client, report.id, this.#giveUp.signal) };
   }
 
-  async #conclude(reply: PrintableReply, told: Told): Promise<Conclusion> {
+  async #conclude(reply: PrintableReply, report: Report): Promise<Conclusion> {
     const isShutdown = this.#command === 'shutdown';
-    if (told.state === 'failed') {
+    if (report.state === 'failed') {
       const hasEnded = isShutdown && await ends(this.#client);
-      return [hasEnded ? 'ended' : 'failed', excerptOf(told.error, MAX_VALUE_LENGTH)];
+      return [hasEnded ? 'ended' : 'failed', excerptOf(report.error, MAX_VALUE_LENGTH)];
     }
-    if (told.state === 'done' && !isShutdown) return ['done', ''];
+    if (report.state === 'done' && !isShutdown) return ['done', ''];
     if (!reply.ok && reply.answered) return ['refused', reply.error];
     if (isShutdown && isAbsent(reply)) {
       this.status = SystemStatus.OFFLINE;
@@ -199,8 +210,8 @@ class Follower {
     const isSilent = (!reply.ok || isStatusNeeded) && await this.#isSilent();
     if (this.status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
     if (!reply.ok && (isSilent || !signal.aborted)) return ['unanswered', reply.error];
-    if (!signal.aborted) return ['unconfirmed', 'accepted, but the server does not tell when a command is done'];
-    const pending = isEnd(this.status) || told.state === 'done' ? '' : '; the command is still pending';
+    if (!signal.aborted) return ['unconfirmed', 'accepted, but the server does not report when a command is done'];
+    const pending = isEnd(this.status) || report.state === 'done' ? '' : '; the command is still pending';
     return ['pending', `${describeCurrent(this.status)}${pending}`];
   }
 
@@ -262,7 +273,7 @@ function isEnd(status: SystemStatus | null): boolean {
   return status === SystemStatus.SHUTTING_DOWN || status === SystemStatus.OFFLINE;
 }
 
-function toldBy(reply: PrintableReply, command: string): Told {
+function reportIn(reply: PrintableReply, command: string): Report {
   if (reply.ok) {
     const { result, id, state, value } = reply.body;
     return { result, id, state, value };
@@ -274,7 +285,7 @@ function toldBy(reply: PrintableReply, command: string): Told {
 }
 
 /** Asks for the outcome of a command until there is one. Returns nothing if the server no longer knows the command. */
-async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal): Promise<Told> {
+async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal): Promise<Report> {
   for (let tag: string | undefined; ;) {
     const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : MAX_WAIT_S, signal });
     if (!reply.ok && (signal.aborted || !isUnanswered(reply))) return {};

@@ -26,11 +26,12 @@ export class PrintableClient extends WebApiClient {
     return printable(this.baseUrl.replace(/^http:\/\//, ''));
   }
 
-  /** The error without the address, which stands before it. */
+  /** The error without the address, which stands before it or after a colon. */
   shorten(error: string): string {
     const url = printable(this.baseUrl);
     const starts = [`${url} does not respond: `, `${url} `, `${this.target} `];
-    return error.slice(starts.find((start) => error.startsWith(start))?.length ?? 0);
+    const found = starts.find((start) => error.startsWith(start) || error.includes(`: ${start}`)) ?? '';
+    return error.replace(found, '');
   }
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
@@ -44,7 +45,7 @@ export class PrintableClient extends WebApiClient {
       return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
     }
     if (endpoint === 'info' && isOld(reply)) {
-      const error = 'the server is of version 0.2 or older, which tells its status only';
+      const error = 'the server is of version 0.2 or older, which reports its status only';
       return { ...reply, answered: true, error, original: error };
     }
     if (isUnanswered(reply)) {

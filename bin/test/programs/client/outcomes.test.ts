@@ -116,8 +116,12 @@ describe('control-client and a server that refuses or is no control server', AT_
 
   it('exits with 1 if the token is missing, also where it would wait', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
-    const refused = { code: 1, stdout: '', stderr: `control-client: ${NO_TOKEN}\n` };
-    for (const args of [['status'], ['pause', '--wait'], ['watch'], ['wait', 'offline']]) {
+    const rows: [args: string[], error: string][] = [
+      [['status'], NO_TOKEN], [['watch'], NO_TOKEN], [['wait', 'offline'], NO_TOKEN],
+      [['pause'], NO_TOKEN], [['pause', '--wait'], `not paused: ${NO_TOKEN}`],
+    ];
+    for (const [args, error] of rows) {
+      const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
       assert.deepEqual(await call([...at(port), ...args]), refused, `${args}`);
     }
     assert.equal(server.hasCommands(), false);
@@ -197,7 +201,7 @@ describe('control-client and a system that is not there or does not respond', AT
   });
 });
 
-describe('control-client and a server of version 0.2, which tells its status only', AT_ONCE, () => {
+describe('control-client and a server of version 0.2, which reports its status only', AT_ONCE, () => {
   for (const isOriginal of [false, true]) {
     it(`follows it by its status${isOriginal ? ', which is a number' : ''}`, async (t) => {
       const { port, posted } = await startOldServer(t, isOriginal);
@@ -205,9 +209,9 @@ describe('control-client and a server of version 0.2, which tells its status onl
       assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
       assert.deepEqual(await client('pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
       assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
-      const unconfirmed = 'control-client: accepted, but the server does not tell when a command is done\n';
+      const unconfirmed = 'control-client: save-state accepted, but the server does not report when a command is done\n';
       assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr: unconfirmed });
-      const old = 'control-client: the server is of version 0.2 or older, which tells its status only\n';
+      const old = 'control-client: the server is of version 0.2 or older, which reports its status only\n';
       assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: old });
       assert.equal((await client('pause')).stdout, 'ok\n');
       assert.deepEqual(await client('wait', 'paused'), { code: 0, stdout: 'paused\n', stderr: '' });

@@ -89,6 +89,10 @@ describe('control-client run', AT_ONCE, () => {
     const long = await call([...at(port), 'run', 'set', `{"text":"${'x'.repeat(5000)}"}`]);
     assert.deepEqual([long.code, long.stdout], [2, '']);
     assert.match(long.stderr, /exceed 4096 bytes/);
+    const waited = await call([...at(port), 'run', 'set', '--wait', `{"text":"${'x'.repeat(5000)}"}`]);
+    assert.deepEqual(waited, {
+      code: 2, stdout: '', stderr: 'control-client: set failed: The arguments exceed 4096 bytes\n',
+    });
     const json = await call([...at(port), 'run', 'evaluate', 'episodes=0', '--json']);
     assert.deepEqual(JSON.parse(json.stdout), { error: `${episodes} 0` });
     assert.equal(server.hasCommands(), false);
@@ -194,7 +198,7 @@ describe('control-client run', AT_ONCE, () => {
     const silent = Number((await startSilent(t)).split(':')[1]);
     const rows: [args: string[], code: number, stderr: RegExp][] = [
       [at(older), 1, /^control-client: the server is of version 0\.8 or older: it takes pause, .* only\n$/],
-      [['--port', `${oldest}`], 1, /^control-client: the server is of version 0\.2 or older, which tells its status/],
+      [['--port', `${oldest}`], 1, /^control-client: the server is of version 0\.2 or older, which reports its status/],
       [at(closed), 1, new RegExp(`^control-client: ${NO_TOKEN}\n$`)],
       [at(full), 1, /^control-client: Command queue is full, try again later\n$/],
       [at(await freePort()), 3, /^control-client: .*ECONNREFUSED.*\n$/],

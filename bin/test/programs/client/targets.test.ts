@@ -80,7 +80,9 @@ describe('control-client with several targets', SUITE, () => {
     assert.deepEqual([code, stderr], [3, line]);
     const command = await call(['pause', '--wait', '--json', `127.0.0.1:${port}`]);
     const outcome = { ...JSON.parse(command.stdout), seconds: 0 };
-    assert.deepEqual(outcome, { target: `127.0.0.1:${port}`, seconds: 0, error });
+    assert.deepEqual(outcome, { target: `127.0.0.1:${port}`, seconds: 0, error: `not paused: ${error}` });
+    const shortened = `control-client: 127.0.0.1:${port}: not paused: connect ECONNREFUSED 127.0.0.1:${port}\n`;
+    assert.deepEqual([command.code, command.stderr], [3, shortened]);
     const info = await call(['info', '--json', web.target]);
     assert.equal(JSON.parse(info.stdout).target, web.target);
   });

@@ -94,6 +94,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
       ['say hello', "an argument must be name=value or one object of JSON, got 'hello'"],
       ['say word=hello', /^say: .*\bword\b.*\btext, ?other, ?on\b/],
       ['say on=yes', 'say: on must be a boolean, got "yes"'],
+      [`say text=${'x'.repeat(5000)}`, 'say failed: The arguments exceed 4096 bytes'],
       ['sy', "unknown command 'sy'; type help for a list of commands"],
       ['run sy', "unknown command 'sy'; type help for a list of commands"],
       ['help sy', "unknown command 'sy'; type help for a list of commands"],
@@ -184,7 +185,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
       const input = 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n';
       const { stdout, stderr } = await converse(port, input, { host: 'localhost' });
       assert.deepEqual(posted, ['pause', 'save-state', 'resume', 'shutdown']);
-      assert.equal(stderr, 'the server is of version 0.2 or older, which tells its status only\n');
+      assert.equal(stderr, 'the server is of version 0.2 or older, which reports its status only\n');
       const outcomes = ['active', 'paused (N s)', 'save-state: ok', 'active (N s)', 'active', 'offline (N s)\n'];
       assert.equal(stdout.replaceAll(/\w+ … /g, '').replaceAll(/\d+\.\d s/g, 'N s'), outcomes.join('\n'));
     });
@@ -239,7 +240,7 @@ describe('control-console and a system that does not let it in, is away or does 
     assert.deepEqual(saved, { code: 1, stdout: `save-state: ${HARMLESS}\n`, stderr: unknown });
     const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
     const failed = await converse(failing, 'pause\n');
-    assert.deepEqual(failed, { code: 1, stdout: '', stderr: `pause failed: ${HARMLESS}\n` });
+    assert.deepEqual(failed, { code: 1, stdout: '', stderr: `not paused: ${HARMLESS}\n` });
   });
 
   it('truncates what a server sends, and removes control characters, in every field', async (t) => {
