@@ -25,8 +25,8 @@ const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which ther
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // of JSON
 const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 
-/** How long a completion, which the user does not expect to wait, asks the system. */
-export const COMPLETION_MS = 300;
+/** How long a completion asks the system: one that is in a step responds after 250 ms, in which it awaits describe(). */
+export const COMPLETION_MS = 500;
 
 /** Returns null if the server is of version 0.8 or older. */
 export function acceptedBy(info: Body): Accepts | null {

@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { completionFor, LIVE } from '../../../client/completion.ts';
 import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
-import { startSilent, startWeb } from './systems.ts';
+import { COMPUTING, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 import type { Shell } from '../../../shared/commands.ts';
 import type { TestContext } from 'node:test';
@@ -78,7 +80,11 @@ for (const shell of SHELLS) {
       const { run } = await openShell(t, shell, { port });
       for (const [typed, args] of LINES) {
         const name = `control-client ${typed.replace('\t', '<Tab>')}`;
-        await t.test(name, async () => runsAtLast(args, () => run(`control-client ${typed}`)));
+        const runs = (): Promise<string[]> => run(`control-client ${typed}`);
+        await t.test(name, async () => {
+          if (args.includes('run')) await passesAtLast(args, runs);
+          else assert.deepEqual(await runs(), args);
+        });
       }
     });
 
@@ -109,7 +115,7 @@ for (const shell of SHELLS) {
       const parameters = { mode: { type: 'string', enum: choices }, [code]: { type: 'boolean' } };
       const { port } = await startWeb(t, () => ({ status: 'active', accepts: { [code]: {}, set: { parameters } } }));
       const { run, home } = await openShell(t, shell, { port });
-      await runsAtLast(['run', 'set', 'mode=plain'], () => run('control-client run s\t mo\tp\t'));
+      await passesAtLast(['run', 'set', 'mode=plain'], () => run('control-client run s\t mo\tp\t'));
       assert.ok(!existsSync(join(home, 'owned')));
       const silent = Number((await startSilent(t)).split(':')[1]);
       const { run: runSilent, output } = await openShell(t, shell, { port: silent });
@@ -144,15 +150,30 @@ it('bash offers no option as the value of an option', { ...LIMIT, skip: lacks('s
 });
 
 describe('control-client completion', LIMIT, () => {
-  it('asks the live system no longer than 300 ms, and prints no errors', async (t) => {
-    const silent = at(Number((await startSilent(t)).split(':')[1])).join(' ');
-    const lines = [silent, at(1).join(' '), '--port wrong', '--prot', '--help', '--targets -', 'wait'];
-    const start = performance.now();
-    await Promise.all(lines.map(async (options) => {
+  it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {
+    const { port } = await startOwnProcess(t, COMPUTING);
+    for (const [line, stdout] of [['run ', 'evaluate\n'], ['run evaluate ', 'episodes=\n']] as const) {
+      const args = [LIVE, `control-client ${at(port).join(' ')} ${line}`];
+      await passesAtLast({ code: 0, stdout, stderr: '' }, () => runAlone(t, args));
+    }
+  });
+
+  it('asks the live system for 500 ms, and prints no errors', async (t) => {
+    let longestMs = 0; // as the system sees it
+    const { port: silent } = await startWeb(t, async ({ socket }) => {
+      const start = performance.now();
+      await once(socket, 'close');
+      longestMs = Math.max(longestMs, performance.now() - start);
+      return null;
+    });
+    const addresses = [silent, silent, silent, 1].map((port) => at(port).join(' ')); // a busy machine may delay some
+    const lines = [...addresses, '--port wrong', '--prot', '--help', '--targets -', 'wait'];
+    for (const options of lines) {
       const ended = await runAlone(t, [LIVE, `control-client ${options} run `]);
       assert.deepEqual(ended, { code: 0, stdout: '', stderr: '' }, options);
-    }));
-    assert.ok(performance.now() - start < 4500, 'other requests take 5 s');
+    }
+    await until(() => longestMs > 0);
+    assert.ok(longestMs > 400 && longestMs < 2000, `${longestMs.toFixed()} ms; other requests take 5 s`);
   });
 
   it('prints a script with all commands and options of the help', async () => {
@@ -167,11 +188,9 @@ describe('control-client completion', LIMIT, () => {
   });
 });
 
-/** Checks the arguments that a shell passes. A busy machine may not respond within the time for a completion. */
-async function runsAtLast(args: string[], run: () => Promise<string[]>): Promise<void> {
-  let passed = await run();
-  for (let tries = 1; tries < 5 && args.includes('run') && `${passed}` !== `${args}`; tries += 1) passed = await run();
-  assert.deepEqual(passed, args);
+/** Checks what asks a live system: on a busy machine, it may once not respond within the time for a completion. */
+async function passesAtLast<T>(expected: T, run: () => Promise<T>): Promise<void> {
+  if (!isDeepStrictEqual(await run(), expected)) assert.deepEqual(await run(), expected);
 }
 
 interface Entry {

@@ -78,6 +78,13 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
   return socketPath === undefined ? `127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${socketPath}`;
 }
 
+/** The hooks of a system that computes: its steps take 2 s, in which it can neither respond nor describe itself. */
+export const COMPUTING = `{
+  step() { for (const end = Date.now() + 2000; Date.now() < end;); },
+  describe: () => ({ episode: 7 }),
+  commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run() {} } },
+}`;
+
 /** A system in a process of its own, which can be stopped. */
 export interface OwnProcess {
   port: number;
@@ -85,12 +92,15 @@ export interface OwnProcess {
   stop(): Promise<void>;
 }
 
-export async function startOwnProcess(t: TestContext): Promise<OwnProcess> {
+/** @param system The source text of its hooks. */
+export async function startOwnProcess(
+  t: TestContext,
+  system: string = '{ step: () => new Promise((end) => setTimeout(end, 1)) }',
+): Promise<OwnProcess> {
   const program = `
     import { launch } from ${JSON.stringify(pathToFileURL('dist/control.js'))};
-    const step = () => new Promise((end) => setTimeout(end, 1));
     const onListening = ({ port }) => console.log('port ' + port);
-    launch({ step, onListening }, { webApiAddress: ['127.0.0.1', 0] });
+    launch({ ...${system}, onListening }, { webApiAddress: ['127.0.0.1', 0] });
   `;
   const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '--eval', program]);
   await shows(/port \d+\n/);
