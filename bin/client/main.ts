@@ -7,7 +7,7 @@ import {
   acceptedBy, acceptedIn, COMPLETION_MS, completionsOf, describeAccepts, isArgument, parseArguments, readArguments,
   wordsBefore,
 } from '../shared/accepts.ts';
-import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
+import { ADDRESS_OPTIONS, BY, checkTarget, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from '../shared/commands.ts';
 import { describeInfo, describeStatus } from '../shared/describe.ts';
@@ -41,7 +41,7 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait and wait (default 30), and of status, info and list if below 5',
+    help: 'time limit of --wait and wait (default 30), and of status, info, list and run alone if below 5',
   },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
@@ -75,9 +75,10 @@ Exit codes:
   2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
   4  --wait, wait: not done or not reached in time, or no longer possible
-  5  no answer: the request was sent, and a command may still take effect
+  5  no answer: the request was sent, and a command may still take effect, unless the error says 'not sent'
 `;
 
+const HINT = '; arguments are name=value'; // for a word that is meant for one, and taken for a target
 const REQUEST_TIMEOUT_MS = 5000;
 const WAIT_TIMEOUT_S = '30';
 
@@ -104,6 +105,10 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     return EXIT.DONE;
   }
   const invocation = command.name === 'run' ? takeInvocation(names, values) : null;
+  const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
+  if (isSent && values.timeout !== undefined && values.wait !== true) {
+    throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
+  }
   const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
@@ -140,9 +145,10 @@ interface Settings {
 function execute(
   command: Command['name'],
   argument: string,
-  { name, label, client }: Target,
+  target: Target,
   { values, invocation, timeoutMs, hook, end }: Settings,
 ): Promise<Outcome> {
+  const { name, label, client } = target;
   const { json = false, wait = false, by = BY, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
@@ -152,7 +158,7 @@ function execute(
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
   const options = { timeoutMs, by, reason, output };
-  if (command === 'run') return runDeclared(client, invocation, wait ? finish : send, options);
+  if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
   return (wait ? finish : send)(client, command, options);
 }
 
@@ -197,6 +203,7 @@ function takeInvocation(words: string[], values: Values): Invocation | null {
   }
   const [name = '', ...others] = words.splice(0, Infinity);
   words.push(...others.filter((word) => !isArgument(word)));
+  for (const word of words) checkTarget(word, HINT);
   return { name, typed: parseArguments(others.filter(isArgument)) };
 }
 
@@ -211,9 +218,6 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);
     throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
-  }
-  if (values.timeout !== undefined && options.includes('wait') && values.wait !== true) {
-    throw new UsageError(`--timeout requires --wait: ${name} does not wait without it`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
   const usesFolder = values.all === true || name === 'list';
@@ -330,13 +334,17 @@ async function finish(client: PrintableClient, command: string, options: FollowO
 
 /** Sends a command that the program declares, or lists all of them. */
 async function runDeclared(
-  client: PrintableClient,
+  { name: target, client }: Target,
   invocation: Invocation | null,
   act: typeof send,
   options: FollowOptions,
 ): Promise<Outcome> {
   const reply = await client.request('info');
-  if (!reply.ok) return failure(reply);
+  if (!reply.ok) {
+    const before = invocation === null ? '' : `${invocation.name} not sent: `;
+    const after = before !== '' && target !== undefined && /\b(ENOTFOUND|EAI_AGAIN)\b/.test(reply.error) ? HINT : '';
+    return failure({ ...reply, error: before + reply.error + after, original: before + reply.original + after });
+  }
   const accepts = acceptedBy(reply.body);
   if (accepts === null) {
     const error = 'the server is of version 0.8 or older: it takes pause, resume, save-state and shutdown only';

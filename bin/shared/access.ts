@@ -100,6 +100,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
  * @throws {UsageError} If the target or the token is invalid.
  */
 export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
+  checkTarget(target);
   const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
   const address = socket === undefined ? splitAuthority(target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1')) : { socket };
   const names = {
@@ -109,6 +110,17 @@ export function createTargetClient(target: string, timeoutMs?: number, tokenFile
     token: OPTIONS.token,
   };
   return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs);
+}
+
+/**
+ * Refuses a number: as a host, 9000 is the address 0.0.35.40, which would be sent the token.
+ *
+ * @param hint What else it may be meant for.
+ * @throws {UsageError} If the target is a number.
+ */
+export function checkTarget(target: string, hint: string = ''): void {
+  if (!/^\d+$/.test(target)) return;
+  throw new UsageError(`a target must be HOST or HOST:PORT, such as localhost:${target}, got '${target}'${hint}`);
 }
 
 /** Splits `HOST` or `HOST:PORT`. */

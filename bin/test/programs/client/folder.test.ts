@@ -198,7 +198,7 @@ describe('control-client --all', SUITE, () => {
     await startServer(t, { socketPath: `${folder}/`, name: 'locked', token: TOKEN });
     const denied = await call(args);
     assert.equal(denied.code, 1);
-    assert.equal(denied.stderr, `control-client: unix:${folder}/locked-${process.pid}.sock: ${NO_TOKEN}\n`);
+    assert.equal(denied.stderr, `control-client: unix:${folder}/locked-${process.pid}.sock: not paused: ${NO_TOKEN}\n`);
     const silent = await startSilent(t, join(folder, 'silent-5.sock'));
     const status = await call(['status', '--all', '--dir', folder]);
     assert.equal(status.code, 5);

@@ -198,10 +198,10 @@ describe('control-client run', AT_ONCE, () => {
     const silent = Number((await startSilent(t)).split(':')[1]);
     const rows: [args: string[], code: number, stderr: RegExp][] = [
       [at(older), 1, /^control-client: the server is of version 0\.8 or older: it takes pause, .* only\n$/],
-      [['--port', `${oldest}`], 1, /^control-client: the server is of version 0\.2 or older, which reports its status/],
-      [at(closed), 1, new RegExp(`^control-client: ${NO_TOKEN}\n$`)],
+      [['--port', `${oldest}`], 1, /^control-client: list not sent: the server is of version 0\.2 or older, which reports its status/],
+      [at(closed), 1, new RegExp(`^control-client: list not sent: ${NO_TOKEN}\n$`)],
       [at(full), 1, /^control-client: Command queue is full, try again later\n$/],
-      [at(await freePort()), 3, /^control-client: .*ECONNREFUSED.*\n$/],
+      [at(await freePort()), 3, /^control-client: list not sent: .*ECONNREFUSED.*\n$/],
     ];
     for (const [address, code, line] of rows) {
       const { stdout, stderr, code: given } = await call([...address, 'run', 'list']);
@@ -210,8 +210,15 @@ describe('control-client run', AT_ONCE, () => {
     }
     assert.equal(server.receiveCommand(), 'list');
     const { code, stderr } = await call([...at(silent), 'run', 'list', '--wait', '--timeout', '1']);
-    assert.equal(code, 5);
-    assert.match(stderr, /has not answered within \d(\.\d)? s\n$/);
+    assert.equal(code, 5, 'as that of status');
+    assert.match(stderr, /^control-client: list not sent: 127\.0\.0\.1:\d+ has not answered within \d(\.\d)? s\n$/);
+    const target = await call(['run', 'list', `127.0.0.1:${silent}`, '--wait', '--timeout', '1']);
+    assert.match(target.stderr, /^control-client: 127\.0\.0\.1:\d+: list not sent: has not answered within /);
+    const listed = await call([...at(silent), 'run', '--timeout', '1']);
+    assert.deepEqual([listed.code, /^control-client: 127\.0\.0\.1:\d+ has not/.test(listed.stderr)], [5, true]);
+    const mistyped = await call(['run', 'list', 'episodes.invalid']);
+    assert.equal(mistyped.code, 3);
+    assert.match(mistyped.stderr, /: list not sent: .*\bepisodes\.invalid; arguments are name=value\n$/);
   });
 
   it('prints no control characters of a server, whatever it declares', async (t) => {

@@ -8,13 +8,14 @@ import { UsageError } from '../../../shared/options.ts';
 import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { call, run } from './helpers.ts';
+import { call, makeFile, run } from './helpers.ts';
 
 const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
 const STATUS = STATUS_WORDS.join(', ');
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
+const NUMBER = "a target must be HOST or HOST:PORT, such as localhost:200, got '200'";
 const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, got';
 
 type Row = [args: string[], line: string | RegExp];
@@ -47,6 +48,13 @@ const REFUSED: Record<string, Row[]> = {
     [['run', 'evaluate', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
     [['wait', 'paused', 'active'], "unexpected argument 'active'; a host of that name is active:8391"],
   ],
+  'a number as a target, because it would be the address 0.0.0.200': [
+    ...['status', 'pause', 'watch', 'info', 'shutdown'].map((command): Row => [[command, '200'], NUMBER]),
+    [['wait', 'paused', 'gpu1:80', '200'], NUMBER],
+    [['run', 'gpu1:80', '200'], NUMBER],
+    [['run', 'evaluate', '200'], `${NUMBER}; arguments are name=value`],
+    [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], `${NUMBER}; arguments are name=value`],
+  ],
   'an option that the command would ignore': [
     [['status', '--wait'], `--wait ${SENDING} 'status'`],
     [['wait', 'paused', '--wait'], `--wait ${SENDING} 'wait'`],
@@ -58,6 +66,7 @@ const REFUSED: Record<string, Row[]> = {
     [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
     [['watch', '--timeout', '5'],
       "--timeout requires status, info, list, wait, pause, resume, save-state, shutdown or run, got 'watch'"],
+    [['run', 'set', 'box:80', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', 'set', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', '--wait'], '--wait requires the name of a command: run alone lists them'],
     [['run', 'gpu1:80', '--reason', 'x'], '--reason requires the name of a command: run alone lists them'],
@@ -123,6 +132,11 @@ describe('control-client refuses', LIMIT, () => {
       for (const [args, line] of rows) await refuses(args, line);
     });
   }
+
+  it('a number in a targets file', async (t) => {
+    const file = makeFile(t, 'gpu1\n200\n');
+    await refuses(['status', '--targets', file], `line 2 of ${file}: ${NUMBER}`);
+  });
 
   it('a folder instead of a socket, whatever names it', { skip: lacks('Unix') }, async (t) => {
     const folder = `${makeFolder(t)}/`;
