@@ -25,7 +25,7 @@ const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which ther
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // of JSON
 const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 
-/** How long a completion asks the system: one that is in a step responds after 250 ms, in which it awaits describe(). */
+/** How long a completion asks the system. In a step, /api/info takes 250 ms: it waits that long for describe(). */
 export const COMPLETION_MS = 500;
 
 /** Returns null if the server is of version 0.8 or older. */

@@ -209,8 +209,9 @@ describe('control-client and a server of version 0.2, which reports its status o
       assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
       assert.deepEqual(await client('pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
       assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
-      const unconfirmed = 'control-client: save-state accepted, but the server does not report when a command is done\n';
-      assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr: unconfirmed });
+      const unconfirmed = 'save-state accepted, but the server does not report when a command is done';
+      const stderr = `control-client: ${unconfirmed}\n`;
+      assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr });
       const old = 'control-client: the server is of version 0.2 or older, which reports its status only\n';
       assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: old });
       assert.equal((await client('pause')).stdout, 'ok\n');

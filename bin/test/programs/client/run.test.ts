@@ -198,7 +198,7 @@ describe('control-client run', AT_ONCE, () => {
     const silent = Number((await startSilent(t)).split(':')[1]);
     const rows: [args: string[], code: number, stderr: RegExp][] = [
       [at(older), 1, /^control-client: the server is of version 0\.8 or older: it takes pause, .* only\n$/],
-      [['--port', `${oldest}`], 1, /^control-client: list not sent: the server is of version 0\.2 or older, which reports its status/],
+      [['--port', `${oldest}`], 1, /^control-client: list not sent: the server is of version 0\.2 or older, which /],
       [at(closed), 1, new RegExp(`^control-client: list not sent: ${NO_TOKEN}\n$`)],
       [at(full), 1, /^control-client: Command queue is full, try again later\n$/],
       [at(await freePort()), 3, /^control-client: list not sent: .*ECONNREFUSED.*\n$/],
