@@ -168,7 +168,7 @@ function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
       const record = journal.find(index);
       words[record + codeAt] = code;
       words[record + stateAt] = open;
-      words[record + lengthAt] = texts.write(text, journal.findRoom(index), textBytes);
+      words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
       times[record / 2 + 2] = time || 1; // 0: never used
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -182,10 +182,10 @@ function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
     },
 
     /** Adds the outcome to the record taken last: an error, or a value as JSON, or nothing. */
-    complete(result: string, isFailure: boolean): void {
+    complete(text: string, isFailure: boolean): void {
       const index = journal.tail() - 1;
       const record = journal.find(index);
-      words[record + resultLengthAt] = texts.write(result, journal.findRoom(index) + textBytes, resultBytes);
+      words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index) + textBytes, resultBytes);
       times[record / 2 + 3] = Date.now();
       Atomics.store(words, record + stateAt, isFailure ? failed : done);
       Atomics.add(words, endsAt, 1);
@@ -624,7 +624,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const internalError = prepare(500, { error: 'Internal server error' });
   const tooLarge = prepare(413, { error: `The arguments exceed ${maxArguments} bytes` });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
-
+  const noBody = Buffer.alloc(0);
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
@@ -690,7 +690,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       connection.head = head;
-      connection.body = Buffer.alloc(0);
+      connection.body = noBody;
       if (size === 0) return server.route(connection, response);
       let received = 0; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
