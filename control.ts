@@ -184,8 +184,8 @@ function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
     /** Adds the outcome to the record taken last: an error, or a value as JSON, or nothing. */
     complete(text: string, isFailure: boolean): void {
       const index = journal.tail() - 1;
-      const record = journal.find(index);
-      words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index) + textBytes, resultBytes);
+      const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
+      words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, room, resultBytes);
       times[record / 2 + 3] = Date.now();
       Atomics.store(words, record + stateAt, isFailure ? failed : done);
       Atomics.add(words, endsAt, 1);
