@@ -106,7 +106,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     const value = '{"meanReturn":497.1,"best":[1,"a"]}';
     await seesRow(browser, 'evaluate', ({ outcome, isOpen, fields }) => {
       assert.match(outcome.join(), /^✓ evaluate: \{"meanReturn":497\.1,"best":\[1,"a"\]\} \(\d+\.\d s\)$/);
-      assert.deepEqual([isOpen, fields[0]?.value], [true, '200']);
+      assert.deepEqual([isOpen, fields[0]?.value], [true, '100'], 'the default again');
     });
     assert.deepEqual(taken, [{ episodes: 200 }, 'before lunch']);
     await sees(browser, ({ commands, sent, level }) => {
