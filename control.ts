@@ -142,15 +142,13 @@ export interface CommandOutcome {
 // of the others, its statuses, its details, and the declarations of commands. The thread may fall behind while it reads
 // what the host appends, so latest() reads again if the ring has come round meanwhile.
 
-function openJournal({ memory, idPrefix }: ReturnType<typeof allocateJournal>) {
+function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
   const [open, done, failed] = [0, 1, 2]; // states
-  const [textBytes, resultBytes] = [8192, 4096]; // rooms of each record, behind all records: unused ones cost no memory
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
-  const slots = (words.length - firstRecord) / (wordsPerRecord + (textBytes + resultBytes) / 4);
   const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
   const journal = {
     head(): number { return Atomics.load(words, headAt); },
@@ -230,7 +228,9 @@ type Journals = [commands: Journal, own: Journal, statuses: Journal, details: Jo
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '') {
   const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
-  return { memory: new SharedArrayBuffer(4 * 32 + slots * (4 * 8 + 8192 + 4096)), idPrefix };
+  const [textBytes, resultBytes] = [8192, 4096]; // rooms of each record, behind all records: unused ones cost no memory
+  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 8 + textBytes + resultBytes));
+  return { memory, slots, textBytes, resultBytes, idPrefix };
 }
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,7 +239,7 @@ function allocateJournal(leastSlots: number, idPrefix: string = '') {
 //
 // When HEAD counts a command, SEQUENCE wakes a host in nextCommandSync(), and a message wakes one that has SLEEPERS.
 // The way back is NEWS: the host notifies it of each outcome, status and acknowledgement, and the thread then responds
-// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it, because an exit ends both.
+// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it: an exit ends the thread.
 //
 // GET /api/status must report the present status, which only systemStatus() knows. SEQUENCE counts commands and sample
 // requests. The host reads it, samples, and stores what it read in ACKNOWLEDGED: the sample is newer than all of these.
@@ -448,30 +448,6 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
   return { statusCode, headers: [...(value === null ? [] : content), ...common, ...headers], body };
 }
 
-// ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
-
-/** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
-function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
-  if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
-  const known = Object.keys(parameters).join(', ');
-  const unknown = Object.keys(values).find((name) => !Object.keys(parameters).includes(name));
-  if (unknown !== undefined) throw new TypeError(`${path}${unknown.slice(0, 100)} is unknown, not one of [${known}]`);
-  return Object.fromEntries(Object.entries(parameters).map(([name, parameter]) => {
-    const { type, default: preset, minimum, maximum, maxLength, enum: choices } = parameter;
-    const value = Object.keys(values).includes(name) ? values[name] : preset;
-    const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON may have 1e999
-    const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
-    const isInRange = typeof value !== 'number' || !(value < Number(minimum) || value > Number(maximum));
-    const isShort = typeof value !== 'string' || !(Array.from(value).length > Number(maxLength));
-    if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return [name, value];
-    const from = minimum === undefined ? '' : ` from ${minimum}`;
-    const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
-    const limits = maxLength === undefined ? from + to : ` of at most ${maxLength} characters`;
-    const form = choices ? `one of ${choices.join(', ')}` : `a${type === 'integer' ? 'n' : ''} ${type}${limits}`;
-    throw new RangeError(`${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`);
-  }));
-}
-
 // ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
 //
 // Any web page in a browser on this machine can send requests to this server, and its author can point a domain name at
@@ -577,6 +553,30 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   return policy;
 }
 
+// ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
+
+/** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
+function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
+  if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
+  const known = Object.keys(parameters).join(', ');
+  const unknown = Object.keys(values).find((name) => !Object.keys(parameters).includes(name));
+  if (unknown !== undefined) throw new TypeError(`${path}${unknown.slice(0, 100)} is unknown, not one of [${known}]`);
+  return Object.fromEntries(Object.entries(parameters).map(([name, parameter]) => {
+    const { type, default: preset, minimum, maximum, maxLength, enum: choices } = parameter;
+    const value = Object.keys(values).includes(name) ? values[name] : preset;
+    const isNumber = type === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value); // JSON may have 1e999
+    const isType = type === 'integer' || type === 'number' ? isNumber : typeof value === type;
+    const isInRange = typeof value !== 'number' || !(value < Number(minimum) || value > Number(maximum));
+    const isShort = typeof value !== 'string' || !(Array.from(value).length > Number(maxLength));
+    if (isType && isInRange && isShort && choices?.includes(value as string) !== false) return [name, value];
+    const from = minimum === undefined ? '' : ` from ${minimum}`;
+    const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
+    const limits = maxLength === undefined ? from + to : ` of at most ${maxLength} characters`;
+    const form = choices ? `one of ${choices.join(', ')}` : `a${type === 'integer' ? 'n' : ''} ${type}${limits}`;
+    throw new RangeError(`${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`);
+  }));
+}
+
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the thread reports to the host; `null` only wakes the host. */
@@ -590,7 +590,7 @@ interface Connection {
   idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
-  body: Buffer;
+  body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
   tagOf: () => string | undefined; // the present tag of what is requested
   respond: (connection: Connection) => void;
@@ -1878,8 +1878,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     }
   };
 
-  const change = async (hook: 'onPaused' | 'onResumed', request: CommandRequest, ...path: SystemStatus[]) => {
-    const [before, during, after] = path as [SystemStatus, SystemStatus, SystemStatus];
+  type Change = [before: SystemStatus, during: SystemStatus, after: SystemStatus];
+  const change = async (hook: 'onPaused' | 'onResumed', request: CommandRequest, [before, during, after]: Change) => {
     if (status === after) return {};
     setStatus(during);
     const outcome = await callHook(hook, () => system[hook]?.(request));
@@ -1888,8 +1888,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   };
 
   const commands: Record<ControlCommand, (request: CommandRequest) => Promise<CommandOutcome>> = {
-    'pause': (request) => change('onPaused', request, ACTIVE, PAUSING, PAUSED),
-    'resume': (request) => change('onResumed', request, PAUSED, RESUMING, ACTIVE),
+    'pause': (request) => change('onPaused', request, [ACTIVE, PAUSING, PAUSED]),
+    'resume': (request) => change('onResumed', request, [PAUSED, RESUMING, ACTIVE]),
 
     async 'save-state'(request: CommandRequest): Promise<CommandOutcome> {
       const before = status;
