@@ -1,4 +1,4 @@
-/*! control.ts 0.9.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.10.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -40,7 +40,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.9.0';
+export const VERSION: string = '0.10.0';
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */
@@ -827,9 +827,9 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     /**
-     * Takes no more requests from a connection, because of an early request, or a malformed, late or too large one. The
-     * present response is the last, or else an error response. After an early request, Node still parses what it has
-     * read, perhaps thousands of requests: the other connections pause for a turn, until these are freed.
+     * Takes no more requests after an early, malformed, late or too large one. The present response is the last, or an
+     * error response. After an early request, Node still parses what it has read, perhaps thousands of requests: the
+     * other connections pause for a turn, until these are freed.
      */
     finish(socket: Socket, statusCode?: number): void {
       const connection = connections.get(socket);
@@ -1002,6 +1002,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   allowedHosts?: readonly string[] | undefined;
   /** Maximum number of connections, from 1 to 65536. A further one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
+  /** The cause of the first status, if the program continues as it was. Default: none, and `since` is now. */
+  cause?: StatusCause | undefined;
 }
 
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
@@ -1019,8 +1021,7 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
 /**
  * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails. `since` is the
  * time of its change, `by` and `reason` are those of the command that led to it: all stay if a command returns to the
- * status before it, as a save does, but a `pause` while paused replaces the reason. `heardAt` is when the program last
- * looked for commands or had a turn, to a quarter of a second. `commands` are the latest 16, oldest first.
+ * status before it, as a save does, but a `pause` while paused replaces the reason.
  */
 export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
@@ -1030,11 +1031,14 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   version: string; // of control.ts
   status: string | null;
   since: string;
-  heardAt: string;
+  heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
   accepts?: Record<string, CommandDeclaration> | undefined; // declared commands; from version 0.9 on
-  commands: CommandInfo[];
+  commands: CommandInfo[]; // the latest 16, oldest first
 }
+
+/** Who caused a status, why, and since when: what a program saves to continue as it was. */
+export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'>>;
 
 /** Where a server listens: `localhost` and 0 for a Unix socket, whose path is absolute. */
 export interface WebApiAddress {
@@ -1050,12 +1054,12 @@ export class EmptyError extends Error {
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
-  const ownOptions = ['systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport'];
+  const ownOptions = ['systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause'];
   checkOptions('WebApiServer', options, [...ownOptions, ...SHARED_OPTIONS]);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = 64,
+    maxConnections = 64, cause = {},
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
   if (describe !== undefined) check('describe', describe, 'function', 'a function');
@@ -1066,6 +1070,9 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
+  checkOptions('cause', cause, ['by', 'reason', 'since']);
+  const { by, reason, since = new Date().toISOString() } = cause;
+  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
   const isHostName = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/;
   const form = "like 'box.lan', '.lan' or '*'";
@@ -1078,7 +1085,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       allocateJournal(maxQueueSize + 16, `${idPrefix}-`), allocateJournal(maxQueueSize + 16, `${idPrefix}-i`),
       ...[16, 16, 16].map((slots) => allocateJournal(slots)),
     ],
-    hasDetail: describe !== undefined,
+    hasDetail: describe !== undefined, first: { code: -1, since: Date.parse(since), origin: originOf(by, reason) },
     about: {
       name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
@@ -1109,8 +1116,8 @@ export class WebApiServer<Name extends string = never> {
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-  #published = { code: -1, since: 0, origin: '' }; // the latest record of #statuses
-  #before = this.#published; // what was published when the latest command was taken
+  #published: ThreadData['first']; // the latest record of #statuses; its code is -1 before there is one
+  #before: ThreadData['first']; // what was published when the latest command was taken
   #taken: Journal | null = null; // the one with the command taken last
   #isRunning = false; // that command is not completed
   #isSampling = false; // systemStatus() or describe() runs
@@ -1123,6 +1130,7 @@ export class WebApiServer<Name extends string = never> {
     this.#data = prepareThreadData(options);
     this.#options = { ...options };
     this.#memory = this.#data.memory;
+    this.#published = this.#before = this.#data.first;
     const journals = this.#data.journals.map(openJournal) as Journals;
     [this.#commands, this.#own, this.#statuses, this.#details, this.#declarations] = journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
@@ -1275,19 +1283,18 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * Puts a command of the program itself on the queue, ahead of those of clients: from a signal handler, a timer or a
-   * user interface. Works without a running server, too. The reason is truncated to 200 characters.
+   * user interface. Works without a server, too. `by` is `itself` by default. Texts are truncated to 200 characters.
    *
    * @returns False if `maxQueueSize` such commands are waiting.
-   * @throws {TypeError} If there is no such command or option, or the reason is not a string.
+   * @throws {TypeError} If there is no such command or option, or a text is not a string.
    */
-  post(command: ControlCommand, options: { reason?: string | undefined } = {}): boolean {
+  post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
-    checkOptions('post', options, ['reason']);
-    const { reason = '' } = options;
-    check('reason', reason, 'string', 'a string');
+    checkOptions('post', options, ['by', 'reason']);
+    const origin = originOf(options.by ?? 'itself', options.reason);
     if (this.#own.waiting() >= this.#data.maxQueueSize) return false;
-    this.#own.append(code, Date.now(), `itself\n${tidy(reason)}`);
+    this.#own.append(code, Date.now(), origin);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1316,7 +1323,7 @@ export class WebApiServer<Name extends string = never> {
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
     const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
     if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
-      this.#appendStatus({ ...this.#published, origin: `${this.#published.origin.split('\n')[0]}\n${reason}` });
+      this.#appendStatus({ ...this.#published, origin: originOf(this.#published.origin.split('\n')[0], reason) });
     }
     this.#wakeThread();
   }
@@ -1351,9 +1358,9 @@ export class WebApiServer<Name extends string = never> {
     const code = this.#sampleStatus();
     if (code !== this.#published.code) {
       const isBack = this.#isRunning && code === this.#before.code; // after a save, or a pause that failed
-      const { by = '', reason = '' } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
-      const origin = this.#published.code === -1 ? '' : `${by}\n${reason}`; // the first has no cause
-      this.#appendStatus(isBack ? this.#before : { code, since: Date.now(), origin });
+      const { by, reason } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
+      const next = isBack ? this.#before : { code, since: Date.now(), origin: originOf(by, reason) };
+      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
@@ -1531,38 +1538,26 @@ export type WebApiReply =
 
 /** Options of `request()`. */
 export interface RequestOptions {
-  /** Arguments of a declared command. */
-  arguments?: object | undefined;
-  /** Waits until the command is done, or until there is something newer than `tag`: 1 to 300 seconds. */
-  wait?: number | undefined;
-  /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */
-  by?: string | undefined;
-  /** Why. Truncated to 200 characters. */
-  reason?: string | undefined;
-  /** The tag of an earlier reply, for `status` and `info`. */
-  tag?: string | undefined;
-  /** Cancels the request, which then counts as failed. */
-  signal?: AbortSignal | undefined;
+  /** Arguments of a declared command. */ arguments?: object | undefined;
+  /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
+  /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
+  /** Why. Truncated to 200 characters. */ reason?: string | undefined;
+  /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
+  /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
 
 /** Options of `WebApiClient`. */
 export interface WebApiClientOptions {
-  /** Time limit of each request, in milliseconds. Default: 5000. */
-  timeout?: number | undefined;
-  /** The token of the server. */
-  token?: string | undefined;
-  /** Path of the server's Unix socket, instead of host and port. It must belong to the client's user or to root. */
-  socketPath?: string | undefined;
+  /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
+  /** The token of the server. */ token?: string | undefined;
+  /** Replaces host and port. The socket must belong to this user or to root. */ socketPath?: string | undefined;
 }
 
 /** Options of `waitFor()`. */
 export interface WaitOptions {
-  /** Time limit in milliseconds. Default: 30,000. */
-  timeout?: number | undefined;
-  /** Cancels the wait: the promise rejects with the signal's reason. */
-  signal?: AbortSignal | undefined;
-  /** Called with the first status and with each new one. */
-  onStatus?: ((status: SystemStatus) => void) | undefined;
+  /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
+  /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
+  /** Gets the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
 }
 
 /**
@@ -1572,12 +1567,9 @@ export interface WaitOptions {
  * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  */
 export class WebApiClient {
-  /** `http://localhost:8391`, or `unix:` and the path of the socket. */
-  readonly baseUrl: string;
-  /** Host name or IP address; `localhost` for a Unix socket. */
-  readonly host: string;
-  /** The port; 0 for a Unix socket. */
-  readonly port: number;
+  /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
+  /** Host name or IP address; `localhost` for a Unix socket. */ readonly host: string;
+  /** The port; 0 for a Unix socket. */ readonly port: number;
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
@@ -1588,7 +1580,7 @@ export class WebApiClient {
     checkInteger('port', port, 1, 65535);
     checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath']);
     const { timeout = 5000, token } = options;
-    checkTimeout(timeout);
+    check('timeout', timeout, 'number', 'a number of ms above 0 and below 2³¹', timeout > 0 && timeout < 2 ** 31);
     checkToken(token);
     const socketPath = resolveSocketPath(options.socketPath, host, port);
     this.host = host;
@@ -1679,7 +1671,7 @@ export class WebApiClient {
     if (target === undefined) throw new TypeError(`status must be a SystemStatus, got ${inspect(status)}`);
     checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
     const { timeout = 30_000, signal, onStatus } = options;
-    checkTimeout(timeout);
+    check('timeout', timeout, 'number', 'a number of ms above 0 and below 2³¹', timeout > 0 && timeout < 2 ** 31);
     if (onStatus !== undefined) check('onStatus', onStatus, 'function', 'a function');
     const limit = AbortSignal.timeout(Math.ceil(timeout)); // it takes integers only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
@@ -1803,16 +1795,15 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig extends Omit<WebApiServerOptions, LaunchOption> {
+export interface LaunchConfig
+  extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
   /** Host and port of the web API, or null for no web API. Default: `['localhost', 8391]`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
-  /** Pauses before the first step: for a state that was saved while paused. Requires a web API. Default: false. */
-  startPaused?: boolean | undefined;
+  /** Pauses before the first step; a cause says by whom, why and since when it was paused. Default: false. */
+  startPaused?: boolean | StatusCause | undefined;
 }
-
-type LaunchOption = 'systemStatus' | 'describe' | 'commands' | 'host' | 'port' | 'maxQueueSize' | 'autoReport';
 
 /**
  * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
@@ -1835,19 +1826,20 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
   checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
   const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
-  if (webApiAddress && !(Array.isArray(webApiAddress) && webApiAddress.length === 2)) {
-    throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
-  }
+  const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
+  if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
-  check('startPaused', startPaused, 'boolean', 'a boolean');
+  if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean or a cause');
   const hasWebApi = webApiAddress !== null;
   if (startPaused && !hasWebApi) throw new TypeError('startPaused requires a web API');
 
-  let status = startPaused ? PAUSING : ACTIVE;
+  const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || {};
+  let status = startPaused ? PAUSED : ACTIVE;
   let isOver = false;
   let endSignal: string | null = null; // the first signal that asked for a shutdown
   const server = new WebApiServer<string>({
     ...options,
+    cause,
     systemStatus: () => status,
     describe: system.describe && (() => system.describe?.()),
     commands: declared,
@@ -1937,9 +1929,14 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
   for (const name of SIGNALS) process.on(name, onSignal);
   try {
-    if (startPaused) server.post('pause', { reason: 'started paused' });
+    if (startPaused) {
+      server.post('pause', { by: cause.by, reason: cause.reason });
+      server.receiveCommand(); // while paused, so that it leads back to that status and its cause
+      status = PAUSING;
+    }
     const address = hasWebApi ? await server.runInBackground() : null;
     if (address !== null) await system.onListening?.(address);
+    if (startPaused) await execute('pause');
     const clock = performance; // a local is faster than the global
     let turnEndsAt = 0; // when to yield to the event loop
     while (!isOver) {
@@ -1985,6 +1982,12 @@ function encode(value: unknown): string {
   throw new RangeError('the value must be JSON of at most 4096 bytes');
 }
 
+/** Returns who and why as a record holds them. */
+function originOf(by: string = '', reason: string = ''): string {
+  for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
+  return `${tidy(by)}\n${tidy(reason)}`;
+}
+
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
 function check(name: string, value: unknown, type: string, form: string, isValid: boolean = true): void {
   const isType = typeof value === type && value !== null;
@@ -1996,10 +1999,6 @@ function check(name: string, value: unknown, type: string, form: string, isValid
 function checkInteger(name: string, value: number, least: number, most: number): void {
   const isValid = Number.isInteger(value) && value >= least && value <= most;
   check(name, value, 'number', `an integer from ${least} to ${most}`, isValid);
-}
-
-function checkTimeout(value: number): void {
-  check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', value > 0 && value < 2 ** 31);
 }
 
 /** Rejects URLs and `host:port`, which would fail only later, in a name lookup. */

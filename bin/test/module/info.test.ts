@@ -15,6 +15,23 @@ const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
 const LONG = 'x'.repeat(1001);
 
 describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
+  it('has the cause of the first status, until another status has another cause', async (t) => {
+    let status = PAUSED;
+    const since = '2026-11-21T14:03:07.120Z';
+    const { server, port } = await start(t, {
+      systemStatus: () => status, cause: { by: 'a\nna', reason: 'r'.repeat(300), since },
+    });
+    const first = await getInfo(port);
+    assert.deepEqual([first.by, first.reason, first.since], ['ana', 'r'.repeat(200), since]);
+    server.post('resume', { by: 'clock', reason: 'noon' });
+    server.receiveCommand();
+    status = ACTIVE;
+    server.report();
+    const second = await getInfo(port);
+    assert.deepEqual([second.status, second.by, second.reason], ['active', 'clock', 'noon']);
+    assert.notEqual(second.since, since);
+  });
+
   it('has who sent a command and why, as its query says', async (t) => {
     const { server, port } = await start(t);
     const smile = '%F0%9F%98%80';

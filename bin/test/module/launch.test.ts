@@ -143,10 +143,42 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
     }, { startPaused: true, webApiCommandQueueSize: 3 });
     await finished;
     assert.deepEqual(log, [
-      'onListening while pausing', 'pause waiting', 'save-state waiting', 'pause waiting', 'resume waiting',
+      'onListening while pausing', 'pause running', 'save-state waiting', 'pause waiting', 'resume waiting',
       'onPaused', 'saveState of paused', 'onResumed', 'step', 'saveState of active',
     ]);
     assert.deepEqual(await Promise.all(outcomes), Array(3).fill([200, undefined]));
+  });
+
+  it('is paused by whom, why and since when it was: clients and hooks see that', async (t) => {
+    const cause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-11-21T14:03:07.120Z' };
+    const requests: unknown[] = [];
+    const { address: { port }, client } = await launchSystem(t, {
+      onPaused: ({ by, reason }) => void requests.push([by, reason]),
+    }, { startPaused: cause });
+    const seen = async (): Promise<unknown> => {
+      const { status, by, reason, since } = await getInfo(port);
+      return { status, by, reason, since };
+    };
+    await client.waitFor(PAUSED);
+    assert.deepEqual(await seen(), { status: 'paused', ...cause });
+    assert.deepEqual(requests, [['ana@laptop', 'GPU needed until noon']]);
+    await perform(port, 'save-state');
+    assert.deepEqual(await seen(), { status: 'paused', ...cause });
+    await ask(port, `${PAUSE}?reason=until+one`, WAIT);
+    assert.deepEqual(await seen(), { status: 'paused', ...cause, reason: 'until one' });
+    await ask(port, `${RESUME}?by=ben`, WAIT);
+    const { by, since } = await getInfo(port);
+    assert.equal(by, 'ben');
+    assert.ok(Date.parse(since) > Date.parse(cause.since));
+  });
+
+  it('is active if it cannot pause', async (t) => {
+    const warnings = collectWarnings(t);
+    const onPaused = (): void => { throw new Error('GPU busy'); };
+    const { address: { port }, client } = await launchSystem(t, { onPaused }, { startPaused: { by: 'ana' } });
+    await client.waitFor(ACTIVE);
+    assert.equal((await getInfo(port)).commands[0]?.error, 'onPaused failed: GPU busy');
+    assert.deepEqual(warnings, ['onPaused failed: GPU busy']);
   });
 
   for (const hook of ['onListening', 'onPaused']) {

@@ -91,7 +91,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual([...new Set(exported)].sort(), [
       'CommandDeclaration', 'CommandInfo', 'CommandOutcome', 'CommandRequest', 'Control', 'ControlCommand',
       'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'Parameter',
-      'RequestOptions', 'System', 'SystemCommand', 'SystemInfo', 'SystemStatus', 'VERSION', 'WaitOptions',
+      'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo', 'SystemStatus', 'VERSION', 'WaitOptions',
       'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer', 'WebApiServerOptions',
       'isAllowedHost', 'launch',
     ]);
