@@ -10,7 +10,7 @@ import { loadState } from './demo/state.ts';
 import { baseUrlOf } from './shared/access.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
-import type { Control, Parameter, System, WebApiAddress } from '../control.ts';
+import type { CommandRequest, Control, Parameter, StatusCause, System, WebApiAddress } from '../control.ts';
 
 const PROGRAM = 'control-demo';
 const SLICE_STEPS = 200; // computed at once
@@ -26,7 +26,7 @@ async function main(): Promise<number> {
   const checkpoints = new Checkpoints(folder, keep);
   const loaded = load === undefined ? null : loadState(load, folder);
   const learner = loaded?.learner ?? new Learner(seed);
-  const startPaused = loaded?.isPaused === true && !noWebApi; // nobody could resume it
+  const startPaused = !noWebApi && (loaded?.startPaused ?? false); // nobody could resume it
   prepare(checkpoints, folder);
   if (load !== undefined && loaded === null) {
     console.error(`${PROGRAM}: ${printable(`'${folder}' contains no checkpoint: beginning anew`)}`);
@@ -61,7 +61,7 @@ interface Settings {
   goal: number;
   /** Saves when the last save was this long ago. */
   saveMs: number;
-  startPaused: boolean;
+  startPaused: boolean | StatusCause;
 }
 
 class Demo implements System {
@@ -70,6 +70,7 @@ class Demo implements System {
   readonly #settings: Settings;
   readonly #progress: Progress;
   readonly #firstStep: number;
+  #cause: StatusCause | null; // while paused
   #sliceAt = 0; // when the next slice is due, by performance.now()
   #saveAt = Infinity; // by performance.now()
   #checkedEpisodes = -1; // a loaded checkpoint may have reached the goal already
@@ -82,6 +83,7 @@ class Demo implements System {
     this.#settings = settings;
     this.#progress = new Progress(learner);
     this.#firstStep = learner.steps;
+    this.#cause = settings.startPaused instanceof Object ? settings.startPaused : null;
   }
 
   /** Whether the last save succeeded. */
@@ -155,21 +157,25 @@ class Demo implements System {
     this.start(address);
   }
 
-  onPaused(): void {
+  /** Called at the start, too, if it starts paused: then the pause began earlier. */
+  onPaused({ by, reason }: CommandRequest): void {
+    this.#cause ??= { by, reason, since: new Date().toISOString() };
     this.#progress.freeze(SystemStatus.PAUSED);
   }
 
   onResumed(): void {
+    this.#cause = null;
     this.#progress.run();
   }
 
-  /** Returns the path of the checkpoint. It tells whether the system was paused, so that it starts paused, too. */
+  /** Returns the path of the checkpoint. It holds whether and why the system was paused, so that it starts paused. */
   saveState(status: SystemStatus): string {
     this.#planSave();
     this.#savedPath = null;
     this.#saveError = null;
     try {
-      this.#savedPath = this.#checkpoints.save({ ...this.#learner.snapshot(), paused: status === SystemStatus.PAUSED });
+      const paused = status === SystemStatus.PAUSED;
+      this.#savedPath = this.#checkpoints.save({ ...this.#learner.snapshot(), paused, ...(paused && this.#cause) });
     } catch (error) {
       this.#saveError = error;
       this.#progress.print(`${PROGRAM}: cannot save a checkpoint: ${(error as Error).message}`, console.error);

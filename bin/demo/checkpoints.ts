@@ -1,10 +1,8 @@
 // Checkpoints on disk: JSON files, written atomically and named after the time of the save.
 
-import { randomBytes } from 'node:crypto';
-import {
-  closeSync, fsyncSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { readJson, syncFolder, temporaryPath, writeAtomically } from '../shared/files.ts';
 
 const MAX_BYTES = 1_000_000; // a checkpoint of the demo has about 7,000
 const TEMPORARY = /(\.[0-9a-f]{16})?\.tmp$/; // while a checkpoint is being written; older versions had no random part
@@ -53,7 +51,6 @@ export class Checkpoints {
     const name = nextName(names.at(-1));
     const path = join(this.#folder, name);
     writeAtomically(path, `${JSON.stringify(snapshot)}\n`);
-    syncFolder(this.#folder);
     for (const excess of excessOf([...names, name], this.#keep)) this.#delete(excess);
     return path;
   }
@@ -84,36 +81,6 @@ function makeFolder(folder: string): void {
   if (parent !== folder) makeFolder(parent);
   mkdirSync(folder);
   syncFolder(parent);
-}
-
-/** Writes under a temporary name, and renames the file only after its content is on disk. */
-function writeAtomically(path: string, text: string): void {
-  const temporary = temporaryPath(path);
-  try {
-    writeFileSync(temporary, text, { flag: 'wx', flush: true });
-    renameSync(temporary, path);
-  } catch (error) {
-    rmSync(temporary, { force: true });
-    throw error;
-  }
-}
-
-/** Returns a path that nobody can predict. */
-function temporaryPath(path: string): string {
-  return `${path}.${randomBytes(8).toString('hex')}.tmp`;
-}
-
-/** Flushes the folder to disk: only then is a new name in it permanent. */
-function syncFolder(folder: string): void {
-  let descriptor: number | null = null;
-  try {
-    descriptor = openSync(folder, 'r');
-    fsyncSync(descriptor);
-  } catch {
-    // Windows and some network file systems do not support this.
-  } finally {
-    if (descriptor !== null) closeSync(descriptor);
-  }
 }
 
 // ───── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,17 +123,9 @@ function describeFuture(folder: string, [first = '', ...others]: string[]): stri
  * @throws {Error} If it is not a JSON file.
  */
 export function readCheckpoint(path: string): unknown {
-  const stats = statSync(path, { throwIfNoEntry: false });
-  if (stats === undefined) throw new Error('no such file');
-  if (stats.isDirectory()) throw new Error('it is a folder');
-  if (!stats.isFile()) throw new Error('it is not a regular file'); // reading /dev/zero would never end
-  if (stats.size > MAX_BYTES) throw new Error('it is too large for a checkpoint');
-  const text = readFileSync(path, 'utf8');
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Error('it is truncated or not JSON');
-  }
+  const snapshot = readJson(path, MAX_BYTES);
+  if (snapshot === undefined) throw new Error('no such file');
+  return snapshot;
 }
 
 // ───── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────

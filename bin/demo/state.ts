@@ -1,14 +1,16 @@
-// The state that control-demo continues from: a learner, and whether it was paused.
+// The state that control-demo continues from: a learner, and whether it was paused, by whom, why and since when.
 
+import { parseCause } from '../shared/cause.ts';
 import { UsageError } from '../shared/options.ts';
 import { Learner } from './cartpole.ts';
 import { latestIn, pathsIn, readCheckpoint } from './checkpoints.ts';
+import type { StatusCause } from '../../control.ts';
 
 /** What a checkpoint holds. */
 export interface State {
   learner: Learner;
-  /** Whether it was saved while paused. */
-  isPaused: boolean;
+  /** Whether it was saved while paused, and the cause. */
+  startPaused: boolean | StatusCause;
 }
 
 /**
@@ -42,9 +44,10 @@ function describeAlternative(folder: string): string {
 function restore(path: string): State {
   const snapshot = readCheckpoint(path);
   const learner = Learner.restore(snapshot);
-  const { paused = false } = snapshot as { paused?: unknown }; // older versions did not save it
+  const fields = snapshot as Record<string, unknown>;
+  const { paused = false, since } = fields; // older versions did not save them
   if (typeof paused !== 'boolean') throw new Error('its "paused" must be true or false');
-  return { learner, isPaused: paused };
+  return { learner, startPaused: paused && since !== undefined ? parseCause(fields) : paused };
 }
 
 function isGood(path: string): boolean {

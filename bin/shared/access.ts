@@ -24,7 +24,7 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
 };
 
 /** Options of the programs that serve a web API. */
-export const SERVER_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption; 'allow-host': ListOption } = {
+export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOption> & { 'allow-host': ListOption } = {
   host: {
     type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
   },
@@ -40,6 +40,10 @@ export const SERVER_OPTIONS: { host: TextOption; port: TextOption; socket: TextO
     type: 'string', multiple: true, value: 'NAME',
     help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
       'names; may be repeated (default: only localhost, --host and IP addresses)',
+  },
+  name: {
+    type: 'string', value: 'NAME',
+    help: 'name for lists, messages and sockets (default: CONTROL_NAME, or else that of the script or program)',
   },
 };
 
@@ -73,6 +77,7 @@ interface Access {
 
 interface ServerAccess extends Access {
   allowedHosts: string[];
+  name: string | undefined;
 }
 
 /**
@@ -165,18 +170,25 @@ export function parseAccess(
 /**
  * Checks the options of a program that serves a web API, and returns those of its server.
  *
+ * @param defaultName Its name unless the user gives one.
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseServerOptions(
-  values: Address & { 'allow-host'?: string[] | undefined },
+  values: Address & { 'allow-host'?: string[] | undefined; name?: string | undefined },
   names: Partial<Names> = {},
+  defaultName?: string,
 ): ServerAccess {
-  const { 'allow-host': allowedHosts = [] } = values;
+  const { 'allow-host': allowedHosts = [], name: givenName = NAME } = values;
+  if (givenName !== undefined && !/^\P{Cc}{1,200}$/u.test(givenName)) {
+    const option = values.name === undefined ? 'CONTROL_NAME' : '--name';
+    throw new UsageError(`${option} must be 1 to 200 characters, none of them a control character, got '${givenName}'`);
+  }
+  const name = givenName ?? defaultName;
   const systemStatus = (): SystemStatus => SystemStatus.ACTIVE;
   const access = parseAccess(values, 0, { ...OPTIONS, ...names }, undefined, (options) => {
-    return new WebApiServer({ systemStatus, allowedHosts, ...options });
+    return new WebApiServer({ systemStatus, allowedHosts, name, ...options });
   });
-  return { ...access, allowedHosts };
+  return { ...access, allowedHosts, name };
 }
 
 /** The URL of a server, for people. */
@@ -196,7 +208,7 @@ function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number 
   return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token });
 }
 
-// ───── The token ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────
 
 /**
  * CONTROL_TOKEN. It is a variable, because every user of the machine can read a command line, and deleted at once, so
@@ -204,6 +216,9 @@ function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number 
  */
 const TOKEN: string | undefined = process.env['CONTROL_TOKEN'] || undefined;
 delete process.env['CONTROL_TOKEN'];
+/** CONTROL_NAME, also deleted: what a program starts has a name of its own. */
+const NAME: string | undefined = process.env['CONTROL_NAME'] || undefined;
+delete process.env['CONTROL_NAME'];
 const TOKEN_FILE = 'CONTROL_TOKEN_FILE';
 
 /**

@@ -3,7 +3,7 @@
 import { entriesOf } from './replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
-type Body = Readonly<Record<string, unknown>>;
+export type Body = Readonly<Record<string, unknown>>;
 
 const MAX_COMMANDS = 16;
 const MAX_NAMES = 3; // of commands that wait
@@ -73,6 +73,12 @@ export function describeAuthor(info: Body): string {
   const by = textOf(info, 'by');
   const reason = textOf(info, 'reason');
   return (by && ` by ${by}`) + (reason && `: ${reason}`);
+}
+
+/** How a system has ended that was shutting down: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */
+export function describeEnd(info: Body): string {
+  const reason = textOf(info, 'reason');
+  return reason !== '' && textOf(info, 'by') === 'itself' ? reason : `shutdown${describeAuthor(info)}`;
 }
 
 export function commandsOf(info: Body): Body[] {

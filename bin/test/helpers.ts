@@ -40,7 +40,7 @@ export const LIMIT: { timeout: number } = { timeout: 300_000 };
 const ENVIRONMENT = {
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // which turns colour off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
-  CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_BY: undefined,
+  CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,
 };
 
 /** Starts a command, and kills it at the end of the test if it still runs. */
@@ -156,6 +156,7 @@ export async function perform(port: number, command: ControlCommand): Promise<[s
 /** What tests need of the response to `GET /api/info`. */
 export interface Info extends Cause {
   name: string;
+  since: string;
   status: string | null;
   heardAt: string;
   detail: unknown;
@@ -268,7 +269,7 @@ export function assertHarmless(text: string): void {
 /** A new folder, removed at the end of the test. */
 export function makeFolder(t: { after(end: () => void): void }): string {
   const folder = mkdtempSync(join(tmpdir(), 'control-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 })); // what ends may still write
   return folder;
 }
 

@@ -12,9 +12,10 @@ import { latestIn, readCheckpoint } from '../../demo/checkpoints.ts';
 import { getDetail, getInfo, makeFolder, runProgram, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  LIMIT, perform, plain, save, savedBy, savedIn, shutDown, snapshotOf, startDemo, startPaused,
+  CAUSE, LIMIT, perform, plain, save, savedBy, savedIn, shutDown, snapshotOf, startDemo, startPaused,
 } from './demo/helpers.ts';
 import type { Running } from '../helpers.ts';
+import type { Saved } from './demo/helpers.ts';
 import type { AddressInfo } from 'node:net';
 
 describe('control-demo', LIMIT, () => {
@@ -32,9 +33,10 @@ describe('control-demo', LIMIT, () => {
     const line = demo.output().split('\n').at(-2) ?? '';
     assert.match(line, /^episode [\d,]+ · mean return \d+\.\d · [\d,]+ steps\/s · paused$/);
     const { steps, episodes, ...rest } = await save(demo);
+    const { since = '' } = rest;
     const most = 20 * (performance.now() - startedAt) + 600; // three slices: it makes up for one, and starts with two
     assert.ok(steps <= most, `${steps} steps, not ${most}`);
-    assert.deepEqual({ steps, episodes, ...rest }, savedBy(snapshotOf(4_294_967_295, steps), true));
+    assert.deepEqual({ steps, episodes, ...rest }, savedBy(snapshotOf(4_294_967_295, steps), { since }));
     assert.deepEqual(await save(demo), { steps, episodes, ...rest }, 'it stands still');
     const detail = await detailAt(demo.port, steps);
     const speed = detail['steps per second'] ?? 0;
@@ -72,17 +74,21 @@ describe('control-demo', LIMIT, () => {
     const second = await startDemo(t, ...latest);
     const from = `seed 7, from step ${steps.toLocaleString('en-US')} ·`;
     assert.ok(second.output().includes(from), second.output());
-    await perform(second, 'pause');
+    const { by, reason } = CAUSE;
+    await second.client.request('pause', { wait: 300, by, reason });
+    const { since } = await getInfo(second.port);
     second.child.kill('SIGTERM');
     assert.equal((await second.ended).code, 0);
-    const paused = readCheckpoint(latestIn(first.folder) ?? '') as { steps: number };
+    const paused = readCheckpoint(latestIn(first.folder) ?? '') as Saved;
     assert.ok(paused.steps > steps);
-    assert.deepEqual(paused, savedBy(snapshotOf(7, paused.steps), true), 'the interruption changes nothing');
+    assert.ok(Math.abs(Date.parse(paused.since ?? '') - Date.parse(since)) < 1000, `${paused.since}, not ${since}`);
+    const saved = savedBy(snapshotOf(7, paused.steps), { ...CAUSE, since: paused.since ?? '' });
+    assert.deepEqual(paused, saved, 'the interruption changes nothing');
 
     const third = await startDemo(t, ...latest);
     await third.client.waitFor(SystemStatus.PAUSED);
-    const { by, reason, commands } = await getInfo(third.port);
-    assert.deepEqual([by, reason], ['itself', 'started paused']);
+    const { commands, ...info } = await getInfo(third.port);
+    assert.deepEqual([info.by, info.reason, info.since], [by, reason, paused.since]);
     assert.deepEqual(commands.map(({ command, state }) => [command, state]), [['pause', 'done']]);
     assert.doesNotMatch(third.output(), / active\n/);
     assert.deepEqual(await save(third), paused);
@@ -105,7 +111,7 @@ describe('control-demo', LIMIT, () => {
     assert.deepEqual({ learningRate, exploration }, settings);
     const learner = Learner.restore({ ...before, ...settings });
     learner.step();
-    assert.deepEqual(await save(demo), savedBy(plain(learner), true));
+    assert.deepEqual(await save(demo), savedBy(plain(learner), CAUSE));
     for (const [command, given, error] of [
       ['evaluate', { episodes: 1001 }, 'evaluate: episodes must be an integer from 1 to 1000, got 1001'],
       ['set', { learningRate: 2, exploration: 0 }, 'set: learningRate must be a number from 0 to 1, got 2'],
@@ -153,8 +159,8 @@ describe('control-demo', LIMIT, () => {
     const help = await runProgram(t, 'demo', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
     for (const option of [
-      'host', 'port', 'socket', 'allow-host', 'no-web-api', 'until', 'seed', 'load', 'save-every', 'states-dir', 'keep',
-      'help', 'version',
+      'host', 'port', 'socket', 'allow-host', 'name', 'no-web-api', 'until', 'seed', 'load', 'save-every', 'states-dir',
+      'keep', 'help', 'version',
     ]) {
       assert.match(help.stdout, new RegExp(`^ .*--${option}\\b`, 'm'));
     }

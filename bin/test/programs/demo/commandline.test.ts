@@ -8,7 +8,7 @@ import { parseCommandLine } from '../../../demo/options.ts';
 import { loadState } from '../../../demo/state.ts';
 import { UsageError } from '../../../shared/options.ts';
 import { makeFolder, runProgram, TOKEN, WRONG_ACCESS } from '../../helpers.ts';
-import { contentsOf, LIMIT, snapshotOf } from './helpers.ts';
+import { CAUSE, contentsOf, LIMIT, snapshotOf } from './helpers.ts';
 
 describe('The command line of control-demo', LIMIT, () => {
   const SEED = /^--seed must be an integer from 0 to 4294967295, got '.*'$/;
@@ -28,6 +28,7 @@ describe('The command line of control-demo', LIMIT, () => {
       return [EVERY, `--save-every=${one}`] as const;
     }),
     ...['-1', '65536', '80.5', 'http', ''].map((one) => [PORT, `--port=${one}`] as const),
+    [/^--name must be 1 to 200 characters, none of them a control character, got ''$/, '--name='],
     [/^--host must be a host name or an IP address, got ''$/, '--host='],
     [/^--host must be a host name or an IP address, got 'http:\/\/localhost'$/, '--host', 'http://localhost'],
     [/^--states-dir must not be empty$/, '--states-dir='],
@@ -69,6 +70,12 @@ describe('The command line of control-demo', LIMIT, () => {
     assert.ok(!existsSync(folder));
   });
 
+  it('takes the name in CONTROL_NAME, unless that is wrong', async (t) => {
+    const ended = await runProgram(t, 'demo', ['--states-dir', makeFolder(t)], '', { CONTROL_NAME: 'a\nb' });
+    const line = "CONTROL_NAME must be 1 to 200 characters, none of them a control character, got 'a b'";
+    assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-demo: ${line}\n` });
+  });
+
   it('names a folder in which control-demo can write', async (t) => {
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, '');
@@ -94,16 +101,24 @@ describe('--load of control-demo', LIMIT, () => {
     ['damaged', TEXT.replace('"seed":2', '"seed":1e999'), /its "seed" must be an integer from 0 to 4294967295/],
     ['paused as a number', TEXT.replace('"seed":2', '"seed":2,"paused":1'), /its "paused" must be true or false/],
     ['paused as null', TEXT.replace('"seed":2', '"seed":2,"paused":null'), /its "paused" must be true or false/],
-    ['enormous', ' '.repeat(2_000_000) + TEXT, /it is too large for a checkpoint/],
+    [
+      'paused by nobody', TEXT.replace('"seed":2', '"seed":2,"paused":true,"since":"2026-11-23","by":null'),
+      /its "by" must be a text/,
+    ],
+    ['paused at no time', TEXT.replace('"seed":2', '"seed":2,"paused":true,"since":7'), /its "since" must be a time/],
+    ['enormous', ' '.repeat(2_000_000) + TEXT, /it is too large/],
   ];
   const REQUIRED = '--load requires a checkpoint of control-demo, or latest for the newest one in --states-dir';
 
-  it('loads any checkpoint; one that does not tell whether it was paused is active', (t) => {
+  it('loads any checkpoint: older ones do not tell whether they were paused, or why', (t) => {
     const path = join(makeFolder(t), 'mine');
-    for (const paused of [undefined, false, true]) {
-      writeFileSync(path, JSON.stringify({ ...snapshotOf(8, 12_345), paused }));
-      const { learner, isPaused } = loadState(path, 'nowhere') ?? assert.fail();
-      assert.deepEqual([learner.seed, learner.steps, isPaused], [8, 12_345, paused === true]);
+    for (const [fields, expected] of [
+      [{}, false], [{ paused: false }, false], [{ paused: true }, true], [{ paused: true, ...CAUSE }, CAUSE],
+      [{ paused: true, since: CAUSE.since }, { since: CAUSE.since }],
+    ] as const) {
+      writeFileSync(path, JSON.stringify({ ...snapshotOf(8, 12_345), ...fields }));
+      const { learner, startPaused } = loadState(path, 'nowhere') ?? assert.fail();
+      assert.deepEqual([learner.seed, learner.steps, startPaused], [8, 12_345, expected]);
     }
   });
 
@@ -135,7 +150,7 @@ describe('--load of control-demo', LIMIT, () => {
     writeFileSync(join(folder, '9999-01-01T00-00-00.000Z.json'), TEXT);
     writeFileSync(join(folder, 'mine.json'), TEXT);
     const expected = `continue with --load '${paths[1]}', the newest good checkpoint`;
-    refuses(folder, 'latest', `'${paths.at(-1)}'`, /it is too large for a checkpoint/, expected);
+    refuses(folder, 'latest', `'${paths.at(-1)}'`, /it is too large/, expected);
   });
 
   it('says so if no checkpoint can be loaded, and exits with 2 and one line', async (t) => {
@@ -144,7 +159,7 @@ describe('--load of control-demo', LIMIT, () => {
     for (const [index, [, content]] of FILES.entries()) writeFileSync(paths[index] as string, content);
     const before = contentsOf(folder);
     const ended = await runProgram(t, 'demo', ['--load', 'latest', '--states-dir', folder, '--port', '0']);
-    const why = `it is too large for a checkpoint; '${folder}' contains no good checkpoint: begin anew without --load`;
+    const why = `it is too large; '${folder}' contains no good checkpoint: begin anew without --load`;
     const line = `control-demo: cannot load '${paths.at(-1)}': ${why}\n`;
     assert.deepEqual(ended, { code: 2, stdout: '', stderr: line });
     assert.deepEqual(contentsOf(folder), before);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { Learner } from '../../../demo/cartpole.ts';
 import { readCheckpoint } from '../../../demo/checkpoints.ts';
 import { clientAt, makeFolder, startProgram } from '../../helpers.ts';
-import type { WebApiClient } from '../../../../control.ts';
+import type { StatusCause, WebApiClient } from '../../../../control.ts';
 import type { Snapshot } from '../../../demo/cartpole.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
@@ -40,7 +40,7 @@ export function startPaused(t: TestContext, ...options: string[]): Promise<DemoR
 /** The checkpoint of `startPaused()`. Returns its path. */
 export function writePaused(t: TestContext): string {
   const path = join(makeFolder(t), 'paused');
-  writeFileSync(path, JSON.stringify(savedBy(snapshotOf(8, 12_345), true)));
+  writeFileSync(path, JSON.stringify(savedBy(snapshotOf(8, 12_345), CAUSE)));
   return path;
 }
 
@@ -94,7 +94,12 @@ export function failedSaves(count: number): RegExp {
 
 // ───── Checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────
 
-export type Saved = Snapshot & { paused: boolean };
+export type Saved = Snapshot & { paused: boolean } & StatusCause;
+
+/** Of the checkpoint of `startPaused()`. */
+export const CAUSE: StatusCause = {
+  by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-01-23T06:00:00.000Z',
+};
 
 /** The state of a learner with that seed after that many steps. */
 export function snapshotOf(seed: number, steps: number): Snapshot {
@@ -108,9 +113,9 @@ export function plain(learner: Learner): Snapshot {
   return JSON.parse(JSON.stringify(learner.snapshot()));
 }
 
-/** What the program writes: the snapshot, and whether it was paused. */
-export function savedBy(snapshot: Snapshot, paused: boolean = false): Saved {
-  return { ...snapshot, paused };
+/** What the program writes: the snapshot, and whether it was paused, with the cause. */
+export function savedBy(snapshot: Snapshot, cause: StatusCause | null = null): Saved {
+  return { ...snapshot, paused: cause !== null, ...cause };
 }
 
 /** The files of a folder and their contents; null if the folder does not exist. */

@@ -15,8 +15,8 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  blockSaves, failedSaves, LIMIT, NAME, perform, save, savedBy, savedIn, shutDown, snapshotOf, startDemo, startPaused,
-  writePaused,
+  blockSaves, CAUSE, failedSaves, LIMIT, NAME, perform, save, savedBy, savedIn, shutDown, snapshotOf, startDemo,
+  startPaused, writePaused,
 } from './helpers.ts';
 import type { Saved } from './helpers.ts';
 import type { IncomingMessage } from 'node:http';
@@ -59,7 +59,7 @@ describe('control-demo in the rest of its uses', LIMIT, () => {
       assert.deepEqual([code, stderr], [0, ''], signal);
       assert.equal(savedIn(demo).length, 2);
       assert.deepEqual(readdirSync(demo.folder).sort().map((name) => join(demo.folder, name)), savedIn(demo));
-      assert.deepEqual(readCheckpoint(savedIn(demo)[0] ?? ''), savedBy(snapshotOf(8, 12_345), true));
+      assert.deepEqual(readCheckpoint(savedIn(demo)[0] ?? ''), savedBy(snapshotOf(8, 12_345), CAUSE));
     }
   });
 
@@ -67,7 +67,7 @@ describe('control-demo in the rest of its uses', LIMIT, () => {
     const folder = makeFolder(t);
     const planted = join(folder, '9999-12-31T23-59-59.999Z.json');
     writeFileSync(planted, JSON.stringify(snapshotOf(8, 12_345)));
-    writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json'), JSON.stringify(savedBy(snapshotOf(9, 23_456), true)));
+    writeFileSync(join(folder, '2020-01-01T00-00-00.000Z.json'), JSON.stringify(savedBy(snapshotOf(9, 23_456), CAUSE)));
     const demo = await startDemo(t, '--load', 'latest', '--states-dir', folder);
     assert.match(demo.output(), /seed 9, from step 23,456, paused as it was saved ·/);
     await save(demo);
@@ -225,20 +225,24 @@ describe('control-demo on a Unix socket', { ...LIMIT, skip }, () => {
     assert.ok(!existsSync(socketPath));
   });
 
-  it('names a socket in a folder after itself, and removes it at its end', async (t) => {
-    const folder = join(makeFolder(t), 'sockets'); // the program makes it
-    const options = ['--socket', `${folder}/`, '--load', writePaused(t), '--states-dir', makeFolder(t)];
-    const demo = startProgram(t, 'demo', options, { CONTROL_TOKEN: '' });
-    await demo.shows(/ paused\n/);
-    const socketPath = join(folder, `demo-${demo.child.pid}.sock`);
-    assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
-    const control = `control it from another terminal: control-console --socket ${socketPath}`;
-    assert.ok(demo.output().includes(` · web API at unix:${socketPath} · ${control}\n`), demo.output());
-    const client = clientAt(t, { host: '', port: 0, socketPath });
-    assert.equal(await client.shutdown(), 'ok');
-    assert.equal((await demo.ended).code, 0);
-    assert.deepEqual(readdirSync(folder), []);
-  });
+  for (const [what, args, name] of [['itself', [], 'demo'], ['--name', ['--name', 'lr 0.1'], 'lr_0.1']] as const) {
+    it(`names a socket in a folder after ${what}, and removes it at its end`, async (t) => {
+      const folder = join(makeFolder(t), 'sockets'); // the program makes it
+      const options = [...args, '--socket', `${folder}/`, '--load', writePaused(t), '--states-dir', makeFolder(t)];
+      const environment = { CONTROL_TOKEN: '', CONTROL_NAME: args.length > 0 ? 'other' : '' };
+      const demo = startProgram(t, 'demo', options, environment);
+      await demo.shows(/ paused\n/);
+      const socketPath = join(folder, `${name}-${demo.child.pid}.sock`);
+      assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+      const control = `control it from another terminal: control-console --socket ${socketPath}`;
+      assert.ok(demo.output().includes(` · web API at unix:${socketPath} · ${control}\n`), demo.output());
+      const client = clientAt(t, { host: '', port: 0, socketPath });
+      assert.equal((await client.info())?.name, args[1] ?? name);
+      assert.equal(await client.shutdown(), 'ok');
+      assert.equal((await demo.ended).code, 0);
+      assert.deepEqual(readdirSync(folder), []);
+    });
+  }
 
   it('exits with 1 and one line if it cannot use the path, and leaves what is there alone', async (t) => {
     const file = makeSocketPath(t);

@@ -1,0 +1,26 @@
+// Why a system is paused, as a file remembers it.
+
+import type { StatusCause } from '../../control.ts';
+
+const MAX_LENGTH = 200; // characters of a text, as servers truncate it
+
+/**
+ * Checks the fields of a file, which anybody may have edited. Without a time, or with a later one than now, the pause
+ * begins now.
+ *
+ * @throws {Error} If a field has the wrong type, or its time cannot be understood.
+ */
+export function parseCause({ by, reason, since }: Record<string, unknown>): StatusCause {
+  const now = Date.now();
+  const time = since === undefined ? now : Date.parse(typeof since === 'string' ? since : '');
+  if (!(time > 0)) throw new Error(`its "since" must be a time such as "${new Date(now).toISOString()}"`);
+  return {
+    ...parseText('by', by), ...parseText('reason', reason), since: new Date(Math.min(time, now)).toISOString(),
+  };
+}
+
+function parseText(name: string, value: unknown): Record<string, string> {
+  if (value === undefined) return {};
+  if (typeof value !== 'string') throw new Error(`its "${name}" must be a text`);
+  return { [name]: Array.from(value.replaceAll(/\p{Cc}/gu, '')).slice(0, MAX_LENGTH).join('') };
+}

@@ -1,0 +1,67 @@
+// Files that are complete after a crash at any point, and JSON from files that anybody may have edited.
+
+import { randomBytes } from 'node:crypto';
+import {
+  closeSync, fsyncSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+
+/** Writes under a temporary name, and renames the file only after its content is on disk. */
+export function writeAtomically(path: string, text: string, mode: number = 0o666): void {
+  const temporary = temporaryPath(path);
+  try {
+    writeFileSync(temporary, text, { flag: 'wx', flush: true, mode });
+    renameSync(temporary, path);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw error;
+  }
+  syncFolder(dirname(path));
+}
+
+/** Deletes what crashes have left of `writeAtomically()`. */
+export function removeLeftovers(path: string): void {
+  const folder = dirname(path);
+  const temporary = /^\.[0-9a-f]{16}\.tmp$/;
+  for (const name of readdirSync(folder)) {
+    const isLeft = name.startsWith(basename(path)) && temporary.test(name.slice(basename(path).length));
+    if (isLeft) rmSync(join(folder, name), { force: true });
+  }
+}
+
+/** Returns a path that nobody can predict. */
+export function temporaryPath(path: string): string {
+  return `${path}.${randomBytes(8).toString('hex')}.tmp`;
+}
+
+/** Flushes the folder to disk: only then is a new name in it permanent. */
+export function syncFolder(folder: string): void {
+  let descriptor: number | null = null;
+  try {
+    descriptor = openSync(folder, 'r');
+    fsyncSync(descriptor);
+  } catch {
+    // Windows and some network file systems do not support this.
+  } finally {
+    if (descriptor !== null) closeSync(descriptor);
+  }
+}
+
+/**
+ * Returns the content of a file; undefined if there is no such file.
+ *
+ * @throws {Error} If it is not a JSON file of at most that many bytes.
+ */
+export function readJson(path: string, maxBytes: number): unknown {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (stats === undefined) return undefined;
+  if (stats.isDirectory()) throw new Error('it is a folder');
+  if (!stats.isFile()) throw new Error('it is not a regular file'); // reading /dev/zero would never end
+  if (stats.size > maxBytes) throw new Error('it is too large');
+  const text = readFileSync(path, 'utf8');
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Error('it is truncated or not JSON');
+  }
+}
