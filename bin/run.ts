@@ -5,7 +5,7 @@ import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
-import { EXIT, run } from './shared/options.ts';
+import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 
 const PROGRAM = 'control-run';
@@ -23,6 +23,7 @@ async function main(): Promise<number> {
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
+    if (error instanceof UsageError) throw error;
     say((error as Error).message);
     return NO_WEB_API;
   }

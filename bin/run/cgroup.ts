@@ -1,6 +1,6 @@
 // A cgroup of Linux for the processes of a program: it lists them all, and freezes them at once.
 
-import { mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const ROUNDS = 10; // of moving processes, which may start others meanwhile
@@ -21,6 +21,7 @@ export class Cgroup {
       const [, path] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];
       const [, mount] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
       if (path === undefined || mount === undefined) return null;
+      removeDead(join(mount, path));
       cgroup = new Cgroup(join(mount, path));
       cgroup.spawn(() => {}); // some may create a cgroup, but not enter it
       cgroup.freeze(false);
@@ -33,6 +34,7 @@ export class Cgroup {
 
   /** Enters the cgroup while a child is spawned: so the child cannot start others outside. */
   spawn<T>(spawnChild: () => T): T {
+    mkdirSync(this.path, { recursive: true }); // one in another PID namespace may have taken it for that of a dead one
     enter(this.path);
     try {
       return spawnChild();
@@ -57,8 +59,22 @@ export class Cgroup {
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const pid of this.pids()) tryTo(() => enter(this.#parent, pid));
     }
-    for (const path of foldersFrom(this.path).reverse()) tryTo(() => rmdirSync(path));
+    removeFolders(this.path);
   }
+}
+
+/** Removes the empty cgroups of those that were killed together with their keepers. */
+function removeDead(parent: string): void {
+  for (const name of readdirSync(parent)) {
+    const [, pid] = /^control-run-(\d+)-\w{6}$/.exec(name) ?? [];
+    if (pid === undefined || existsSync(`/proc/${pid}`)) continue; // it may be about to start its program
+    const path = join(parent, name);
+    tryTo(() => /^populated 0$/m.test(readFileSync(join(path, 'cgroup.events'), 'latin1')) ? removeFolders(path) : []);
+  }
+}
+
+function removeFolders(path: string): void {
+  for (const one of foldersFrom(path).reverse()) tryTo(() => rmdirSync(one));
 }
 
 function enter(path: string, pid: number = process.pid): void {

@@ -13,7 +13,7 @@ import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 
 const MAX_LINE_LENGTH = 65_536;
-const MAX_DETAIL_BYTES = 3000; // of its line; /api/info has room for 4096, with what control-run adds
+const MAX_DETAIL_BYTES = 3000; // as it is sent on; /api/info has room for 4096, with what control-run adds
 const MAX_LINES = 1000; // after these, timers and commands get their turn
 const TOO_LONG = 'a line above 64 KiB';
 const TOO_LARGE = `a detail above ${MAX_DETAIL_BYTES} bytes`;
@@ -50,6 +50,7 @@ export class Channel {
   readonly #socket: Socket;
   readonly #listener: ChannelListener;
   #isOpen = false;
+  #wasOpen = false;
   #rest = ''; // of a line that is not complete
   #isTooLong = false; // the line that it belongs to
   #hasComplained = false;
@@ -69,6 +70,11 @@ export class Channel {
   /** Whether the program takes commands itself. */
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** Whether it has done so, and has closed the socket. */
+  get wasOpen(): boolean {
+    return this.#wasOpen && !this.#isOpen;
   }
 
   /** Passes a command to the program. */
@@ -120,11 +126,11 @@ export class Channel {
     const id = done ?? failed;
     const isValid = (status ?? detail ?? accepts ?? id) !== undefined &&
       (status === undefined || known !== undefined) &&
-      (detail === undefined || (isRecord(detail) && Buffer.byteLength(line) <= MAX_DETAIL_BYTES)) &&
+      (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
       (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
-    this.#isOpen = true;
+    this.#isOpen = this.#wasOpen = true;
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
     if (id === this.#id) { // not an earlier one, which is over
@@ -141,12 +147,22 @@ export class Channel {
   #refuse(line: string): void {
     const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
     if (this.#hasComplained && !isOutcome) return;
-    const isTooLarge = isRecord(parse(line)['detail']) && Buffer.byteLength(line) > MAX_DETAIL_BYTES;
+    const { detail } = parse(line);
+    const isTooLarge = isRecord(detail) && !fits(detail);
     const nonsense = isTooLarge ? TOO_LARGE : `a line that is not understood: ${excerpt(line)}`;
     const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : nonsense;
     if (isOutcome) this.settle({ error: new Error(`the program has written ${what}`) });
     if (!this.#hasComplained) this.#listener.onNonsense(what);
     this.#hasComplained = true;
+  }
+}
+
+/** A line may be shorter than its JSON: `1e20` becomes 100000000000000000000. */
+function fits(detail: object): boolean {
+  try {
+    return Buffer.byteLength(JSON.stringify(detail)) <= MAX_DETAIL_BYTES;
+  } catch {
+    return false; // it is nested too deep
   }
 }
 

@@ -1,13 +1,15 @@
 // The command line of control-run.
 
 import { constants } from 'node:os';
-import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
 import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/access.ts';
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/options.ts';
+import { Gpu } from './gpu.ts';
+import { nameOf } from './name.ts';
+import { StateFile } from './state.ts';
 import type { WebApiServerOptions } from '../../control.ts';
 import type { Settings } from './supervisor.ts';
 
@@ -21,6 +23,20 @@ const OPTIONS = {
     help: 'save-state runs this shell command; its exit code is the outcome, and its last line of output tells what ' +
       'was saved; CONTROL_PID is the process id of COMMAND',
   },
+  'pause-command': {
+    type: 'string', value: 'CMD',
+    help: 'a pause begins with this shell command, and fails if that fails; CONTROL_REASON is the reason',
+  },
+  'resume-command': { type: 'string', value: 'CMD', help: 'a resume ends with this one' },
+  'release-gpu': {
+    type: 'boolean',
+    help: 'a pause moves what is in the memory of NVIDIA GPUs to that of the host, by cuda-checkpoint',
+  },
+  state: {
+    type: 'string', value: 'FILE',
+    help: 'keeps in this file whether COMMAND is paused, by whom and why; if it was, it starts paused',
+    completion: 'files',
+  },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
     help: 'shutdown waits this long after the save signal, and again after SIGTERM before it kills (default 10)',
@@ -33,6 +49,7 @@ const OPTIONS = {
     type: 'string', value: 'on-failure[:N]',
     help: 'start COMMAND again if it fails, after 1 s, 2 s, 4 s … 60 s; at most N times in a row',
   },
+  quiet: { type: 'boolean', help: 'print errors and warnings alone' },
   python: { type: 'boolean', help: 'print a module with which a program in Python takes commands itself, and its own' },
 } as const;
 
@@ -42,7 +59,7 @@ Usage: control-run [options] [--] COMMAND [ARGUMENT…]
 
 Runs a command with a web API that pauses, resumes, saves and ends all its processes, however many and however deep.
 
-  pause        stops all processes (SIGSTOP); clocks run on, connections may time out, and memory stays in use
+  pause        stops all processes (SIGSTOP); clocks run on, and connections may time out
   resume       continues them
   save-state   requires --save-signal or --save-command
   shutdown     saves if it can, and is cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
@@ -87,15 +104,21 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     return null;
   }
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
-  const serverOptions = { ...parseServerOptions(values), name: basename(file) };
+  const serverOptions = parseServerOptions(values, {}, nameOf(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
   if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive: give one or the other');
   }
   const settings: CommandLine['settings'] = {
     line: [file, ...line.slice(1)],
+    name: serverOptions.name as string, // there is a default
+    isQuiet: values.quiet === true,
     saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
-    saveCommand: saveCommand === undefined ? undefined : parseText('--save-command', saveCommand),
+    saveCommand: parseShellCommand('--save-command', saveCommand),
+    pauseCommand: parseShellCommand('--pause-command', values['pause-command']),
+    resumeCommand: parseShellCommand('--resume-command', values['resume-command']),
+    gpu: values['release-gpu'] ? Gpu.find() : undefined,
+    state: values.state === undefined ? undefined : new StateFile(parseText('--state', values.state)),
     graceMs: parseDuration('--grace', values.grace) * 1000,
     forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
@@ -109,6 +132,10 @@ function splitCommandLine(args: readonly string[]): [options: readonly string[],
   const first = tokens.find(({ kind }) => kind !== 'option');
   if (first === undefined) return [args, []];
   return [args.slice(0, first.index), args.slice(first.kind === 'positional' ? first.index : first.index + 1)];
+}
+
+function parseShellCommand(option: string, text: string | undefined): string | undefined {
+  return text === undefined ? undefined : parseText(option, text);
 }
 
 function parseSignal(option: string, text: string): NodeJS.Signals {

@@ -5,12 +5,14 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cgroup } from './cgroup.ts';
+import type { Keeper } from './keeper.ts';
 
 const MAX_STOP_MS = 10_000; // a process may be in a system call for longer
 const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
 const JOBS_MS = 1000; // and may keep its jobs from being stopped
 const MAX_KILL_MS = 5000;
 const POLL_MS = 50; // of the wait for the end of all processes
+const FOREIGN_MS = 1000; // a process of another user may end by itself once the others have
 const MAX_NAMES = 3; // of processes in a message
 const TICKS_PER_SECOND = 100; // of the CPU times in /proc
 const SECONDS_PER_PART = [1, 60, 3600, 86_400]; // of `[[days-]hours:]minutes:seconds`, from the right
@@ -32,25 +34,40 @@ export interface Process {
 
 export class Processes {
   readonly #main: number;
-  readonly #ownsSession: boolean;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
+  readonly #keeper: Keeper;
   readonly #startedAt: number;
   readonly #stopped: Set<number> = new Set(); // in this order
+  readonly #known: Map<number, number> = new Map(); // since a pause or the end began: ids, and when they started
   #isStopping = false; // until continue()
 
   /**
    * @param main The first process of the program.
-   * @param ownsSession Whether it is the leader of a session.
    * @param mark A variable with its value, `NAME=VALUE`, that only the environment of this program has.
    * @param cgroup Contains all processes of the program, and nothing else.
+   * @param keeper Ends them if control-run is killed.
    */
-  constructor(main: number, ownsSession: boolean, mark: string, cgroup: Cgroup | null) {
+  constructor(main: number, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
     this.#main = main;
-    this.#ownsSession = ownsSession;
     this.#mark = mark;
     this.#cgroup = cgroup;
+    this.#keeper = keeper;
     this.#startedAt = readProcess(main)[0]?.startedAt ?? 0;
+    this.#forgetKnown();
+  }
+
+  /** Leaves the keeper the first process, from which it finds the others that run. */
+  #forgetKnown(): void {
+    this.#known.clear();
+    this.#keeper.watch({ pid: this.#main, startedAt: this.#startedAt });
+  }
+
+  /** Reports processes to the keeper, before a signal, which it would no longer find once their parents have ended. */
+  #report(processes: readonly Process[]): void {
+    const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
+    this.#keeper.add(fresh.filter((one) => !this.#isMember(one, this.#main)));
+    for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
   }
 
   /** What `stop()` has stopped. */
@@ -61,7 +78,7 @@ export class Processes {
   /**
    * Lists the processes that run: the contents of the cgroup if there is one. Otherwise the members of the session, the
    * processes that inherited the mark, and the descendants of all these. A process that escapes has left the session,
-   * has changed its environment and was left by its parent.
+   * has changed its environment and was left by its parent before a pause or the end began.
    */
   list(): Process[] {
     const members = this.#cgroup === null ? this.#search() : this.#cgroup.pids().flatMap(readProcess);
@@ -71,30 +88,35 @@ export class Processes {
   #search(): Process[] {
     if (IS_WINDOWS) return listAlone(this.#main);
     const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
-    const members = new Map(younger.filter((one) => this.#isMember(one)).map((one) => [one.pid, one]));
+    const isReused = younger.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
+    const leader = isReused ? null : this.#main; // the id is another's now, also as that of a group
+    const members = new Map(younger.filter((one) => this.#isMember(one, leader)).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes those that the loop adds
       for (const one of younger) if (one.parent === parent) members.set(one.pid, one);
     }
     return [...members.values()];
   }
 
-  #isMember({ pid, group, session }: Process): boolean {
-    if (pid === this.#main) return true;
-    return (this.#ownsSession && (group === this.#main || session === this.#main)) || hasVariable(pid, this.#mark);
+  #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
+    if (pid === leader || group === leader || session === leader) return true;
+    return this.#known.get(pid) === startedAt || hasVariable(pid, this.#mark);
   }
 
   /**
    * Stops all processes, including those that start meanwhile, unless `continue()` is called. Those that were stopped
    * before stay so after `continue()`.
    *
-   * @throws {Error} If one of them does not stop within 10 s; the others are continued then.
+   * @throws {Error} If one belongs to another user, or does not stop within 10 s; the others are continued then.
    */
   async stop(): Promise<void> {
     if (IS_WINDOWS) throw new Error('Windows has no way to stop a process');
     this.#isStopping = true;
     const running = await this.#stopAll();
     if (running.length === 0) return;
+    this.#cgroup?.freeze(false);
     this.continue();
+    const foreign = running.find(isForeign);
+    if (foreign !== undefined) throw new Error(`${labelOf(foreign)} belongs to another user and cannot be stopped`);
     const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `process ${pid} (state ${state})`);
     throw new Error(`not stopped within ${MAX_STOP_MS / 1000} s: ${names.join(', ')}`);
   }
@@ -110,9 +132,10 @@ export class Processes {
       const elapsed = performance.now() - start;
       const running = processes.filter((one) => !isStopped(one));
       const jobs = elapsed > JOBS_MS ? new Set() : groupsOfJobs(running);
+      this.#report(processes);
       for (const { pid, group } of processes) if (!before.has(pid) && !jobs.has(group)) this.#stopped.add(pid);
       looks = running.length === 0 ? looks + 1 : 0;
-      if (looks === 2 || elapsed > MAX_STOP_MS) return running;
+      if (looks === 2 || elapsed > MAX_STOP_MS || running.some(isForeign)) return running;
       if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
       send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
@@ -133,6 +156,13 @@ export class Processes {
     this.#isStopping = false;
     for (const pid of [...this.#stopped].reverse()) trySend(pid, 'SIGCONT');
     this.#stopped.clear();
+    if (this.#known.size > 0) this.#forgetKnown();
+  }
+
+  /** The program has ended by itself: what it leaves behind runs on. */
+  release(): void {
+    this.continue();
+    this.#keeper.forget();
   }
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
@@ -143,27 +173,33 @@ export class Processes {
   /**
    * Ends all processes: SIGTERM, then SIGKILL for those that are left.
    *
-   * @returns How many had to be killed.
+   * @returns How many had to be killed, and those that cannot be ended, such as the processes of another user.
    */
-  async end(graceMs: number): Promise<number> {
+  async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
+    this.#isStopping = false;
+    this.#report(this.list());
     this.signal('SIGTERM');
     this.signal('SIGCONT'); // also to what was stopped before
     this.#stopped.clear();
-    if (await this.#areGone(graceMs)) return 0;
-    const { length } = this.list();
-    for (const end = performance.now() + MAX_KILL_MS; performance.now() < end;) {
+    let left = await this.#waitForEnd(graceMs);
+    const killed = left.filter((one) => !isForeign(one)).length;
+    for (const end = performance.now() + MAX_KILL_MS; !left.every(isForeign) && performance.now() < end;) {
       this.signal('SIGKILL');
-      if (await this.#areGone(POLL_MS)) break;
+      left = await this.#waitForEnd(POLL_MS);
     }
-    return length;
+    if (left.length === 0) this.#keeper.forget();
+    return { killed, left };
   }
 
-  async #areGone(timeoutMs: number): Promise<boolean> {
-    for (const end = performance.now() + timeoutMs; this.list().length > 0;) {
-      if (performance.now() >= end) return false;
+  /** Returns those that have not ended in time. */
+  async #waitForEnd(timeoutMs: number): Promise<Process[]> {
+    for (const start = performance.now(); ;) {
+      const left = this.list();
+      this.#report(left);
+      const limitMs = left.every(isForeign) ? Math.min(timeoutMs, FOREIGN_MS) : timeoutMs;
+      if (left.length === 0 || performance.now() - start >= limitMs) return left;
       await sleep(POLL_MS);
     }
-    return true;
   }
 
   /**
@@ -188,6 +224,21 @@ function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
   } catch {} // it has ended, or belongs to another user
+}
+
+/** Whether this process may not signal it. */
+function isForeign({ pid }: Process): boolean {
+  try {
+    return !process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** `process 4711 (python3)` */
+export function labelOf({ pid }: Process): string {
+  const name = tryRead(`/proc/${pid}/comm`).trimEnd();
+  return `process ${pid}${name && ` (${name})`}`;
 }
 
 /**

@@ -3,16 +3,19 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
-import { basename } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Channel } from './channel.ts';
+import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
 import { Processes } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
 import type { ChannelListener } from './channel.ts';
+import type { Keeper } from './keeper.ts';
 
 const CHANNEL_FD = 3;
 const MAX_OUTPUT_LENGTH = 65_536; // of a shell command
+const MAX_OUTPUT_MS = 100; // from its end
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
@@ -22,11 +25,14 @@ const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as systemd 
 export interface Command {
   /** The program and its arguments. */
   line: readonly [string, ...string[]];
+  /** What messages call it. */
+  name: string;
   /** Whether it stays in the session of the terminal and in the process group of control-run. */
   isOnTerminal: boolean;
   /** A variable with its value, `NAME=VALUE`, by which its processes are known. */
   mark: string;
   cgroup: Cgroup | null;
+  keeper: Keeper;
 }
 
 /** How it ended. */
@@ -40,7 +46,7 @@ export interface End {
 }
 
 export class Program {
-  /** `python[4711]` */
+  /** `train.py[4711]` */
   readonly name: string;
   readonly pid: number;
   readonly processes: Processes;
@@ -48,15 +54,18 @@ export class Program {
   readonly startedAt: Date = new Date();
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
+  readonly #gate: Socket | undefined; // closes with exec()
   #end: End | null = null;
 
   private constructor(child: ChildProcess, command: Command, listener: ChannelListener) {
-    const { line: [file], isOnTerminal, mark, cgroup } = command;
+    const { name, mark, cgroup, keeper } = command;
     this.#child = child;
     this.pid = child.pid as number;
-    this.name = `${basename(file)}[${this.pid}]`;
-    this.processes = new Processes(this.pid, !isOnTerminal, mark, cgroup);
+    this.name = `${name}[${this.pid}]`;
+    this.processes = new Processes(this.pid, mark, cgroup, keeper);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
+    this.#gate = child.stdio[GATE_FD] as Socket | undefined;
+    this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
       child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal)));
     });
@@ -66,33 +75,65 @@ export class Program {
    * Starts it.
    *
    * @param onSpawn Called with its name, before it can write anything.
+   * @param isPaused Whether it is to be stopped before its first instruction. Then it is, once the promise resolves.
    * @returns How it ended, if it could not be started.
    */
   static async start(
     command: Command,
     listener: ChannelListener,
     onSpawn: (name: string) => void,
+    isPaused: boolean,
   ): Promise<Program | End> {
-    const { line: [file, ...args], isOnTerminal, mark, cgroup } = command;
+    const { line, isOnTerminal, mark, cgroup, keeper } = command;
     const [name, value] = mark.split('=') as [string, string];
+    const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value };
+    const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
     const start = (): ChildProcess => {
       const child = spawn(file, args, {
-        stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
+        stdio: ['inherit', 'inherit', 'inherit', 'pipe', ...(isPaused ? ['pipe'] as const : [])],
         detached: !isOnTerminal,
-        env: { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value },
+        env,
       });
-      if (child.pid !== undefined) onSpawn(`${basename(file)}[${child.pid}]`);
+      if (child.pid !== undefined && !isPaused) onSpawn(`${command.name}[${child.pid}]`);
       return child;
     };
+    keeper.expect();
     try {
+      if (isPaused) checkExecutable(line[0]);
       const child = cgroup === null ? start() : cgroup.spawn(start);
-      if (child.pid !== undefined) return new Program(child, command, listener);
-      throw (await once(child, 'error'))[0];
+      if (child.pid === undefined) throw (await once(child, 'error'))[0];
+      const program = new Program(child, command, listener);
+      if (!isPaused) return program;
+      await program.#hold();
+      onSpawn(program.name);
+      return program;
     } catch (error) {
-      const { code = '', message } = error as NodeJS.ErrnoException;
-      const text = `cannot start '${file}': ${OBSTACLES[code] ?? message}`;
+      keeper.forget();
+      const { code = '', path = line[0], message } = error as NodeJS.ErrnoException;
+      const text = `cannot start '${path}': ${OBSTACLES[code] ?? message}`;
       return { exitCode: code === 'ENOENT' ? 127 : 126, text, isFailure: true }; // as a shell does
     }
+  }
+
+  /** Stops the shell at the gate. */
+  async #hold(): Promise<void> {
+    try {
+      await this.processes.stop();
+    } catch (error) {
+      this.#child.kill('SIGKILL');
+      throw error;
+    }
+  }
+
+  /** Whether it is stopped before its first instruction. */
+  get isHeld(): boolean {
+    return this.#gate?.destroyed === false && this.processes.stopped.length > 0;
+  }
+
+  /** Continues what is stopped, and opens the gate. */
+  continue(): void {
+    if (this.isHeld) this.#gate?.write('go\n');
+    this.processes.continue();
   }
 
   /** How it ended; null while it runs. */
@@ -105,9 +146,15 @@ export class Program {
     if (this.#end !== null) throw new Error(`${this.name} has ended: ${this.#end.text}`);
   }
 
-  /** Sends a signal to the main process. */
+  /** Does not wait for its end any longer. */
+  leave(): End {
+    this.#child.unref();
+    return { exitCode: 1, text: 'still running', isFailure: true };
+  }
+
+  /** Sends a signal to the main process, unless that has not started: it would end before it can handle any. */
   send(name: NodeJS.Signals): void {
-    this.#child.kill(name);
+    if (!this.isHeld) this.#child.kill(name);
   }
 }
 
@@ -127,8 +174,11 @@ export class ShellCommand {
     const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
     this.#child = child;
     let output = '';
+    const closed = new Promise((resolve) => child.on('close', resolve));
     child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
-    this.ended = once(child, 'close').then(([code, signal]) => {
+    this.ended = once(child, 'exit').then(async ([code, signal]) => {
+      (child.stdout as Socket).unref(); // what it leaves running may keep the output open
+      await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
       return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
     });
   }

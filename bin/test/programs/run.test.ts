@@ -12,8 +12,10 @@ import {
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  exitCodeOf, handler, isTidy, processesOf, PYTHON, readLines, run, shell, showsDetail, startRun, stateOf, WAIT,
+  exitCodeOf, handler, isTidy, killAll, listTree, processesOf, PYTHON, readLines, readTask, run, shell, showsDetail,
+  startRun, stateOf, WAIT,
 } from './run/helpers.ts';
+import { order } from './run/talk.ts';
 import type { WebApiReply } from '../../../control.ts';
 import type { AddressInfo } from 'node:net';
 
@@ -39,7 +41,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     const command = shell('echo out; echo err >&2; cat; exit 7');
     const { code, stdout, stderr } = await runProgram(t, 'run', ['--port', '0', ...command], 'in');
     assert.deepEqual([code, stdout], [7, 'out\nin']);
-    assert.match(stderr, /^(err\n)?control-run: sh\[\d+\] · web API at http:\/\/localhost:\d+\n(err\n)?$/);
+    assert.match(stderr, /^(err\n)?control-run: cat\[\d+\] · web API at http:\/\/localhost:\d+\n(err\n)?$/);
     assert.equal(stderr.split('\n').length, 3);
   });
 
@@ -89,6 +91,21 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     }
   });
 
+  it('keeps a pause over a crash by --state: it starts stopped, with who paused it, and why', async (t) => {
+    const options = ['--state', join(makeFolder(t), 'state.json')];
+    const [by, reason] = ['ana@laptop', 'GPU needed until noon'];
+    const first = await startRun(t, options, ['sleep', '98765']);
+    await first.client.request('pause', { wait: 60, by, reason });
+    killAll(listTree(first.running.child.pid as number));
+    await exitCodeOf(first.running);
+    const { running, port, pid } = await startRun(t, options, ['sleep', '98765']);
+    assert.match(running.output(), /^control-run: .*; paused \d s ago by ana@laptop: GPU needed until noon\n$/);
+    const info = await getInfo(port);
+    assert.deepEqual([info.status, info.by, info.reason, stateOf(pid)], ['paused', by, reason, 'T']);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await until(() => readTask(pid)[0]?.name === 'sleep');
+  });
+
   it('saves by --save-command, also while paused, and again before a shutdown ends the command', async (t) => {
     const save = 'echo noise; echo to stderr >&2; echo "ckpt/$CONTROL_PID.pt"';
     const { running, port, pid, client } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
@@ -103,6 +120,18 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.match(running.output(), /^(to stderr\n){3}$/m);
     assert.doesNotMatch(running.output(), /noise|ckpt/);
     await isTidy(running);
+  });
+
+  it('runs --pause-command before a pause, and --resume-command after it', async (t) => {
+    const state = 'cut -d " " -f 3 /proc/$CONTROL_PID/stat';
+    const options = ['--pause-command', `[ "$CONTROL_REASON" ] && ${state}`, '--resume-command', state];
+    const { port, pid, client } = await startRun(t, options, ['sleep', '98765']);
+    assert.deepEqual(await perform(port, 'pause'), [500, 'pause failed: the pause command ended with exit code 1']);
+    assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
+    assert.deepEqual(await order(port, 'pause?reason=noon'), [200, 'S']);
+    assert.deepEqual([await client.getStatus(), stateOf(pid)], [PAUSED, 'T']);
+    assert.deepEqual(await perform(port, 'resume'), [200, 'S']);
+    assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
 
   it('saves by --save-signal, and at a shutdown waits until the command ends by itself', async (t) => {
@@ -166,7 +195,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
 
   it('listens in a folder on a socket with the name of the command and its own process id', async (t) => {
     const folder = join(makeFolder(t), 'sockets'); // it makes the folder
-    const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'cat']);
+    const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'nice', '-n', '1', 'cat']);
     const socketPath = join(folder, `cat-${running.child.pid}.sock`);
     await running.shows(/web API at .*\n/);
     assert.ok(running.output().endsWith(`web API at unix:${socketPath}\n`), running.output());

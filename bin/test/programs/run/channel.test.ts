@@ -10,6 +10,7 @@ import { HELLO, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from
 import type { ControlCommand } from '../../../../control.ts';
 import type { StartedRun } from './helpers.ts';
 
+const FRESH_MS = 200; // a detail may be half as old
 const suite = { concurrency: 3, timeout: 300_000 };
 
 /** The state of the latest command, and its value or error. */
@@ -149,9 +150,9 @@ describe('control-run: the lines of a program that takes the commands itself', {
     await t.test('with up to 64 KiB, and details with up to 3000 bytes, which do not replace others', async () => {
       talk.say(lineOf(65_536, 'resuming'));
       await talk.is('resuming');
-      const note = 'x'.repeat(3000 - '{"detail":{"pid":1,"command":"no","epoch":5,"note":""}}'.length);
+      const note = 'x'.repeat(3000 - '{"pid":1,"command":"no","epoch":5,"note":""}'.length);
       for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
-        talk.say({ detail: { pid: 1, command: 'no', epoch: 5, note: one } });
+        talk.say({ detail: { pid: 1, command: 'no', epoch: 5, note: one }, more: note });
         const detail = await showsDetail(talk, { epoch: 5, note: one, pid: talk.pid });
         assert.match(String(detail['command']), /^sh -c /);
         for (const key of ['started', 'CPU seconds', 'memory MiB']) assert.ok(key in detail, key);
@@ -159,6 +160,10 @@ describe('control-run: the lines of a program that takes the commands itself', {
       talk.say('{"detail":{"epoch":10,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
       const detail = await showsDetail(talk, { epoch: 10, constructor: 1, pid: talk.pid });
       assert.ok(!('note' in detail));
+      const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
+      const escapes = '\\u0062'.repeat(40);
+      talk.say(`{"detail":{"epoch":11,"sums":[${sums.map(() => '1e20').join()}],"\\u0061":"${escapes}"}}\n`);
+      await showsDetail(talk, { epoch: 11, sums, a: 'b'.repeat(40) });
     });
 
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] has written a line .*"value":NaN\} to CONTROL_FD\n$/);
@@ -203,10 +208,12 @@ describe('control-run: the lines of a program that takes the commands itself', {
     }
     talk.say('{"status":"resuming"}'.repeat(20_000)); // without an end
     const note = 'x'.repeat(3000);
-    talk.say('\n', { detail: { epoch: 9, note } }, { detail: { epoch: 9 }, note });
-    talk.say({ detail: { epoch: 9, note: '€'.repeat(1000) } });
+    talk.say('\n', { detail: { epoch: 9, note } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
+    talk.say(`{"detail":{"epoch":9,"sums":[${Array(140).fill('1e20').join()}]}}\n`); // 140 × 22 bytes
+    talk.say(`{"detail":{"epoch":9,"deep":${'['.repeat(30_000)}${']'.repeat(30_000)}}}\n`);
     talk.say({ status: 'active' });
     await talk.is('active');
+    await sleep(FRESH_MS);
     await showsDetail(talk, { epoch: 3 });
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] has written a line above 64 KiB to CONTROL_FD\n$/);
   });
@@ -326,7 +333,7 @@ time.sleep(98765)
       assert.deepEqual(await perform(run.port, 'pause'), [500, 'pause failed: the program closed CONTROL_FD']);
       assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
       assert.equal(stateOf(run.pid), 'T');
-      const none = 'save-state failed: no way to save: start control-run with --save-signal or --save-command';
+      const none = `save-state failed: no way to save: python3[${run.pid}] has closed CONTROL_FD`;
       assert.deepEqual(await perform(run.port, 'save-state'), [500, none]);
       assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
       assert.notEqual(stateOf(run.pid), 'T');

@@ -20,7 +20,7 @@ export interface StartedRun {
 }
 
 /** The line that control-run prints at its start: the process id of the program, and the port. */
-export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)\n/;
+export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)(?:; paused.*)?\n/;
 
 /** Starts a command under control on a free port. Nothing of it is left at the end of the test. */
 export async function startRun(
@@ -83,12 +83,16 @@ export async function exitCodeOf({ child, output }: Running): Promise<number | n
 
 /** Waits until neither the program nor the keeper nor the cgroup is left. */
 export async function isTidy(running: Running): Promise<void> {
-  const mark = `CONTROL_RUN=${running.child.pid}-`;
   const left = (): string => {
-    const keepers = listPids().filter((pid) => tryRead(`/proc/${pid}/cmdline`).includes(`\0${mark}`));
-    return [...processesOf(running), ...keepers, ...cgroupsOf(running)].join(' ');
+    return [...processesOf(running), ...keepersOf(running), ...cgroupsOf(running)].join(' ');
   };
   await until(() => left() === '', () => `left: ${left()}`);
+}
+
+/** What ends the processes of the program if control-run is killed. */
+export function keepersOf({ child }: Running): number[] {
+  const name = `\0control-run-keeper-${child.pid}\0`;
+  return listPids().filter((pid) => tryRead(`/proc/${pid}/cmdline`).includes(name));
 }
 
 /** Waits until /api/info reports a detail with these values: on a busy machine, it may report an older one. */
@@ -105,6 +109,9 @@ export async function showsDetail(
 }
 
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** For shell commands of control-run: waits until the program has ended. */
+export const WAIT_FOR_END = 'while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null';
 
 /** Each signal that is trapped interrupts it. */
 export const WAIT = 'while :; do sleep 98765 & wait; done';

@@ -6,11 +6,15 @@ import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, makeFolder, perform, start, TOKEN, until } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, handler, killAll, processesOf, readLines, run, shell, showsDetail, startRun, stateOf,
+  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, run, shell, showsDetail, startRun,
+  stateOf, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
+import type { Running } from '../../helpers.ts';
+import type { StartedRun } from './helpers.ts';
+import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const O_NONBLOCK = 0o4000; // of Linux
@@ -59,11 +63,11 @@ describe('control-run: a command', suite, () => {
     assert.deepEqual(readLines(path), ['ran']);
   });
 
-  it('inherits the environment without the token, with CONTROL_RUN and CONTROL_FD, and the folder', async (t) => {
+  it('inherits the environment without token and name, with CONTROL_RUN and CONTROL_FD, and the folder', async (t) => {
     const folder = makeFolder(t);
     const inner = `'${process.execPath}' "$0" --port 0 --save-command 'env >&2' -- sh -c 'pwd; umask; env; read line'`;
     const variables = { CONTROL_FD: '99', CONTROL_RUN: 'of another control-run', SPACES: ' a  b ' };
-    const environment = { ...variables, CONTROL_TOKEN: TOKEN };
+    const environment = { ...variables, CONTROL_TOKEN: TOKEN, CONTROL_NAME: 'of this one alone' };
     const script = `cd '${folder}' && umask 027 && exec ${inner}`;
     const running = start(t, 'sh', ['-c', script, resolve('dist/bin/run.js')], environment);
     await running.shows(/^SPACES= a {2}b $/m);
@@ -78,10 +82,10 @@ describe('control-run: a command', suite, () => {
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^${folder}\n0?027\n`));
     assert.match(stdout, /^CONTROL_FD=3$/m);
-    assert.match(stdout, /^CONTROL_RUN=\d+-\d+$/m);
+    assert.match(stdout, /^CONTROL_RUN=\d+-[0-9a-f]{32}$/m);
     assert.equal(stdout.match(/^CONTROL_/gm)?.length, 2);
     assert.match(stderr, /^SPACES=/m);
-    assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN`));
+    assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN|CONTROL_NAME`));
   });
 
   it('is reported with its processes, their memory and CPU time, also while paused', async (t) => {
@@ -127,6 +131,63 @@ describe('control-run: the end of a command', suite, () => {
     await until(() => cgroupsOf(run.running).length === 0);
     assert.deepEqual(left.map(stateOf), ['S']);
     killAll(left);
+  });
+
+  for (const [what, options] of [['', []], ['with --restart, ', ['--restart', 'on-failure']]] as const) {
+    it(`${what}leaves that also if it comes during --pause-command`, async (t) => {
+      const pause = `kill -KILL $CONTROL_PID; ${WAIT_FOR_END}`;
+      const { running, port, pid } = await startRun(t, ['--pause-command', pause, ...options], shell(WAIT));
+      await until(() => processesOf(running).length === 2);
+      const left = processesOf(running).filter((one) => one !== pid);
+      t.after(() => killAll(left));
+      const outcome = await perform(port, 'pause').catch(() => null); // it may not arrive
+      if (options.length > 0) {
+        assert.deepEqual(outcome, [500, `pause failed: sh[${pid}] has ended: SIGKILL`]);
+        assert.deepEqual(left.map(stateOf), ['S']);
+        running.child.kill('SIGTERM');
+      }
+      assert.equal(await exitCodeOf(running), 128 + 9);
+      await until(() => keepersOf(running).length === 0);
+      assert.deepEqual(left.map(stateOf), ['S']);
+      killAll(left);
+    });
+  }
+});
+
+describe('control-run: how a command has ended', suite, () => {
+  const watch = (t: TestContext, { port }: StartedRun, ...options: string[]): Running => {
+    return startProgram(t, 'client', ['watch', '--host', '127.0.0.1', '--port', `${port}`, ...options]);
+  };
+  const ENDS: readonly [how: string, by: unknown, reason: string, end: (run: StartedRun) => unknown][] = [
+    ['exit code 0', 'itself', 'exit code 0', ({ running }) => running.child.stdin?.end('0\n')],
+    ['exit code 7', 'itself', 'exit code 7', ({ running }) => running.child.stdin?.end('7\n')],
+    ['SIGKILL', 'itself', 'SIGKILL', ({ pid }) => process.kill(pid, 'SIGKILL')],
+    ['SIGTERM', 'itself', 'SIGTERM', ({ running }) => running.child.kill('SIGTERM')],
+    ['shutdown by ana@laptop: lunch', 'ana@laptop', 'lunch', ({ client }) => {
+      return client.request('shutdown', { by: 'ana@laptop', reason: 'lunch' });
+    }],
+  ];
+  for (const [how, by, reason, end] of ENDS) {
+    it(`is reported to clients that watch: ${how}`, async (t) => {
+      const run = await startRun(t, [], shell('read -r code; exit $code'));
+      const script = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS $CONTROL_REASON"';
+      const watching = watch(t, run, '--exec', script, '--on', 'offline');
+      const json = watch(t, run, '--json');
+      await Promise.all([watching.shows(/  active\n/), json.shows(/"active"/)]);
+      await end(run);
+      await watching.shows(new RegExp(`  offline: ${how}\n(.*\n)*ran shutting down>offline ${how}\n`));
+      await json.shows(/"offline".*\n/);
+      const change = JSON.parse(json.output().trimEnd().split('\n').at(-1) as string);
+      assert.deepEqual([change.status, change.by, change.reason, change.error], ['offline', by, reason, undefined]);
+    });
+  }
+
+  it('is an error of the connection for those that watch if control-run was killed', async (t) => {
+    const run = await startRun(t, [], ['sleep', '98765']);
+    const watching = watch(t, run, '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline');
+    await watching.shows(/  active\n/);
+    run.running.child.kill('SIGKILL');
+    await watching.shows(/  offline: (http:.* does not respond: .*)\nran \1\n/);
   });
 });
 
@@ -180,6 +241,29 @@ describe('control-run: --restart', suite, () => {
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
     await running.shows(/(web API [^]*){2}/);
     assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  it('keeps a command paused that ends during a resume that fails, and what it has left active', async (t) => {
+    const path = join(makeFolder(t), 'state');
+    const options = ['--restart', 'on-failure', '--state', path, '--resume-command', `${WAIT_FOR_END}; exit 1`];
+    const { running, port, pid, client } = await startRun(t, options, handler("trap 'exit 7' USR1"));
+    await running.shows(/ready/);
+    await until(() => processesOf(running).length === 2);
+    const left = processesOf(running).filter((one) => one !== pid);
+    t.after(() => killAll(left));
+    assert.equal((await client.request('pause', { by: 'ana', reason: 'lunch', wait: 60 })).ok, true);
+    process.kill(pid, 'SIGUSR1'); // it takes it once it continues
+    assert.equal((await client.request('resume', { by: 'bob', wait: 60 })).ok, false);
+    assert.deepEqual(left.map(stateOf), ['S']);
+    const { since: _, ...kept } = JSON.parse(readFileSync(path, 'utf8'));
+    const { status, by, reason } = await getInfo(port);
+    assert.deepEqual([kept, { status, by, reason }], Array(2).fill({ status: 'paused', by: 'ana', reason: 'lunch' }));
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await running.shows(/(ready[^]*){2}/);
+    assert.equal(await client.getStatus(), ACTIVE);
+    const next = processesOf(running).filter((one) => !left.includes(one));
+    assert.deepEqual([...new Set(next.map(stateOf))], ['S']);
+    killAll(left);
   });
 
   it('ends if the command has disappeared', async (t) => {

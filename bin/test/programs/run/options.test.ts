@@ -22,7 +22,12 @@ const WRONG: [args: string[], message: string][] = [
     const message = 'must be the name of a signal that a program can handle, such as USR1, got';
     return [['--save-signal', name, 'true'], `--save-signal ${message} '${name}'`];
   }),
-  [['--save-command', '', 'true'], '--save-command must not be empty'],
+  ...['save', 'pause', 'resume'].map((name): [string[], string] => [
+    [`--${name}-command`, '', 'true'], `--${name}-command must not be empty`,
+  ]),
+  ...['', 'a\nb', 'x'.repeat(201)].map((name): [string[], string] => [
+    ['--name', name, 'true'], `--name must be 1 to 200 characters, none of them a control character, got '${name}'`,
+  ]),
   [['--save-command', 'true', '--save-signal', 'USR1', 'true'],
     '--save-signal and --save-command are mutually exclusive: give one or the other'],
   [['--python', 'train.py'], "--python takes no COMMAND, got 'train.py'"],
@@ -45,6 +50,12 @@ function printed(t: TestContext, ...args: string[]): string {
   mock.restore();
   return String(mock.calls[0]?.arguments[0]);
 }
+
+/** Of all that may be left out. */
+const DEFAULTS = {
+  saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined, gpu: undefined,
+  state: undefined, isQuiet: false,
+};
 
 describe('control-run: the command line', () => {
   for (const [args, message] of WRONG) {
@@ -74,17 +85,19 @@ describe('control-run: the command line', () => {
       '--allow-host=box.lan', '--allow-host=.test', '/bin/sleep', '1',
     );
     assert.deepEqual(settings, {
-      line: ['/bin/sleep', '1'], saveSignal: 'SIGUSR1', saveCommand: undefined, graceMs: 500, forceStopMs: 1000,
+      ...DEFAULTS, line: ['/bin/sleep', '1'], name: 'sleep', saveSignal: 'SIGUSR1', graceMs: 500, forceStopMs: 1000,
       maxRestarts: 3,
     });
     const { host, port, allowedHosts, name } = serverOptions;
     assert.deepEqual([host, port, allowedHosts, name], ['::1', 0, ['box.lan', '.test'], 'sleep']);
+    assert.equal(parse('nice', 'python3', '-u', 'train.py').serverOptions.name, 'train.py');
+    assert.equal(parse('--name', 'lr 0.1 €', 'python3', '-u', 'train.py').serverOptions.name, 'lr 0.1 €');
     assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
   });
 
   it('waits 10 s and never restarts by default, and restarts without end by --restart on-failure', () => {
     assert.deepEqual(parse('true').settings, {
-      line: ['true'], saveSignal: undefined, saveCommand: undefined, graceMs: 10_000, forceStopMs: undefined,
+      ...DEFAULTS, line: ['true'], name: 'true', graceMs: 10_000, forceStopMs: undefined,
       maxRestarts: 0,
     });
     assert.equal(parse('--restart', 'on-failure', 'true').settings.maxRestarts, Infinity);
@@ -95,7 +108,7 @@ describe('control-run: the command line', () => {
       const help = printed(t, option, 'true');
       assert.match(help, /^Usage: control-run \[options\] \[--\] COMMAND \[ARGUMENT…\]\n/);
       const names = [
-        'host', 'port', 'socket', 'allow-host', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart',
+        'host', 'port', 'socket', 'allow-host', 'name', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart',
         'python', 'help', 'version',
       ];
       for (const name of names) assert.match(help, new RegExp(`^  (-h, )?--${name}\\b`, 'm'));

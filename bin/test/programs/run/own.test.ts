@@ -6,24 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, clientAt, getInfo, HOSTILE, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { exitCodeOf, killAll, processesOf, stateOf, WAIT } from './helpers.ts';
-import { HELLO, order, SEVERAL_GRACES_MS, startListener, startTalk } from './talk.ts';
-import type { Talk } from './talk.ts';
+import { accepts, declarationsOf, HELLO, order, SEVERAL_GRACES_MS, startListener, startTalk } from './talk.ts';
 
 const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
 const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };
-
-async function declarationsOf(port: number): Promise<object> {
-  return (await getInfo(port) as unknown as { accepts: object }).accepts;
-}
-
-/** Waits until `/api/info` shows commands of these names. */
-async function accepts({ port }: Pick<Talk, 'port'>, ...names: string[]): Promise<void> {
-  let declared: string[] = [];
-  await until(async () => {
-    declared = Object.keys(await declarationsOf(port));
-    return declared.join() === names.join();
-  }, () => `${declared} instead of ${names}`);
-}
 
 describe("control-run: a program's own commands", {
   concurrency: 3, timeout: 300_000, skip: lacks('Linux'),

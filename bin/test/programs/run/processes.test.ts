@@ -1,20 +1,26 @@
 // Which processes a pause stops, and a shutdown ends: with a cgroup, and found in /proc or by ps.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { chmodSync, closeSync, existsSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeFileSync,
+} from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
 import { listByPs } from '../../../run/processes.ts';
 import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
-import { lacks, NAMESPACE } from '../../needs.ts';
+import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, IN_CGROUP, IN_PROC, listTasks, processesOf, PYTHON, readTask, shell, startRun, tryRead, WAYS,
+  BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, killAll, listTasks, processesOf, PYTHON, readTask, run, shell,
+  startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
+const { ACTIVE } = SystemStatus;
 const REST_MS = 100; // during which stopped processes must not get any CPU time
 
 interface Scenario {
@@ -286,6 +292,16 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.deepEqual(all(), []);
   });
 
+  it('knows them by a mark that nobody can guess, nor read elsewhere', async (t) => {
+    const run = await startRun(t, [], ['sleep', '98765']);
+    await perform(run.port, 'pause');
+    const mark = tryRead(`/proc/${run.pid}/environ`).split('\0').find((one) => one.startsWith('CONTROL_RUN=')) ?? '';
+    assert.match(mark, new RegExp(`^CONTROL_RUN=${run.running.child.pid}-[0-9a-f]{32}$`));
+    const lines = listTasks().map(({ pid }) => tryRead(`/proc/${pid}/cmdline`));
+    assert.ok(lines.some((line) => line.includes(`control-run-keeper-${run.running.child.pid}\0`)));
+    assert.ok(!lines.some((line) => line.includes(mark.slice(-32))));
+  });
+
   it('stops control-run in control-run, and leaves no cgroup of both', { skip: lacks('cgroup') }, async (t) => {
     const inner = [process.execPath, 'dist/bin/run.js', '--port', '0', '--', 'sleep', '98765'];
     const run = await startRun(t, ['--grace', '60'], inner);
@@ -297,6 +313,75 @@ describe('control-run: a pause of all processes', suite, () => {
     await perform(run.port, 'shutdown');
     await run.running.ended;
     await until(() => !existsSync(path), () => `${path} still exists`);
+  });
+});
+
+describe('control-run: processes of another user', {
+  ...suite, skip: suite.skip || lacks('root', 'nobody'),
+}, () => {
+  const [become = '', ...rights] = NOBODY;
+  /** As a user whose program has more rights: of root, what tells them apart is the right to signal all. */
+  const way: Way = {
+    ...IN_CGROUP, skip: false, line: (t) => [become, '--bounding-set=-kill', ...IN_CGROUP.line(t)],
+  };
+  const options = ['--grace', '60'];
+
+  it('fails to pause and to shut down, and goes on', async (t) => {
+    const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, way);
+    t.after(() => killAll([run.pid])); // before control-run is ended
+    await until(() => readTask(run.pid)[0]?.name === 'sleep');
+    const what = `process ${run.pid} (sleep)`;
+    for (let count = 0; count < 2; count += 1) {
+      const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
+      assert.deepEqual(await perform(run.port, 'pause'), outcome);
+      assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${what} cannot be ended`]);
+      assert.equal(await run.client.getStatus(), ACTIVE);
+    }
+    run.running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(run.running), 1);
+    assert.match(run.running.output(), new RegExp(`\ncontrol-run: process ${run.pid} \\(sleep\\) cannot be ended\n$`));
+    assert.equal(stateOf(run.pid), 'S');
+    killAll([run.pid]);
+  });
+
+  it('leaves nothing stopped after such a pause; a shutdown ends what it can', async (t) => {
+    const script = `${become} ${rights.join(' ')} sleep 98765 & sleep 98765 & wait`;
+    const run = await startRun(t, options, shell(script), {}, way);
+    const names = (): string => processesOf(run.running).flatMap(readTask).map(({ name }) => name).sort().join(' ');
+    await until(() => names() === 'sh sleep sleep', names);
+    const pids = processesOf(run.running);
+    const foreign = pids.find((pid) => /^Uid:\t65534/m.test(tryRead(`/proc/${pid}/status`))) ?? assert.fail();
+    t.after(() => killAll([foreign]));
+    const error = `pause failed: process ${foreign} (sleep) belongs to another user and cannot be stopped`;
+    assert.deepEqual(await perform(run.port, 'pause'), [500, error]);
+    assert.deepEqual(pids.map(stateOf), ['S', 'S', 'S']);
+    const line = `process ${foreign} (sleep) cannot be ended`;
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${line}`]);
+    assert.equal(await exitCodeOf(run.running), 128 + 15);
+    assert.deepEqual(pids.filter((pid) => stateOf(pid) !== ''), [foreign]);
+    killAll([foreign]);
+  });
+});
+
+describe('control-run: dead ones', { ...suite, skip: suite.skip || lacks('cgroup') }, () => {
+  it('removes their empty cgroups, but none of a living one, and none with processes', async (t) => {
+    const { pid: dead } = spawnSync('true');
+    const own = ownCgroup() ?? assert.fail();
+    const [empty, nested, living, full] = [dead, dead, process.pid, dead].map((pid, index) => {
+      return join(own, `control-run-${pid}-test0${index}`);
+    }) as [string, string, string, string];
+    for (const path of [empty, nested, living, full]) mkdirSync(path);
+    for (const path of [nested, full]) mkdirSync(join(path, 'inner'));
+    const child = spawn('sleep', ['98765']);
+    writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
+    t.after(async () => {
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+      for (const path of [living, join(full, 'inner'), full]) rmdirSync(path);
+    });
+    assert.equal((await run(t, [], ['true'])).code, 0);
+    const paths = [empty, nested, living, full, join(full, 'inner')];
+    assert.deepEqual(paths.filter((path) => existsSync(path)), [living, full, join(full, 'inner')]);
   });
 });
 

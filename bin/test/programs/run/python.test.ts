@@ -2,13 +2,13 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getInfo, makeFolder, perform, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { PYTHON, showsDetail, startRun, stateOf } from './helpers.ts';
+import { exitCodeOf, killAll, listTree, PYTHON, showsDetail, startRun, stateOf } from './helpers.ts';
 import { epochOf, order, SEVERAL_GRACES_MS, talks } from './talk.ts';
 import type { TestContext } from 'node:test';
 
@@ -113,6 +113,31 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.deepEqual([code, stdout], [0, 'saved 1\nsaved 2\n']);
   });
 
+  it('begins with the resume if --state tells that it was paused, and takes all commands then', async (t) => {
+    const { folder, command } = writeScript(t, ENDLESS.replace('(save)', `(save, {'evaluate': lambda: saves})`));
+    const options = ['--state', join(folder, 'state.json')];
+    const first = await startRun(t, options, command);
+    await talks(first);
+    assert.deepEqual(await perform(first.port, 'pause'), [200, undefined]);
+    killAll(listTree(first.running.child.pid as number));
+    await exitCodeOf(first.running);
+    rmSync(join(folder, 'epoch'));
+
+    const run = await startRun(t, options, command);
+    assert.deepEqual([(await getInfo(run.port)).status, stateOf(run.pid)], ['paused', 'T']);
+    const why = `train.py[${run.pid}] has not started: there is nothing to save`;
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, `save-state failed: ${why}`]);
+    assert.equal(existsSync(join(folder, 'epoch')), false);
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    await talks(run);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(run.pid), 'S', 'it pauses itself');
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
+    const reply = await run.client.request('evaluate', { wait: 60 });
+    assert.equal(reply.ok && reply.body['value'], 1);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
+  });
+
   it('does nothing without control-run, whatever the variable or the descriptor is', async (t) => {
     const { folder, path } = writeScript(t, TRAINER + EPILOGUE, 0);
     const listen = (server: string): string => `import os, socket, sys; server = ${server}; ` +
@@ -185,8 +210,7 @@ while not control.poll(): time.sleep(.01)
     writeFileSync(join(folder, 'step ends'), '');
     await until(async () => (await getInfo(run.port)).commands[2]?.state === 'done');
     const outcomes = (await getInfo(run.port)).commands.map(({ value, error }) => value ?? error);
-    const name = PYTHON.replace(/.*\//, '');
-    const silence = `${name}[${run.pid}] has not responded within 0.3 s`;
+    const silence = `train.py[${run.pid}] has not responded within 0.3 s`;
     assert.deepEqual(outcomes, ['stopped by SIGSTOP', silence, undefined]);
     assert.equal((await getInfo(run.port)).status, 'paused');
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
@@ -245,7 +269,7 @@ while not control.poll(): time.sleep(.01)
   it('leaves out a detail above 3000 bytes, and says so once', async (t) => {
     const { command } = writeScript(t, `
 control = Control()
-for note in ['short', 'x' * 3000, 'ä' * 500, 'x' * 3000]: control.say(detail={'note': note})
+for note in ['short', 'x' * 3000, 'ä' * 1500, 'x' * 3000]: control.say(detail={'note': note})
 control.say(accepts={'now': {}})
 while not control.poll(): time.sleep(.01)
 `);
@@ -254,9 +278,8 @@ while not control.poll(): time.sleep(.01)
     await showsDetail(run, { note: 'short' });
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
     const [, ...complaints] = (await run.running.ended).stderr.trimEnd().split('\n');
-    const name = PYTHON.replace(/.*\//, '');
     assert.deepEqual(complaints, [
-      `control-run: ${name}[${run.pid}] has written a detail above 3000 bytes to CONTROL_FD`,
+      `control-run: train.py[${run.pid}] has written a detail above 3000 bytes to CONTROL_FD`,
     ]);
   });
 
@@ -454,6 +477,7 @@ ${ENDLESS}`);
     await sleep(500);
     assert.equal((await getInfo(run.port)).status, 'paused');
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    assert.equal((await perform(run.port, 'shutdown'))[0], 200); // it writes no more files
   });
 });
 

@@ -153,7 +153,7 @@ describe('control-run: a signal during a save', suite, () => {
     await sleep(600); // twice the grace: without a signal, a save may take long
     assert.equal((await getInfo(port)).commands[0]?.state, 'running');
     running.child.kill('SIGHUP');
-    assert.deepEqual(await saved, [500, 'save-state failed: the save command ended with SIGKILL']);
+    assert.deepEqual(await saved, [500, 'save-state failed: the save command was killed after 0.3 s of --grace']);
     await waiting;
     assert.equal(await exitCodeOf(running), 128 + 15);
     const pids = readLines(log).map(Number);
@@ -168,7 +168,7 @@ describe('control-run: a signal during a save', suite, () => {
     const shutdown = perform(port, 'shutdown');
     await until(() => readLines(log).length === 1);
     running.child.kill('SIGTERM');
-    assert.deepEqual(await shutdown, [500, 'shutdown failed: the save command ended with SIGKILL']);
+    assert.deepEqual(await shutdown, [500, 'shutdown failed: the save command was killed after 0.3 s of --grace']);
     assert.equal(await exitCodeOf(running), 128 + 15);
     assert.equal(readLines(log).length, 1);
   });

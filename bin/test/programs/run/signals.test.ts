@@ -4,9 +4,11 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { perform, until } from '../../helpers.ts';
-import { lacks } from '../../needs.ts';
-import { handler, IN_PROC, isTidy, processesOf, shell, startRun, stateOf, WAIT } from './helpers.ts';
+import { perform, start, until } from '../../helpers.ts';
+import { lacks, NAMESPACE } from '../../needs.ts';
+import {
+  BANNER, handler, IN_PROC, isTidy, listTree, processesOf, readTask, shell, startRun, stateOf, WAIT, WAYS,
+} from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const HARM_MS = 50; // during which what must not happen could
@@ -63,9 +65,8 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     assert.equal(await client.getStatus(), ACTIVE);
   });
 
-  const needs = lacks('setsid', 'grep'); // a PATH without grep keeps the shell that ends the command from finding all
   it('leaves nothing behind at SIGKILL, even what has left the session or starts during the end', {
-    skip: needs || IN_PROC.skip,
+    skip: lacks('setsid') || IN_PROC.skip,
   }, async (t) => {
     const script = `setsid sleep 98765 & (setsid sleep 98765 &); sh -c 'trap "" TERM HUP INT; ${WAIT}' &
       trap 'echo ends; setsid sleep 98765 & exit' TERM; echo ready; ${WAIT}`;
@@ -75,5 +76,43 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     running.child.kill('SIGKILL');
     await running.shows(/ends/);
     await isTidy(running);
+  });
+
+  for (const way of WAYS) {
+    it(`leaves nothing behind at SIGKILL in the grace period of a shutdown (${way.name})`, {
+      skip: way.skip,
+    }, async (t) => {
+      const script = `sh -c 'trap "" TERM; echo ready; ${WAIT}' & sleep 98765`;
+      const { running, port, pid } = await startRun(t, ['--grace', '2'], shell(script), {}, way);
+      await running.shows(/ready/);
+      void perform(port, 'shutdown').catch(() => {});
+      await until(() => stateOf(pid) === '');
+      assert.notDeepEqual(processesOf(running), []);
+      running.child.kill('SIGKILL');
+      await isTidy(running);
+    });
+  }
+
+  it('sends none, at SIGKILL, to another process that has got the id of one that was stopped', {
+    skip: lacks('namespace', 'setsid'),
+  }, async (t) => {
+    const program = `(setsid sh -c 'echo "daemon $$"; exec sleep 98765' &); sleep 98765; :`;
+    const script = 'umount -a -l -t cgroup2; "$@" & while read -r line; do eval "$line"; done';
+    const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', '--grace', '1', ...shell(program)];
+    const [command, ...args] = NAMESPACE;
+    const running = start(t, command, [...args, ...shell(script, ...controlRun)]);
+    const order = (line: string): unknown => running.child.stdin?.write(`${line}\n`);
+    await running.shows(BANNER);
+    await running.shows(/daemon \d+\n/);
+    const pid = Number(/daemon (\d+)/.exec(running.output())?.[1]);
+    assert.deepEqual(await perform(Number(BANNER.exec(running.output())?.[2]), 'pause'), [200, undefined]);
+    order(`kill -9 ${pid}; while kill -0 ${pid}; do sleep 0.05; done`); // this shell reaps it, as process 1
+    const fork = `echo ${pid - 1} > /proc/sys/kernel/ns_last_pid; sleep 87654 & newcomer=$!`;
+    order(`run=$!; newcomer=; until [ "$newcomer" = ${pid} ]; do ${fork}; done; kill -9 $run; echo "killed"`);
+    await running.shows(/killed/);
+    const family = (): string => listTree(running.child.pid as number).flatMap(readTask).map(({ name }) => name).join();
+    await until(() => family() === 'unshare,sh,sleep', family);
+    await sleep(HARM_MS);
+    assert.equal(family(), 'unshare,sh,sleep');
   });
 });

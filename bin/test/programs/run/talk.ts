@@ -29,11 +29,16 @@ export interface Talk extends StartedRun {
 
 let markers = 0;
 
-export async function startTalk(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
+export async function startTalk(
+  t: TestContext,
+  options: string[] = [],
+  script: string = RELAY,
+  env: NodeJS.ProcessEnv = {},
+): Promise<Talk> {
   let running: Running | undefined;
   t.after(() => running?.child.stdin?.end()); // so that it ends at once
   const grace = options.includes('--grace') ? [] : ['--grace', '0.3'];
-  const run = await startRun(t, [...grace, ...options], shell(script));
+  const run = await startRun(t, ['--name', 'sh', ...grace, ...options], shell(script), env);
   running = run.running;
   const { child, output } = run.running;
   let stderr = '';
@@ -65,8 +70,8 @@ export async function startTalk(t: TestContext, options: string[] = [], script: 
 }
 
 /** Starts a program that takes the commands itself. */
-export async function startListener(t: TestContext, options: string[] = [], script: string = RELAY): Promise<Talk> {
-  const talk = await startTalk(t, options, script);
+export async function startListener(...args: Parameters<typeof startTalk>): Promise<Talk> {
+  const talk = await startTalk(...args);
   talk.say(HELLO);
   await talk.taken();
   return talk;
@@ -79,6 +84,19 @@ export async function epochOf({ port }: StartedRun): Promise<number> {
 /** Waits until a program has written its first line: until then, it is stopped. */
 export async function talks(run: StartedRun): Promise<void> {
   await until(async () => await epochOf(run) >= 0, () => run.running.output());
+}
+
+export async function declarationsOf(port: number): Promise<object> {
+  return (await getInfo(port) as unknown as { accepts: object }).accepts;
+}
+
+/** Waits until `/api/info` shows commands of these names. */
+export async function accepts({ port }: Pick<Talk, 'port'>, ...names: string[]): Promise<void> {
+  let declared: string[] = [];
+  await until(async () => {
+    declared = Object.keys(await declarationsOf(port));
+    return declared.join() === names.join();
+  }, () => `${declared} instead of ${names}`);
 }
 
 /** Sends a command with arguments as JSON. Returns the status code, and the value, the error or the state. */

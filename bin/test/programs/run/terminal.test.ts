@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { getDetail, getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
+import { SystemStatus } from '../../../../control.ts';
+import { clientAt, getDetail, getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
   BANNER, DEFAULT_WAY, IN_PROC, killAll, listByVariable, listTree, PYTHON, readTask, stateOf, tryRead, WAYS,
@@ -18,6 +19,7 @@ import type { TestContext } from 'node:test';
 const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'];
 const PROMPT = `${PYTHON} -I -q`;
 const O_NONBLOCK = 0o4000;
+const CHANGE = /control-run: (?:paused|resumed).*\r?\n/g;
 
 // Both programs use os.write(): a handler that interrupts a print() must not print().
 
@@ -89,7 +91,7 @@ describe('control-run: on a terminal', options, () => {
     assert.equal(after['CPU seconds'], before['CPU seconds']);
     assert.doesNotMatch(shell.text(), /49/);
     await perform(port, 'resume');
-    await shell.shows(/^49\n>>> $/m);
+    await shell.shows(/^49\n>>> (control-run: resumed\n)?$/m);
     await shell.type(CTRL_C, /^KeyboardInterrupt\n>>> $/m);
     await shell.type('8 * 8\n', /^64\n>>> $/m);
     await shell.type(CTRL_D, /<0> $/);
@@ -167,7 +169,7 @@ describe('control-run: on a terminal', options, () => {
     assert.equal((await getInfo(port)).status, 'active');
     process.kill(parent, 'SIGINT');
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    await shell.type(CTRL_C, /control-run: python3.* is paused: it takes SIGINT once it is resumed\n/);
+    await shell.type(CTRL_C, /control-run: counter.py.* is paused: it takes SIGINT once it is resumed\n/);
     await perform(port, 'resume'); // it takes the signal now
     await shell.shows(/counted 3\n/);
     await shell.type('\n', /^sum 3\n<0> $/m);
@@ -253,6 +255,41 @@ describe('control-run: on a terminal', options, () => {
     await shell.type(CTRL_C, /<130> $/);
   });
 
+  it('a paused program takes Ctrl-C after Ctrl-Z and fg, and is active then', async (t) => {
+    const shell = await startShell(t);
+    const script = 'trap "echo ends; read -r code; exit \\$code" INT; echo ready; while :; do sleep 0.1; done';
+    const { port, pid } = await shell.control(`$RUN sh -c '${script}'`);
+    await shell.shows(/^ready\n/m);
+    await perform(port, 'pause');
+    await shell.type(CTRL_C, /it takes SIGINT once it is resumed\n/);
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    await shell.type('fg\n', /^ends\n/m);
+    await until(async () => (await getInfo(port)).status === 'active');
+    assert.equal(stateOf(pid), 'S');
+    await shell.type('3\n', /<3> $/);
+  });
+
+  it('a program that has taken Ctrl-C, and is paused again, stays so after Ctrl-Z and fg', async (t) => {
+    const shell = await startShell(t);
+    const script = 'trap "echo interrupted" INT; echo ready; while :; do sleep 0.1; done';
+    const { port, pid, parent } = await shell.control(`$RUN sh -c '${script}'`);
+    await shell.shows(/^ready\n/m);
+    await perform(port, 'pause');
+    await shell.type(CTRL_C, /it takes SIGINT once it is resumed\n/);
+    await perform(port, 'resume');
+    await shell.shows(/^interrupted\n/m);
+    await perform(port, 'pause');
+    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    await shell.type('fg\n', /\n/);
+    await until(() => stateOf(parent) === 'S');
+    for (let count = 0; count < 2; count += 1) await perform(port, 'pause'); // it has taken SIGCONT then
+    const { status, commands } = await getInfo(port);
+    assert.deepEqual([status, commands.filter(({ reason }) => reason === 'SIGINT')], ['paused', []]);
+    await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
+    await perform(port, 'shutdown');
+    await shell.shows(/<143> $/);
+  });
+
   for (const state of ['active', 'suspended while paused'] as const) {
     it(`nothing is left when the terminal is closed while ${state}`, async (t) => {
       const shell = await startShell(t);
@@ -267,8 +304,9 @@ describe('control-run: on a terminal', options, () => {
 
   it('in the background, the program may not read it before fg', async (t) => {
     const shell = await startShell(t);
-    await shell.type('$RUN cat &\n', /<0> $/);
-    await until(() => shell.others().length >= 2 && shell.others().some((one) => stateOf(one) === 'T'));
+    await shell.type('$RUN cat &\n', /^\[1\] \d+\n<0> $/m);
+    const [, job] = /^\[1\] (\d+)$/m.exec(shell.text()) as unknown as [string, string];
+    await until(() => stateOf(Number(job)) === 'T'); // the shell reports the job only then
     await shell.type('\n', /Stopped.*\n<0> $/);
     await shell.type('fg\n', /\n.*cat\n/);
     await shell.type('some words\n', /^some words\nsome words\n/m);
@@ -302,7 +340,51 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('visible\n', /^visible\n<0> $/m);
   });
 
-  it('less, top and vi run in it', { skip: lacks('less', 'top', 'vi') }, async (t) => {
+  it('shows who pauses and resumes a program, and why', async (t) => {
+    const shell = await startShell(t);
+    const { port } = await shell.control('$RUN sleep 98765');
+    const client = clientAt(t, { host: '127.0.0.1', port });
+    const expected: string[] = [];
+    for (const [command, options, line] of [
+      ['pause', { by: 'ana@laptop', reason: 'GPU needed until noon' }, 'paused by ana@laptop: GPU needed until noon'],
+      ['pause', { by: 'bob', reason: 'until one' }, null], // it is already
+      ['resume', { by: 'ana@laptop' }, 'resumed by ana@laptop'],
+      ['resume', { by: 'bob' }, null],
+      ['pause', { reason: '\x1b[2Jlunch' }, 'paused: [2Jlunch'],
+      ['resume', {}, 'resumed'],
+    ] as const) {
+      await client.request(command, { ...options, wait: 60 });
+      if (line !== null) expected.push(`control-run: ${line}\r\n`);
+      await until(() => shell.said().length >= expected.length, () => `no ${line} in ${shell.said()}`);
+      assert.deepEqual(shell.said(), expected);
+    }
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
+  for (const [what, line] of [
+    ['with --quiet', '$SOCKET_RUN --quiet sleep 98765'], ['if stderr is a file', '$SOCKET_RUN sleep 98765 2>"$LOG"'],
+  ] as const) {
+    it(`shows nothing of a pause ${what}`, async (t) => {
+      const shell = await startShell(t);
+      const folder = makeFolder(t);
+      const [socketPath, log] = [join(folder, 'sock'), join(folder, 'log')];
+      await shell.type(`LOG=${log}; SOCKET_RUN="\${RUN/--port 0/--socket ${socketPath}}"\n`, /<0> $/);
+      await shell.type(`${line}\n`, /\n/);
+      await until(() => existsSync(socketPath));
+      const client = clientAt(t, { host: '', port: 0, socketPath });
+      await client.waitFor(SystemStatus.ACTIVE);
+      for (const command of ['pause', 'resume', 'pause', 'shutdown'] as const) {
+        const reply = await client.request(command, { by: 'ana', reason: 'lunch', wait: 60 });
+        assert.equal(reply.ok, true);
+      }
+      await shell.shows(/<143> $/);
+      assert.deepEqual(shell.said(), []);
+      assert.doesNotMatch(shell.text().slice(line.length), /control-run/);
+      assert.equal(existsSync(log) && /paused/.test(readFileSync(log, 'utf8')), false);
+    });
+  }
+
+  it('less, top and vi run in it, and no line disturbs them', { skip: lacks('less', 'top', 'vi') }, async (t) => {
     const path = join(makeFolder(t), 'file');
     writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
     const shell = await startShell(t);
@@ -318,17 +400,22 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('fg\n', /line 99/);
     await shell.type('g', /line 0\n/);
     await shell.type('q', /<0> $/);
+    assert.deepEqual(shell.said(), []);
     const top = await shell.control('$RUN top -d 60');
     await shell.shows(/PID/);
     await perform(top.port, 'pause');
     await perform(top.port, 'resume');
     await shell.type('q', /<0> $/);
-    await shell.control(`$RUN vi -u NONE ${path}`);
+    assert.deepEqual(shell.said(), []);
+    const vi = await shell.control(`$RUN vi -u NONE ${path}`);
     await shell.shows(/line 21/);
+    await perform(vi.port, 'pause');
+    await perform(vi.port, 'resume');
     await shell.type('ityped \x1b', /typed/);
     await shell.type(CTRL_Z, /Stopped[^]*<14[78]> $/);
     await shell.type('fg\n', /line 21/);
     await shell.type(':wq\n', /<0> $/);
+    assert.deepEqual(shell.said(), []);
     assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
   });
 
@@ -398,8 +485,10 @@ interface Shell extends Pick<Running, 'child'> {
   others(): number[];
   /** Types keys. */
   write(keys: string): void;
-  /** What the terminal has shown since the last keys of `type()`, without the first line of control-run. */
+  /** What the terminal has shown since the last keys of `type()`, without what `said()` returns, and the first line. */
   text(): string;
+  /** The lines of control-run about pauses since the last `control()`. */
+  said(): string[];
   /** Resolves when it matches. */
   shows(pattern: RegExp): Promise<void>;
   /** Types keys, and resolves when the output since then matches. */
@@ -421,8 +510,11 @@ async function startShell(t: TestContext, way: Way = DEFAULT_WAY): Promise<Shell
     await areGone(mark);
   });
   let seen = 0;
+  let controlled = 0;
   const raw = (): string => output().slice(seen).replaceAll('\r\n', '\n');
-  const text = (): string => raw().replaceAll(new RegExp(BANNER, 'g'), ''); // it may be anywhere, also after a prompt
+  const said = (): string[] => output().slice(controlled).match(CHANGE) ?? [];
+  const lines = new RegExp(`${BANNER.source}|${CHANGE.source}`, 'g'); // they may be anywhere, also after a prompt
+  const text = (): string => raw().replaceAll(lines, '');
   const shows = (pattern: RegExp): Promise<void> => {
     return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
   };
@@ -433,7 +525,7 @@ async function startShell(t: TestContext, way: Way = DEFAULT_WAY): Promise<Shell
     return shows(pattern);
   };
   const control = async (line: string): Promise<Controlled> => {
-    seen = output().length;
+    controlled = seen = output().length;
     write(`${line}\n`);
     await until(() => BANNER.test(raw()), () => `no banner in ${JSON.stringify(raw())}`);
     const [, pid, port] = BANNER.exec(raw()) as unknown as [string, string, string];
@@ -443,7 +535,7 @@ async function startShell(t: TestContext, way: Way = DEFAULT_WAY): Promise<Shell
   await type('echo $$ $(tty) =\n', /^\d+ \S+ =\n<0> /m);
   const [, pid, path] = /^(\d+) (\S+) =$/m.exec(text()) as unknown as [string, string, string];
   const others = (): number[] => listMarked(mark).filter((one) => one !== child.pid && one !== Number(pid));
-  return { child, pid: Number(pid), path, others, write, text, shows, type, control };
+  return { child, pid: Number(pid), path, others, write, text, said, shows, type, control };
 }
 
 /** Waits until no process has the variable in its environment; ends those that are left after that, and fails. */

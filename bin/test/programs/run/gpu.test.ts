@@ -1,0 +1,256 @@
+// gpu.ts: the calls of cuda-checkpoint, in their order, and what happens when one fails.
+
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Gpu } from '../../../run/gpu.ts';
+import { LIMIT, start, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { Cuda } from './cuda.ts';
+import { readLines, shell } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const ILLEGAL = 'the operation cannot be performed in the present state';
+
+interface Setup {
+  cuda: Cuda;
+  gpu: Gpu;
+  /** In ascending order. */
+  pids: number[];
+}
+
+/** Starts processes that use CUDA, and puts the stand-in on the PATH of this process. */
+async function setUp(t: TestContext, count: number = 2): Promise<Setup> {
+  const cuda = new Cuda(t);
+  const path = process.env['PATH'];
+  process.env['PATH'] = cuda.path;
+  t.after(() => (process.env['PATH'] = path));
+  const pids = await Promise.all(Array.from({ length: count }, () => startShell(t, [cuda.shell, '-c', cuda.start])));
+  return { cuda, gpu: Gpu.find(), pids: pids.sort((one, other) => one - other) };
+}
+
+/** Starts a shell that waits after its script. Returns its process id. */
+async function startShell(t: TestContext, [file, ...args]: string[]): Promise<number> {
+  const [option = '', script = ''] = args;
+  const running = start(t, file as string, [option, `${script}; echo ready; read end`]);
+  await running.shows(/ready/);
+  return running.child.pid as number;
+}
+
+function each(pids: readonly number[], ...actions: string[]): string[] {
+  return actions.flatMap((action) => pids.map((pid) => (action === 'lock' ? `lock ${pid} 10000` : `${action} ${pid}`)));
+}
+
+async function messageOf(promise: Promise<void>): Promise<string> {
+  return await promise.then(() => assert.fail('it has not failed'), (error: Error) => error.message);
+}
+
+describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
+  it('locks all before it checkpoints one, and restores all before it unlocks one', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 3);
+    assert.equal(gpu.isReleased, false);
+    await gpu.release(pids);
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint'));
+    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('checkpointed'));
+    assert.equal(gpu.isReleased, true);
+    await gpu.restore();
+    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock'));
+    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
+    assert.equal(gpu.isReleased, false);
+    await gpu.release(pids);
+    assert.equal(gpu.isReleased, true);
+    gpu.forget();
+    assert.equal(gpu.isReleased, false);
+  });
+
+  it('asks nothing about processes that do not use CUDA', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 1);
+    const stranger = await startShell(t, shell(':'));
+    const forked = await startShell(t, [cuda.shell, '-c', ':']); // it has loaded the driver
+    await gpu.release([stranger, 2 ** 22 + 1]);
+    assert.deepEqual([cuda.calls(), gpu.isReleased], [[], false]);
+    await gpu.release([stranger, forked, ...pids]);
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint'));
+  });
+
+  it('asks about all that have loaded the driver if it finds no thread of CUDA', async (t) => {
+    const { cuda, gpu } = await setUp(t, 0);
+    const pids = await Promise.all(Array.from({ length: 20 }, () => startShell(t, [cuda.shell, '-c', ':'])));
+    const log = `${cuda.folder}/looks`;
+    for (const pid of pids) {
+      cuda.setState(pid, 'running');
+      cuda.on(pid, 'get-state', `echo 1 >> '${log}'; sleep 0.2; echo -1 >> '${log}'; fail 'initialization error'`);
+    }
+    const [pid] = pids as [number];
+    cuda.on(pid, 'get-state', '');
+    await gpu.release(pids);
+    assert.deepEqual(cuda.calls().slice(20), each([pid], 'lock', 'checkpoint'));
+    let count = 0;
+    const counts = readLines(log).map((change) => (count += Number(change)));
+    assert.ok(Math.max(...counts) > 1 && Math.max(...counts) <= 8, `${counts}`);
+  });
+
+  it('leaves alone what somebody else has checkpointed, and fails if a process is in another state', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t);
+    const [one, other] = pids as [number, number];
+    cuda.setState(one, 'checkpointed');
+    await gpu.release(pids);
+    await gpu.restore();
+    assert.deepEqual(cuda.calls().slice(2), each([other], 'lock', 'checkpoint', 'restore', 'unlock'));
+    for (const state of ['locked', 'failed']) {
+      cuda.setState(one, state);
+      assert.equal(await messageOf(gpu.release(pids)), `the GPU cannot be released: process ${one}: ${state}`);
+    }
+    cuda.on(one, 'get-state', 'fail "operation not permitted"');
+    assert.equal(
+      await messageOf(gpu.release(pids)),
+      `the GPU cannot be released: process ${one}: Error getting process state for process ID ${one}: ` +
+      '"operation not permitted"',
+    );
+    assert.deepEqual([cuda.stateOf(other), gpu.isReleased], ['running', false]);
+  });
+
+  it('unlocks the others if one cannot be locked', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 3);
+    const [one, late, other] = pids as [number, number, number];
+    cuda.on(late, 'lock', "fail 'device not ready'");
+    assert.equal(
+      await messageOf(gpu.release(pids)),
+      `the GPU is busy: process ${late} could not be locked within 10 s: ` +
+      `Could not lock on process ID ${late}: "device not ready"`,
+    );
+    const undo = [...each([one, other], 'unlock'), `get-state ${late}`];
+    assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock'), ...undo]);
+    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
+    assert.equal(gpu.isReleased, false);
+  });
+
+  it('unlocks one that was locked after all', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 1);
+    const [pid] = pids as [number];
+    cuda.on(pid, 'lock', "become locked; fail 'unknown error'");
+    assert.match(await messageOf(gpu.release(pids)), /^the GPU cannot be released: process \d+ could not be locked/);
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'get-state', 'unlock'));
+    assert.deepEqual([cuda.stateOf(pid), gpu.isReleased], ['running', false]);
+  });
+
+  for (const [state, steps] of [
+    ['locked', ['get-state', 'unlock']],
+    ['checkpointed', ['get-state', 'restore', 'unlock']],
+    ['failed', ['get-state']], // nothing helps it
+  ] as [string, string[]][]) {
+    it(`restores and unlocks the others if a checkpoint fails and leaves its process ${state}`, async (t) => {
+      const { cuda, gpu, pids } = await setUp(t);
+      const [one, other] = pids as [number, number];
+      cuda.on(other, 'checkpoint', `become ${state}; fail 'operation not supported'`);
+      assert.equal(
+        await messageOf(gpu.release(pids)),
+        `the GPU cannot be released: process ${other} could not be checkpointed: ` +
+        `Could not checkpoint on process ID ${other}: "operation not supported"`,
+      );
+      const undo = [...each([one], 'restore', 'unlock'), ...each([other], ...steps)];
+      assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock', 'checkpoint'), ...undo]);
+      assert.equal(cuda.stateOf(one), 'running');
+      assert.equal(cuda.stateOf(other), state === 'failed' ? 'failed' : 'running');
+      assert.equal(gpu.isReleased, false);
+    });
+  }
+
+  it('reports what it could not undo, and tries that again', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t);
+    const [one, other] = pids as [number, number];
+    cuda.on(other, 'checkpoint', "fail 'unknown error'");
+    cuda.on(one, 'restore', "fail 'out of memory'");
+    const undone = `; the GPU's memory is in use: process ${one} could not be restored: ` +
+      `Could not restore on process ID ${one}: "out of memory"`;
+    assert.ok((await messageOf(gpu.release(pids))).endsWith(undone));
+    assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['checkpointed', 'locked', true]);
+    assert.equal(await messageOf(gpu.release(pids)), undone.slice(2));
+    cuda.on(one, 'restore', '');
+    cuda.on(other, 'checkpoint', '');
+    await gpu.release(pids);
+    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), ['checkpointed', 'checkpointed']);
+  });
+
+  it('keeps what could not be restored, and goes on from there', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t);
+    const [one, other] = pids as [number, number];
+    await gpu.release(pids);
+    for (const [text, reason] of [
+      ['out of memory', "the GPU's memory is in use"],
+      ['unknown error', 'the GPU cannot be taken back'],
+    ] as const) {
+      cuda.on(other, 'restore', `fail '${text}'`);
+      assert.equal(
+        await messageOf(gpu.restore()),
+        `${reason}: process ${other} could not be restored: Could not restore on process ID ${other}: "${text}"`,
+      );
+      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['locked', 'checkpointed', true]);
+    }
+    cuda.on(other, 'restore', '');
+    cuda.on(one, 'unlock', `fail '${ILLEGAL}'`);
+    assert.match(await messageOf(gpu.restore()), /^the GPU cannot be taken back: process \d+ could not be unlocked: /);
+    assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['locked', 'running', true]);
+    cuda.on(one, 'unlock', '');
+    cuda.calls();
+    await gpu.restore();
+    assert.deepEqual(cuda.calls(), each([one], 'unlock'));
+    assert.equal(gpu.isReleased, false);
+  });
+
+  it('does not try to restore before there is room, which a driver may not survive', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t);
+    const [one, other] = pids as [number, number];
+    cuda.setMemory([[one, 'GPU-a', 700], [other, 'GPU-a', 800], [other, 'GPU-b', 9], [1, 'GPU-a', 5000]], {});
+    await gpu.release(pids);
+    cuda.calls();
+    cuda.setMemory([], { 'GPU-b': 9, 'GPU-a': 1499 });
+    const error = "the GPU's memory is in use: 1500 MiB are needed, and 1499 MiB are free on GPU-a";
+    assert.equal(await messageOf(gpu.restore()), error);
+    assert.deepEqual([cuda.calls(), gpu.isReleased], [[], true]);
+    cuda.setMemory([], { 'GPU-b': 9, 'GPU-a': 1500 });
+    await gpu.restore();
+    assert.equal(gpu.isReleased, false);
+  });
+
+  it('ignores processes that end meanwhile', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 5);
+    const [early, second, third, fourth, last] = pids as [number, number, number, number, number];
+    const ends = (pid: number): string => `kill -KILL ${pid}; while grep -q . /proc/${pid}/maps; do :; done; exit 1`;
+    cuda.on(early, 'get-state', ends(early));
+    cuda.on(second, 'lock', ends(second));
+    cuda.on(third, 'checkpoint', ends(third));
+    await gpu.release(pids);
+    process.kill(fourth, 'SIGKILL');
+    await until(() => readLines(`/proc/${fourth}/maps`).length === 0);
+    cuda.on(last, 'restore', ends(last));
+    cuda.calls();
+    await gpu.restore();
+    assert.deepEqual(cuda.calls(), [`restore ${last}`]);
+    assert.equal(gpu.isReleased, false);
+  });
+
+  it('kills a tool that hangs', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 1);
+    const [pid] = pids as [number];
+    cuda.on(pid, 'get-state', 'sleep 98765');
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const released = messageOf(gpu.release(pids));
+    while (cuda.calls().length === 0) await nextTurn();
+    t.mock.timers.tick(30_000);
+    const text = 'cuda-checkpoint has not responded within 30 s';
+    assert.equal(await released, `the GPU cannot be released: process ${pid}: ${text}`);
+  });
+
+  it('requires cuda-checkpoint', (t) => {
+    const path = process.env['PATH'];
+    t.after(() => (process.env['PATH'] = path));
+    const folders = `${path}`.split(delimiter).filter((folder) => !existsSync(join(folder, 'cuda-checkpoint')));
+    process.env['PATH'] = folders.join(delimiter);
+    assert.throws(() => Gpu.find(), {
+      message: '--release-gpu requires cuda-checkpoint on the PATH: see https://github.com/NVIDIA/cuda-checkpoint',
+    });
+  });
+});

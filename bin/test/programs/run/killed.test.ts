@@ -1,0 +1,158 @@
+// kill -9 of control-run at random moments: nothing of the program stays behind, neither stopped nor running.
+
+import { execFileSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdtempSync, readdirSync, rmdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { makeFolder, perform, start, until } from '../../helpers.ts';
+import { randomNumbers } from '../../module/helpers.ts';
+import { lacks, ownCgroup } from '../../needs.ts';
+import { BANNER, DEFAULT_WAY, IN_PROC, killAll, listTasks, shell, tryRead } from './helpers.ts';
+import type { ControlCommand } from '../../../../control.ts';
+import type { Running } from '../../helpers.ts';
+import type { Task, Way } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const KILLS = Number(process.env['KILLS'] ?? 12); // KILLS=100 takes some minutes
+const SEED = Number(process.env['SEED'] ?? Date.now() % 1_000_000);
+const NOBODY_ID = 65_534;
+
+/**
+ * Its processes ignore SIGTERM, have no environment, or have left their session or their parent, and some always start.
+ * Each has the path of the folder in its command line.
+ */
+const PROGRAM = `
+sh -c 'trap "" TERM; while :; do "$0/nap" 98765; done' "$0" &
+setsid env -i sh -c 'trap "" TERM; while :; do "$0/nap" 98765; done' "$0" &
+(setsid sh -c '"$0/nap" 98765; :' "$0" &)
+sh -c 'while :; do "$0/nap" 0.02; done' "$0" &
+echo ready
+while :; do "$0/nap" 98765 & wait; done`;
+
+interface Victim {
+  running: Running;
+  isReady(): Promise<void>;
+  send(command: ControlCommand): Promise<unknown>;
+  killProgram(): void;
+}
+
+/** The kill comes after a random part of the time. */
+const PHASES: Record<string, { limitMs: number; wasPaused?: boolean; prepare(victim: Victim): unknown }> = {
+  start: { limitMs: 600, prepare: () => {} },
+  'a paused start': { limitMs: 600, wasPaused: true, prepare: () => {} },
+  active: { limitMs: 200, prepare: ({ isReady }) => isReady() },
+  pausing: { limitMs: 40, prepare: async ({ isReady, send }) => (await isReady(), void send('pause')) },
+  paused: { limitMs: 100, prepare: async ({ isReady, send }) => (await isReady(), await send('pause')) },
+  resuming: {
+    limitMs: 20, prepare: async ({ isReady, send }) => (await isReady(), await send('pause'), void send('resume')),
+  },
+  saving: { limitMs: 200, prepare: async ({ isReady, send }) => (await isReady(), void send('save-state')) },
+  'shutting down': { limitMs: 2000, prepare: async ({ isReady, send }) => (await isReady(), void send('shutdown')) },
+  'waiting for a restart': {
+    limitMs: 1300,
+    prepare: async ({ isReady, killProgram, running }) => {
+      await isReady();
+      killProgram();
+      await running.shows(/restart 1 in 1 s/);
+    },
+  },
+};
+
+const NAMES = Object.keys(PHASES);
+
+/** Both as root and as a user. `parent` is the cgroup in which control-run creates its own. */
+const WAYS: (Omit<Way, 'line'> & { line(t: TestContext, parent: string): [string, ...string[]] })[] = [
+  {
+    name: 'by root, in a cgroup', skip: lacks('cgroup'),
+    line: (t, parent) => into(parent, DEFAULT_WAY.line(t)),
+  },
+  {
+    name: 'by a user, in a cgroup', skip: lacks('cgroup', 'nobody'),
+    line: (t, parent) => {
+      for (const name of ['', 'cgroup.procs']) chownSync(join(parent, name), NOBODY_ID, NOBODY_ID);
+      return into(parent, IN_PROC.line(t));
+    },
+  },
+  {
+    name: 'by root, found in /proc', skip: lacks('namespace'),
+    line: (t) => {
+      const script = '! grep -q cgroup2 /proc/self/mounts || umount -a -l -t cgroup2; exec "$@"';
+      return ['unshare', '--mount', ...shell(script, ...DEFAULT_WAY.line(t))];
+    },
+  },
+  { name: 'by a user, found in /proc', skip: IN_PROC.skip, line: (t) => IN_PROC.line(t) },
+];
+
+describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lacks('Linux', 'setsid') }, () => {
+  for (const [index, { name, skip, line }] of WAYS.entries()) {
+    it(`leaves nothing of a command that is run ${name}, with SEED=${SEED}`, { skip }, async (t) => {
+      const random = randomNumbers(SEED + index);
+      const parent = makeCgroup(t);
+      const words = line(t, parent);
+      const kills = Math.ceil(KILLS / WAYS.length);
+      const counts: Record<string, number> = {};
+      for (let count = 0; count < kills; count += 1) {
+        const phase = NAMES[(SEED + index * kills + count) % NAMES.length] as string; // all, if there are enough kills
+        counts[phase] = (counts[phase] ?? 0) + 1;
+        await kill(t, words, parent, phase, random());
+      }
+      t.diagnostic(JSON.stringify(counts));
+    });
+  }
+});
+
+async function kill(
+  t: TestContext,
+  [file, ...args]: [string, ...string[]],
+  parent: string,
+  phase: string,
+  part: number,
+): Promise<void> {
+  const { limitMs, wasPaused = false, prepare } = PHASES[phase] as (typeof PHASES)[string];
+  const folder = makeFolder(t);
+  chmodSync(folder, 0o777);
+  const state = join(folder, 'state');
+  if (wasPaused) writeFileSync(state, '{"status":"paused"}');
+  symlinkSync(execFileSync('sh', ['-c', 'command -v sleep'], { encoding: 'utf8' }).trim(), join(folder, 'nap'));
+  const options = ['--port', '0', '--grace', '1', '--restart', 'on-failure', '--save-command', `'${folder}/nap' 0.2`];
+  const command = ['sh', '-c', PROGRAM, folder];
+  const running = start(t, file, [...args, ...options, '--state', state, '--', ...command]);
+  const own = running.child.pid as number;
+  const find = (text: string): Task[] => {
+    return listTasks().filter(({ pid }) => tryRead(`/proc/${pid}/cmdline`).includes(text));
+  };
+  const list = (): number[] => find(folder).map(({ pid }) => pid);
+  t.after(() => killAll(list()));
+  const killProgram = (): void => {
+    for (let pids = list(); pids.length > 1; pids = list()) killAll(pids.filter((pid) => pid !== own));
+  };
+  const isReady = async (): Promise<void> => {
+    await running.shows(BANNER);
+    await running.shows(/ready/);
+  };
+  const send = (command: ControlCommand): Promise<unknown> => {
+    return perform(Number(BANNER.exec(running.output())?.[2]), command).catch(() => {}); // it may never be done
+  };
+  await prepare({ running, isReady, send, killProgram });
+  await sleep(part * limitMs);
+  running.child.kill('SIGKILL');
+  const left = (): string[] => [
+    ...[...find(folder), ...find(`keeper-${own}\0`)].map(({ pid, name, state }) => `${pid} ${name} ${state}`),
+    ...(parent === '' ? [] : readdirSync(parent).filter((name) => name.startsWith('control-run-'))),
+  ];
+  await until(() => left().length === 0, () => `left ${phase}, ${part * limitMs} ms: ${left().join(', ')}`);
+}
+
+function makeCgroup(t: TestContext): string {
+  const own = ownCgroup();
+  if (own === null) return '';
+  const path = mkdtempSync(join(own, 'control-test-'));
+  t.after(() => rmdirSync(path));
+  return path;
+}
+
+/** Enters a cgroup first. */
+function into(path: string, line: readonly string[]): [string, ...string[]] {
+  return ['sh', '-c', 'echo $$ > "$0/cgroup.procs"; exec "$@"', path, ...line];
+}

@@ -1,0 +1,400 @@
+// What --state remembers: the file, and how a program starts with it.
+
+import assert from 'node:assert/strict';
+import {
+  chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, statSync, symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { StateFile } from '../../../run/state.ts';
+import { UsageError } from '../../../shared/options.ts';
+import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import {
+  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, startRun, stateOf, WAIT, WAYS,
+} from './helpers.ts';
+import type { StatusCause } from '../../../../control.ts';
+import type { Info } from '../../helpers.ts';
+import type { StartedRun } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const SINCE = '2026-01-23T06:00:00.000Z';
+const CAUSE: StatusCause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: SINCE };
+const PAUSED = `{"status":"paused","by":"ana@laptop","reason":"GPU needed until noon","since":"${SINCE}"}\n`;
+const ACTIVE = '{"status":"active"}\n';
+const REST_MS = 300; // in which a program that is not stopped would have begun
+
+describe('StateFile', () => {
+  it('starts active without a file, and creates it for its owner alone', (t) => {
+    const path = join(makeFolder(t), 'state.json');
+    assert.equal(new StateFile(path).read(), null);
+    assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], [ACTIVE, 0o600]);
+  });
+
+  it('remembers a pause until it writes active', (t) => {
+    const path = join(makeFolder(t), 'state.json');
+    const state = new StateFile(path);
+    state.write(CAUSE);
+    assert.equal(readFileSync(path, 'utf8'), PAUSED);
+    assert.deepEqual(new StateFile(path).read(), CAUSE);
+    state.write({ since: SINCE });
+    assert.deepEqual(new StateFile(path).read(), { since: SINCE });
+    state.write(null);
+    assert.equal(new StateFile(path).read(), null);
+    assert.deepEqual(readdirSync(join(path, '..')), ['state.json']);
+  });
+
+  const READABLE: [what: string, fields: object, expected: StatusCause | null][] = [
+    ['an active one', { status: 'active' }, null],
+    ['fields of other versions', { status: 'active', by: 7, pid: 4711 }, null],
+    ['a time with an offset', { status: 'paused', since: '2026-01-23T07:00:00+01:00' }, { since: SINCE }],
+    ['control characters', { status: 'paused', by: 'a\x1b[2J\x00\x85na', since: SINCE }, { by: 'a[2Jna' }],
+    ['a long text', { status: 'paused', reason: '🦊'.repeat(201), since: SINCE }, { reason: '🦊'.repeat(200) }],
+    ['marks of direction', { status: 'paused', reason: 'עד \u200fnoon', since: SINCE }, { reason: 'עד \u200fnoon' }],
+  ];
+  for (const [what, fields, expected] of READABLE) {
+    it(`reads ${what}`, (t) => {
+      const path = join(makeFolder(t), 'state.json');
+      writeFileSync(path, JSON.stringify(fields));
+      assert.deepEqual(new StateFile(path).read(), expected && { since: SINCE, ...expected });
+    });
+  }
+
+  for (const [what, since] of [['without a time', undefined], ['in the future', '9999-01-01T00:00:00Z']] as const) {
+    it(`takes a pause ${what} as one that begins now, once`, (t) => {
+      t.mock.timers.enable({ apis: ['Date'], now: Date.parse(SINCE) });
+      const path = join(makeFolder(t), 'state.json');
+      writeFileSync(path, JSON.stringify({ status: 'paused', since }));
+      assert.deepEqual(new StateFile(path).read(), { since: SINCE });
+      t.mock.timers.tick(5000);
+      assert.deepEqual(new StateFile(path).read(), { since: SINCE });
+    });
+  }
+
+  const DAMAGED: [what: string, text: string, why: string][] = [
+    ['nothing', '', 'it is truncated or not JSON'],
+    ['a part', PAUSED.slice(0, 40), 'it is truncated or not JSON'],
+    ['a script', '#!/bin/sh\n', 'it is truncated or not JSON'],
+    ['a list', '[]', 'its "status" must be "active" or "paused"'],
+    ['null', 'null', 'its "status" must be "active" or "paused"'],
+    ['other JSON', '{"name":"app"}', 'its "status" must be "active" or "paused"'],
+    ['another status', '{"status":"shutting down"}', 'its "status" must be "active" or "paused"'],
+    ['a number for a name', '{"status":"paused","by":7}', 'its "by" must be a text'],
+    ['null for a reason', '{"status":"paused","reason":null}', 'its "reason" must be a text'],
+    ['a number for a time', '{"status":"paused","since":7}', 'its "since" must be a time such as "20'],
+    ['a word for a time', '{"status":"paused","since":"noon"}', 'its "since" must be a time such as "20'],
+    ['a time before 1970', '{"status":"paused","since":"1969-12-31"}', 'its "since" must be a time such as "20'],
+    ['too much', ' '.repeat(65_537), 'it is too large'],
+  ];
+  for (const [what, text, why] of DAMAGED) {
+    it(`refuses ${what}, and leaves it as it is`, (t) => {
+      const path = join(makeFolder(t), 'state.json');
+      writeFileSync(path, text);
+      const expected = `cannot read --state '${path}': ${why}`;
+      assert.throws(() => new StateFile(path).read(), (error: Error) => {
+        assert.ok(error instanceof UsageError);
+        assert.equal(error.message.slice(0, expected.length), expected);
+        assert.match(error.message, /; remove the file to start active, or give another path$/);
+        return true;
+      });
+      assert.equal(readFileSync(path, 'utf8'), text);
+    });
+  }
+
+  it('refuses what is no file, and what it cannot write', { skip: lacks('Unix') }, (t) => {
+    const folder = makeFolder(t);
+    const link = join(folder, 'link');
+    symlinkSync(join(folder, 'nowhere'), link);
+    const expected = '--state requires a file that can be replaced, in a writable folder';
+    const cases: [path: string, why: RegExp][] = [
+      [folder, /^cannot read --state '.*': it is a folder; remove/],
+      ['/dev/null', /^cannot read --state '\/dev\/null': it is not a regular file; remove/],
+      [join(folder, 'no', 'state.json'), new RegExp(`^cannot write to '.*': ENOENT: .*; ${expected}$`)],
+      [link, new RegExp(`^cannot write to '.*link': ENOENT: .*; ${expected}$`)],
+    ];
+    for (const [path, message] of cases) assert.throws(() => new StateFile(path).read(), { message });
+    assert.deepEqual(readdirSync(folder), ['link']);
+  });
+
+  it('writes through a symbolic link, which stays', { skip: lacks('Unix') }, (t) => {
+    const folder = makeFolder(t);
+    mkdirSync(join(folder, 'disk'));
+    writeFileSync(join(folder, 'disk', 'state.json'), ACTIVE);
+    const link = join(folder, 'state.json');
+    symlinkSync('disk/state.json', link);
+    const state = new StateFile(link);
+    state.read();
+    state.write(CAUSE);
+    assert.deepEqual([lstatSync(link).isSymbolicLink(), readlinkSync(link)], [true, 'disk/state.json']);
+    assert.equal(readFileSync(join(folder, 'disk', 'state.json'), 'utf8'), PAUSED);
+  });
+
+  it('fails to write without changing the file, and can try again', { skip: lacks('Unix') }, (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'disk', 'state.json');
+    mkdirSync(join(folder, 'disk'));
+    const state = new StateFile(path);
+    state.read();
+    chmodSync(path, 0o400); // is replaced all the same
+    state.write(CAUSE);
+    renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
+    assert.throws(() => state.write(null), /^Error: ENOENT: /);
+    renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
+    assert.equal(readFileSync(path, 'utf8'), PAUSED);
+    state.write(null);
+    assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+  });
+
+  it('does not write what has not changed', (t) => {
+    const path = join(makeFolder(t), 'state.json');
+    const state = new StateFile(path);
+    const { ino } = (state.read(), statSync(path));
+    state.write(null);
+    assert.equal(statSync(path).ino, ino);
+  });
+
+  it('deletes at the start what a crash has left, and nothing else', (t) => {
+    const folder = makeFolder(t);
+    const others = ['other.json.0123456789abcdef.tmp', 'state.json.bak', 'state.json.x.tmp'];
+    for (const name of [...others, 'state.json.0123456789abcdef.tmp']) writeFileSync(join(folder, name), '');
+    new StateFile(join(folder, 'state.json')).read();
+    assert.deepEqual(readdirSync(folder).sort(), [...others, 'state.json'].sort());
+  });
+});
+
+describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+  for (const way of WAYS) {
+    it(`starts a paused program stopped before its first instruction: ${way.name}`, { skip: way.skip }, async (t) => {
+      const { path, command, starts } = prepare(t);
+      const first = await startRun(t, ['--state', path], command, {}, way);
+      await until(() => starts().length === 1);
+      await pause(first, CAUSE);
+      const before = await getInfo(first.port);
+      assert.deepEqual([before.status, before.by, before.reason], ['paused', CAUSE.by, CAUSE.reason]);
+      await crash(first);
+
+      const second = await startRun(t, ['--state', path], command, {}, way);
+      const info = await getInfo(second.port);
+      isPausedAs(info, before);
+      assert.deepEqual(info.commands, []);
+      await showsDetail(second, { pid: second.pid, command: command.join(' '), processes: 1 });
+      assert.equal(stateOf(second.pid), 'T');
+      second.running.child.kill('SIGUSR1'); // is passed on to a program, but would end this one
+      process.kill(second.pid, 'SIGCONT'); // as `fg` does
+      await sleep(REST_MS);
+      assert.equal(starts().length, 1);
+
+      assert.deepEqual(await perform(second.port, 'resume'), [200, undefined]);
+      await until(() => starts().length === 2);
+      assert.equal(starts()[1], String(second.pid), 'it is the same process');
+      await crash(second);
+      const third = await startRun(t, ['--state', path], command, {}, way);
+      await until(() => starts().length === 3);
+      assert.equal((await getInfo(third.port)).status, 'active');
+    });
+
+    it(`leaves nothing if it is killed before the program begins: ${way.name}`, { skip: way.skip }, async (t) => {
+      const { path, command, starts } = prepare(t, CAUSE);
+      const { running, pid } = await startRun(t, ['--state', path, '--grace', '1'], command, {}, way);
+      running.child.kill('SIGKILL');
+      await exitCodeOf(running);
+      await isTidy(running);
+      assert.deepEqual([stateOf(pid), starts()], ['', []]);
+    });
+  }
+
+  it('remembers the reason of the last pause, and who was the first', async (t) => {
+    const { path, command } = prepare(t);
+    const first = await startRun(t, ['--state', path], command);
+    await pause(first, CAUSE);
+    await pause(first, { by: 'bob', reason: 'a longer one' });
+    const before = await getInfo(first.port);
+    assert.deepEqual([before.by, before.reason], [CAUSE.by, 'a longer one']);
+    await crash(first);
+    const { port } = await startRun(t, ['--state', path], command);
+    isPausedAs(await getInfo(port), before);
+  });
+
+  for (const end of ['SIGTERM', 'shutdown'] as const) {
+    it(`stays paused over a ${end}`, async (t) => {
+      const { path, command, starts } = prepare(t);
+      const { running, ...first } = await startRun(t, ['--state', path], command);
+      await until(() => starts().length === 1);
+      await pause(first, CAUSE);
+      const text = readFileSync(path, 'utf8');
+      if (end === 'SIGTERM') running.child.kill(end);
+      else assert.deepEqual(await perform(first.port, end), [200, 'SIGTERM']);
+      assert.equal(await exitCodeOf(running), 128 + 15);
+      assert.equal(readFileSync(path, 'utf8'), text);
+      const { port } = await startRun(t, ['--state', path], command);
+      assert.equal((await getInfo(port)).status, 'paused');
+    });
+  }
+
+  for (const options of [[], ['--save-signal', 'USR1'], ['--save-command', 'echo saved >> "$STARTS"']]) {
+    it(`ends a program that has not begun, without a save: ${options[0] ?? 'no option'}`, async (t) => {
+      const { path, command, starts, env } = prepare(t, CAUSE);
+      const { running, port } = await startRun(t, ['--state', path, ...options], command, env);
+      assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGTERM']);
+      assert.equal(await exitCodeOf(running), 128 + 15);
+      assert.deepEqual([starts(), readFileSync(path, 'utf8')], [[], PAUSED]);
+      await isTidy(running);
+    });
+  }
+
+  it('gives a program that starts paused the same arguments, environment and files', async (t) => {
+    const script = `
+      const { CONTROL_RUN, ...env } = process.env;
+      console.log(JSON.stringify([process.argv, process.argv0, Object.entries(env).sort()]));
+      console.log(fs.readdirSync('/proc/self/fd').join(), fs.readlinkSync('/proc/self/fd/3').split(':')[0]);`;
+    const args = ['--', '-x', '', '*', "a'b\"c$d`e`\\", 'é\u0081\u0088€\u{1f600}\t\n'];
+    const env = { 'odd.name': ' 1\n', 'BASH_FUNC_f%%': '() { echo "$1"; }', '-u': '2', PWD: process.cwd() };
+    const outputs: string[] = [];
+    for (const cause of [null, CAUSE]) {
+      const { path } = prepare(t, cause);
+      const { running, port } = await startRun(t, ['--state', path], ['node', '-e', script, ...args], env);
+      if (cause !== null) await perform(port, 'resume');
+      outputs.push((await running.ended).stdout);
+    }
+    assert.match(outputs[0] ?? '', /\["odd\.name"," 1\\n"\]/);
+    assert.equal(outputs[1], outputs[0]);
+  });
+
+  it('starts a program likewise if sh is bash', { skip: lacks('bash') }, async (t) => {
+    const bin = makeFolder(t);
+    symlinkSync('/bin/bash', join(bin, 'sh'));
+    const { path, command, starts } = prepare(t, CAUSE);
+    const PATH = `${bin}${delimiter}${process.env['PATH']}`;
+    const { port, pid } = await startRun(t, ['--state', path], ['nice', ...command], { PATH });
+    assert.equal(stateOf(pid), 'T');
+    await perform(port, 'resume');
+    await until(() => starts().length === 1);
+    assert.deepEqual(starts(), [String(pid)]);
+  });
+
+  it('refuses a command that cannot be started before it pauses', async (t) => {
+    const { path } = prepare(t, CAUSE);
+    const plain = join(makeFolder(t), 'plain');
+    writeFileSync(plain, 'echo no\n', { mode: 0o644 });
+    for (const [file, code, why] of [
+      ['no-such-command', 127, 'not found'], [join(plain, '..', 'no'), 127, 'not found'],
+      [plain, 126, 'permission denied'], ['/tmp', 126, 'permission denied'], [join(plain, 'x'), 126, 'not a directory'],
+    ] as const) {
+      const ended = await runProgram(t, 'run', ['--port', '0', '--state', path, file]);
+      assert.deepEqual(ended, { code, stdout: '', stderr: `control-run: cannot start '${file}': ${why}\n` });
+    }
+    assert.equal(readFileSync(path, 'utf8'), PAUSED);
+  });
+
+  it('starts nothing if the state is damaged, or cannot be written', async (t) => {
+    const { path, command, starts } = prepare(t);
+    writeFileSync(path, PAUSED.slice(0, 30));
+    const nowhere = join(path, '..', 'no', 'state.json');
+    for (const [file, message] of [
+      [path, `cannot read --state '${path}': it is truncated or not JSON; remove the file`],
+      [nowhere, `cannot write to '${nowhere}': ENOENT: `],
+    ] as const) {
+      const { code, stderr } = await runProgram(t, 'run', ['--port', '0', '--state', file, ...command]);
+      assert.equal(code, 2);
+      assert.ok(stderr.startsWith(`control-run: ${message}`), stderr);
+      assert.equal(stderr.split('\n').length, 2);
+    }
+    assert.deepEqual(starts(), []);
+  });
+
+  it('pauses although the state cannot be written, and says so until it is', async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'disk', 'state.json');
+    mkdirSync(join(folder, 'disk'));
+    const run = await startRun(t, ['--state', path], prepare(t).command);
+    renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    const { state } = await showsDetail(run, { pid: run.pid });
+    assert.match(String(state), /^not written: ENOENT: /);
+    assert.match(run.running.output(), /^control-run: --state not written: ENOENT: .*$/m);
+    renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
+    await perform(run.port, 'resume');
+    await perform(run.port, 'pause');
+    await showsDetail(run, { state: undefined });
+    assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
+  });
+
+  it('has written the state before the client gets the outcome', async (t) => {
+    const { path, command } = prepare(t);
+    const { port } = await startRun(t, ['--state', path], command);
+    for (let round = 0; round < 20; round += 1) {
+      await perform(port, 'pause');
+      assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
+      await perform(port, 'resume');
+      assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+    }
+  });
+
+  it('starts a program that takes commands itself when it is resumed', async (t) => {
+    const { path } = prepare(t, CAUSE);
+    const line = '{"status":"active","detail":{"epoch":0}}';
+    const script = 'echo began; echo "$1" >&3; cat <&3';
+    const run = await startRun(t, ['--state', path, '--grace', '0.3'], shell(script, line)); // it does not respond
+    assert.equal(stateOf(run.pid), 'T');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    await run.running.shows(/^began$/m);
+    await showsDetail(run, { epoch: 0 });
+    assert.equal((await getInfo(run.port)).status, 'active');
+    void perform(run.port, 'pause');
+    await run.running.shows(/^\{"id":1,"command":"pause"\}$/m);
+  });
+
+  it('with --restart, starts a program that ended before it began when it is resumed', async (t) => {
+    const { path, command, starts } = prepare(t, CAUSE);
+    const { running, port, pid } = await startRun(t, ['--state', path, '--restart', 'on-failure'], command);
+    killAll([pid]);
+    await running.shows(/ended with SIGKILL: restart 1 in 1 s/);
+    await sleep(1000 + REST_MS);
+    assert.deepEqual([starts(), (await getInfo(port)).status], [[], 'paused']);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await until(() => starts().length === 1);
+    assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+  });
+});
+
+interface Prepared {
+  /** Of the state. */
+  path: string;
+  /** Notes its process id before it waits. */
+  command: string[];
+  env: NodeJS.ProcessEnv;
+  /** The process ids of all starts so far. */
+  starts(): string[];
+}
+
+/** A folder that every user may write, with the state of a pause if there is a cause. */
+function prepare(t: TestContext, cause: StatusCause | null = null): Prepared {
+  const folder = makeFolder(t);
+  chmodSync(folder, 0o777);
+  const path = join(folder, 'state.json');
+  if (cause !== null) writeFileSync(path, PAUSED, { mode: 0o666 });
+  const starts = join(folder, 'starts');
+  const command = shell(`echo $$ >> "$1"; ${WAIT}`, starts);
+  return { path, command, env: { STARTS: starts }, starts: () => readLines(starts) };
+}
+
+async function pause({ client }: Pick<StartedRun, 'client'>, { by, reason }: StatusCause): Promise<void> {
+  const reply = await client.request('pause', { wait: 60, by, reason });
+  assert.ok(reply.ok);
+}
+
+/** As if the machine crashed: kills control-run, its keeper and the program. */
+async function crash({ running }: StartedRun): Promise<void> {
+  killAll([...listTree(running.child.pid as number), ...processesOf(running)]);
+  await exitCodeOf(running);
+  await until(() => processesOf(running).length === 0);
+}
+
+/** The times may differ a little, because the server takes its own. */
+function isPausedAs({ status, by, reason, since }: Info, before: Info): void {
+  assert.deepEqual([status, by, reason], ['paused', before.by, before.reason]);
+  const differenceMs = Math.abs(Date.parse(since) - Date.parse(before.since));
+  assert.ok(differenceMs < 1000, `${since}, not ${before.since}`);
+}
