@@ -2,13 +2,15 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { SystemStatus } from '../../control.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { wordOf } from '../shared/commands.ts';
-import { commandsOf, describeAuthor, describeCommand } from '../shared/describe.ts';
+import { commandsOf, describeAuthor, describeCommand, describeEnd } from '../shared/describe.ts';
 import { observe } from '../shared/observe.ts';
 import { warn } from '../shared/options.ts';
 import { isDenied } from '../shared/replies.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
+import type { Body } from '../shared/describe.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 
 export interface WatchOptions {
@@ -22,6 +24,9 @@ export interface WatchOptions {
   /** Told each change of the status. */
   hook: ChangeHook | null;
 }
+
+const { OFFLINE, SHUTTING_DOWN } = SystemStatus;
+const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
 
 /**
  * Prints a line for each new status and each command that is done.
@@ -38,20 +43,26 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // in front, and not the server's
   };
   let before = ''; // the latest status
+  const shutdown = new Shutdown();
   let known: Set<unknown> | null = null; // the finished commands of the latest list
   for await (const { status, reply, isNew } of observe(client, 'info', signal)) {
     if (isDenied(reply)) return reply;
     if (!isNew) continue;
     const body = reply.ok ? reply.body : {};
+    if (reply.ok) shutdown.note(body, status);
     const error = reply.ok ? undefined : target === undefined ? reply.error : client.shorten(reply.error);
-    const { by, reason, commands } = body;
     if (status !== before) {
-      const why = error === undefined ? '' : `: ${error}`;
-      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, { status, by, reason, error });
-      const change = { status, before, reason: excerptOf(reason), target: printable(target ?? client.target) };
-      if (before !== '') hook?.report(client, change);
+      const end = status === OFFLINE.statusName ? shutdown.cause : null;
+      const { by, reason } = end ?? body;
+      const how = end === null ? error : describeEnd(end);
+      const why = how === undefined ? '' : `: ${how}`;
+      const change = { status, by, reason, error: end === null ? error : undefined };
+      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, change);
+      const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target) };
+      if (before !== '') hook?.report(client, { status, before, ...shown });
       before = status;
     }
+    const { commands } = body;
     if (commands === undefined) continue;
     const finished = commandsOf(body).filter(({ state }) => state === 'done' || state === 'failed');
     const news = finished.filter(({ id }) => known?.has(id) === false);
@@ -59,6 +70,25 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     known = new Set(finished.map(({ id }) => id));
   }
   return null;
+}
+
+/** What the latest responses say of the shutdown of a system. */
+class Shutdown {
+  #cause: Body | null = null;
+  #validUntil = 0;
+
+  note(body: Body, status: string): void {
+    const latest = commandsOf(body).at(-1);
+    const isSent = latest?.['command'] === 'shutdown' && latest['state'] !== 'failed';
+    const hasBegun = status === SHUTTING_DOWN.statusName;
+    this.#cause = hasBegun ? body : isSent ? latest : null; // that status may be too short to see
+    this.#validUntil = hasBegun ? Infinity : performance.now() + SENT_MS;
+  }
+
+  /** Who has sent it, and why; null if there is none, or it was without effect. */
+  get cause(): Body | null {
+    return performance.now() < this.#validUntil ? this.#cause : null;
+  }
 }
 
 // ───── Running a program ─────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ import {
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, linesOf, watch } from './helpers.ts';
 import { ACTIVE, startOwnProcess, startWeb } from './systems.ts';
+import type { WebApiClient } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -226,6 +227,44 @@ describe('control-client watch --exec', SUITE, () => {
     assert.equal((await ended).code, 0);
     assert.ok(existsSync(join(folder, 'done')));
   });
+});
+
+describe('control-client watch: how a system has ended', SUITE, () => {
+  const ends: [what: string, end: (client: WebApiClient) => unknown, by: string | undefined, line: string][] = [
+    ['by a shutdown with a reason', (one) => one.request('shutdown', { by: 'ana@laptop', reason: 'GPU needed' }),
+      'ana@laptop', 'shutdown by ana@laptop: GPU needed'],
+    ['by a shutdown without a reason', (one) => one.request('shutdown', { by: 'ana@laptop' }), 'ana@laptop',
+      'shutdown by ana@laptop'],
+    ['by a shutdown of nobody', (one) => one.shutdown(), undefined, 'shutdown'],
+  ];
+  for (const [what, end, by, line] of ends) {
+    it(`is reported: ${what}`, async (t) => {
+      const { client, address } = await launchSystem(t, { onShutdown: () => sleep(100) });
+      const watching = watch(t, [...at(address.port), '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline']);
+      const json = watch(t, [...at(address.port), '--json']);
+      await Promise.all([watching.shows(/  active\n/), json.shows(/"active"/)]);
+      await end(client);
+      await watching.shows(new RegExp(`  offline: ${line}\n[^]*^ran ${line}\n`, 'm'));
+      await until(() => changesOf(json).at(-1)?.['status'] === 'offline', json.output);
+      const change = changesOf(json).at(-1) ?? {};
+      assert.deepEqual([change['by'], 'error' in change], [by, false]);
+    });
+  }
+
+  for (const [what, waitMs, how] of [
+    ['a shutdown that has been sent shortly before', 0, 'shutdown by ana'],
+    ['an error of the connection if nothing has come of a shutdown', 2500, 'http:.* does not respond: .*'],
+  ] as const) {
+    it(`is reported as ${what}`, async (t) => {
+      const { server, port, client } = await startServer(t); // it never looks for commands
+      const watching = watch(t, [...at(port), '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline']);
+      await watching.shows(/  active\n/);
+      await client.request('shutdown', { by: 'ana' });
+      await sleep(waitMs + 100);
+      await server.close();
+      await watching.shows(new RegExp(`  offline: (${how})\nran \\1\n`));
+    });
+  }
 });
 
 /** Starts a web API whose status the test sets. */
