@@ -3,7 +3,7 @@
 // Each engine runs here, as root, in a folder of its own; its trainer is control-demo. The table shows what was seen,
 // also of what an engine cannot do. At the end, no process and no mount of an engine may be left.
 
-import { mkdir, mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { CHECKS, execute, interruption, mountsIn, succeed, throwIfInterrupted } from './engines/engine.ts';
 import { buildRootFileSystem } from './engines/root.ts';
@@ -55,6 +55,7 @@ async function main(): Promise<number> {
   const engines = ENGINES.filter(({ name }) => names.length === 0 || names.includes(name));
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => (interruption.by = name));
   const root = await mkdtemp('/tmp/engines-'); // a short path, for Unix sockets
+  await chmod(root, 0o711); // a trainer may be another user's
   const results: Result[] = [];
   try {
     const place = await prepare(root);

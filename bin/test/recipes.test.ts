@@ -2,15 +2,17 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import {
+  chownSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { runProgram } from './helpers.ts';
+import { makeFolder, runProgram } from './helpers.ts';
 import { lacks, PYTHON } from './needs.ts';
 import type { TestContext } from 'node:test';
 
 const FOLDER = 'bin/recipes';
-const MAX_LINES = 39;
+const MAX_LINES = 46;
 const MAX_COLUMNS = 120;
 
 /** Each fails if a file has no such syntax. */
@@ -32,7 +34,7 @@ const INSTRUCTION = /^(FROM|COPY|RUN|WORKDIR|USER|ENV|HEALTHCHECK|ENTRYPOINT|CMD
 const NOT_INSTALLED = /: Command \S+ is not executable: No such file or directory$/;
 
 describe('The recipes', () => {
-  it('are six files of fewer than 40 lines, none of them wide', () => {
+  it(`are six files of at most ${MAX_LINES} lines, none of them wide`, () => {
     const names = readdirSync(FOLDER).sort();
     assert.deepEqual(names, [
       'Dockerfile', 'compose.yaml', 'supervisord.conf', 'trainer.sbatch', 'trainer.service', 'trainer.yaml',
@@ -45,16 +47,17 @@ describe('The recipes', () => {
   });
 
   it('use commands and options that the programs have', async (t) => {
-    const [client, demo] = await Promise.all([helpOf(t, 'client'), helpOf(t, 'demo')]);
+    const [client, demo, run] = await Promise.all([helpOf(t, 'client'), helpOf(t, 'demo'), helpOf(t, 'run')]);
     let count = 0;
-    for (const name of readdirSync(FOLDER)) {
+    for (const name of [...readdirSync(FOLDER), '../stops.md']) {
       const text = readFileSync(join(FOLDER, name), 'utf8')
         .replaceAll(/[[\]",']|\\\n/g, ' ')
         .replaceAll(/--entrypoint control-client \S+/g, 'control-client'); // of docker run
-      for (const [call, word = ''] of text.matchAll(/control-client +(?!is on )([a-z]\S*)[^\n#&;|)`]*/g)) {
+      for (const [call, word = ''] of text.matchAll(/control-client +(?!is on )([a-z][a-z-]*)[^\n#&;|)`]*/g)) {
         assert.ok(new RegExp(`^  (.*, )?${word}\\b`, 'm').test(client), `${name}: ${call}`);
         count += checkOptions(name, call, client);
       }
+      for (const [call] of text.matchAll(/control-run ([^#\n]*? )??-- /g)) count += checkOptions(name, call, run);
       for (const [call] of text.matchAll(/node +trainer\.mjs[^\n&)]*/g)) count += checkOptions(name, call, demo);
     }
     assert.ok(count > 20, `${count} options`);
@@ -62,6 +65,32 @@ describe('The recipes', () => {
 
   it('trainer.sbatch is a script of bash', { skip: lacks('bash') }, () => {
     check('bash', '-n', join(FOLDER, 'trainer.sbatch'));
+  });
+
+  it('trainer.sbatch refuses a folder that another user may have prepared', { skip: lacks('bash') }, (t) => {
+    const root = makeFolder(t);
+    const script = readFileSync(join(FOLDER, 'trainer.sbatch'), 'utf8').replaceAll('/tmp/', `${root}/`);
+    writeFileSync(join(root, 'node'), '#!/bin/sh\necho started', { mode: 0o755 });
+    const prepare: [jobId: number, how: (folder: string) => void, isStarted: boolean][] = [
+      [1, () => {}, true],
+      [2, (folder) => mkdirSync(folder, 0o700), true], // of an earlier run, or of another task
+      [3, (folder) => symlinkSync(mkdtempSync(join(root, 'own-')), folder), false],
+      [4, (folder) => mkdirSync(folder, 0o755), false],
+      [5, (folder) => writeFileSync(folder, '', { mode: 0o700 }), false],
+    ];
+    if (process.geteuid?.() === 0) {
+      prepare.push([6, (folder) => { mkdirSync(folder, 0o700); chownSync(folder, 65534, 65534); }, false]);
+    }
+    for (const [jobId, how, isStarted] of prepare) {
+      const folder = join(root, `trainer-${jobId}`);
+      how(folder);
+      const env = { PATH: `${root}:${process.env['PATH']}`, SLURM_JOB_ID: `${jobId}` };
+      const { status, stdout, stderr } = spawnSync('bash', ['--norc', '-c', script], { encoding: 'utf8', env });
+      const rule = `must be a folder of user ${process.geteuid?.()} with mode 700, not a link`;
+      const refused = [1, '', `trainer.sbatch: ${folder} ${rule}\n`];
+      assert.deepEqual([status, stdout, stderr], isStarted ? [0, 'started\n', ''] : refused);
+      if (isStarted) assert.equal(lstatSync(folder).mode & 0o7777, 0o700);
+    }
   });
 
   it('trainer.service has no key that systemd does not know', { skip: lacks('systemd-analyze') }, () => {
@@ -88,7 +117,7 @@ function linesOf(name: string): string[] {
   return readFileSync(join(FOLDER, name), 'utf8').trimEnd().split('\n');
 }
 
-async function helpOf(t: TestContext, program: 'client' | 'demo'): Promise<string> {
+async function helpOf(t: TestContext, program: 'client' | 'demo' | 'run'): Promise<string> {
   return (await runProgram(t, program, ['--help'])).stdout;
 }
 

@@ -3,14 +3,15 @@
 import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, endProgram, startProgram, succeed,
-  TASKS, until, untilStarted,
+  checkConfined, checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, endProgram,
+  startProgram, succeed, TASKS, until, untilStarted,
 } from './engine.ts';
 import { importBaseImage } from './root.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
 
 const HEALTH_CHECKS = 3;
+const STATUS = "sh -c 'cat /proc/$(pidof node)/status'"; // what checkConfined() reads
 
 export const docker: Engine = {
   name: 'docker',
@@ -113,6 +114,11 @@ async function run(daemon: Daemon, dockerfile: string): Promise<RunningEngine> {
         await restart();
         return checkOutside(trainer);
       },
+      async confined() {
+        await restart();
+        await untilStarted(trainer);
+        return checkConfined(await daemon.run(`docker exec trainer ${STATUS}`));
+      },
       async stop() {
         await restart();
         const seen = await checkSave(trainer, stop);
@@ -194,6 +200,7 @@ async function checkCompose(daemon: Daemon): Promise<string> {
   };
   await untilStarted(trainer);
   await daemon.run(pause);
+  checkConfined(await daemon.run(`docker-compose exec -T trainer ${STATUS}`));
   const seen = await checkSave(trainer, async () => {
     await daemon.run(stop);
     return 'paused before';

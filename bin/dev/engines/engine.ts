@@ -11,6 +11,7 @@ import type { ChildProcess } from 'node:child_process';
 /** What is tried with each engine, in this order. */
 export const CHECKS = {
   outside: 'paused, saved and looked at from outside',
+  confined: 'a user without privileges, who cannot get any',
   stop: 'a stop saves',
   limit: 'the end of its time saves',
   preemption: 'preemption saves',
@@ -244,6 +245,16 @@ export async function checkOutside(trainer: Trainer): Promise<string> {
   return `paused, saved ${saved.name} and resumed`;
 }
 
+/** Checks the privileges of a trainer. @param status Its /proc/PID/status. */
+export function checkConfined(status: string): string {
+  const field = (name: string): string => new RegExp(`^${name}:\\t(\\S+)`, 'm').exec(status)?.[1] ?? '';
+  const [user, isFinal, effective] = ['Uid', 'NoNewPrivs', 'CapEff'].map(field);
+  if (user === '' || user === '0' || isFinal !== '1' || Number(`0x${effective}`) !== 0) {
+    throw new Error(`user ${user}, no_new_privs ${isFinal}, capabilities ${effective}`);
+  }
+  return `user ${user}, no_new_privs, no capabilities`;
+}
+
 /** Checks that one command pauses all trainers of a folder. @param client Runs control-client with `--dir`. */
 export async function checkMany(client: Trainer['client']): Promise<string> {
   const statuses = async (): Promise<string[]> => {
@@ -267,6 +278,6 @@ export function seconds(milliseconds: number): string {
 
 /** Returns the commands in the first comment of a recipe: its lines that are indented. */
 export function commandsIn(recipe: string): string[] {
-  const comment = recipe.slice(0, recipe.search(/^(?!#)/m));
+  const comment = recipe.slice(0, recipe.search(/^(?!#)/m)).replaceAll(/\\\n# +/g, '');
   return [...comment.matchAll(/^# {2,}(.+)$/gm)].map(([, command]) => command as string);
 }

@@ -3,8 +3,8 @@
 import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, mountsIn, succeed, TASKS,
-  untilStarted,
+  checkConfined, checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, latestIn, mountsIn, succeed,
+  TASKS, untilStarted,
 } from './engine.ts';
 import { importBaseImage } from './root.ts';
 import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
@@ -130,6 +130,11 @@ function run(engine: Podman, job: string): RunningEngine {
       async outside() {
         await start();
         return checkOutside(trainer);
+      },
+      async confined() {
+        await start();
+        const seen = checkConfined(await inContainer("sh -c 'cat /proc/$(pidof node)/status'"));
+        return `${seen}; podman ignores runAsNonRoot`;
       },
       async stop() {
         await start();

@@ -222,6 +222,7 @@ function run(cluster: Cluster, recipe: string): RunningEngine {
         const client: Trainer['client'] = (...args) => job.remoteClient(...args, '--socket', job.socket);
         return `${await checkOutside({ client, states: job.states })}, with srun --overlap`;
       },
+      confined: 'a job has the rights of its user',
       async stop() {
         const job = await submit(recipe);
         const seen = await checkSave(job, () => job.cancel());

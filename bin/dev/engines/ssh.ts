@@ -141,6 +141,7 @@ function run(machine: Machine, { folder, trainer, programs }: Place): RunningEng
           return 'when the connection of ssh -t broke';
         });
       },
+      confined: RUNS_NOTHING,
       limit: RUNS_NOTHING,
       preemption: RUNS_NOTHING,
       death: RUNS_NOTHING,

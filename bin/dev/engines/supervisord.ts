@@ -34,13 +34,14 @@ class Supervisor implements Trainer {
     return join(this.#folder, 'states/0');
   }
 
-  /** Starts a trainer without checkpoints. */
-  async start(recipe: string): Promise<void> {
+  /** Starts a trainer without checkpoints. @param owner Of the folder. */
+  async start(recipe: string, owner: string = 'root'): Promise<void> {
     await this.shutDown();
     await rm(this.#folder, { recursive: true, force: true });
     await mkdir(this.#folder);
     await copyFile(this.#place.trainer, join(this.#folder, 'trainer.mjs'));
     await writeFile(join(this.#folder, NAME), recipe);
+    await succeed('chown', ['--recursive', owner, this.#folder]);
     await this.run(commandsIn(recipe)[0] as string);
   }
 
@@ -90,6 +91,18 @@ function run(supervisor: Supervisor, recipe: string): RunningEngine {
         if (status !== 'paused') throw new Error(`it is ${status} after ${pause}`);
         await supervisor.client('resume', '--wait');
         return checkOutside(supervisor);
+      },
+      async confined() {
+        const withUser = recipe.replace('; user=trainer', 'user=nobody');
+        if (withUser === recipe) throw new Error('the recipe has no line `; user=trainer`');
+        await supervisor.start(withUser, 'nobody');
+        const user = await until('the trainer listens', () => supervisor.run('stat --format %U sockets/*.sock'));
+        if (user !== 'nobody') throw new Error(`it runs as user ${user}`);
+        await until('its user can pause it', async () => {
+          await supervisor.run('runuser -u nobody -- control-client pause --all --wait --dir sockets');
+          return true;
+        });
+        return 'user nobody, by user=; supervisord has no NoNewPrivileges=';
       },
       async stop() {
         await supervisor.start(recipe);

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { copyFile, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
-  checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, latestIn, startProgram, succeed,
-  TASKS, until, untilStarted,
+  checkConfined, checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, latestIn,
+  startProgram, succeed, TASKS, until, untilStarted,
 } from './engine.ts';
 import { PATH } from './root.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -126,6 +126,15 @@ function run(machine: Machine): RunningEngine {
         await machine.run('systemctl reload trainer');
         if (latestIn(trainer.states)?.name === saved?.name) throw new Error('systemctl reload saved nothing');
         return `${seen}; systemctl reload saves`;
+      },
+      async confined() {
+        await start();
+        const process = await property('MainPID');
+        const seen = checkConfined(await machine.run(`cat /proc/${process}/status`));
+        const written = await machine.run(`for folder in /etc /home /srv/trainer /tmp /run/trainer /var/lib/trainer; do
+          nsenter --mount --target ${process} sh -c "echo > $folder/check" 2>/dev/null && echo $folder; done; true`);
+        if (written !== '/tmp\n/run/trainer\n/var/lib/trainer') throw new Error(`it can write ${written}`);
+        return `${seen}; it can write ${written.replaceAll('\n', ', ')}`;
       },
       async stop() {
         await start();
