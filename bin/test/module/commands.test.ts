@@ -505,6 +505,7 @@ describe('A program that computes in a closed loop', LIMIT, () => {
               break;
             }
             assert.ok(!reply.answered || reply.statusCode === 503, reply.error);
+            if (host.process.exitCode !== null || host.process.signalCode !== null) await host.ends();
             await sleep(2);
           }
         }

@@ -408,31 +408,35 @@ export const MORTAL = `
 `;
 
 /**
- * The same for hosts under load. As a debugger can, `kill()` has it execute process.exit() in
- * a turn of its own: on Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
+ * The same for hosts under load. As a debugger can, `kill()` has the thread execute process.exit() in a turn of its own:
+ * on Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
  */
 export const MORTAL_UNDER_LOAD: string = `
   import { Session } from 'node:inspector';
   process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
   const threads = [];
-  process.on('worker', (thread) => threads.push(thread));
-  const sessions = new Map(); // by thread, once it runs
+  process.on('worker', (thread) => {
+    threads.push(thread);
+    thread.startedAt = performance.now();
+    thread.once('online', () => (thread.isOnline = true)); // before, setImmediate() may abort the process
+  });
+  const sessions = new Map(); // by the id of a thread, once the debugger has attached to it
   const session = new Session();
   session.connect();
   session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
     sessions.set(Number(workerInfo.workerId), sessionId);
   });
   session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
-  const execute = (expression) => {
-    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
-    session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(threads.at(-1).threadId), message });
-  };
-  const kill = () => {
+  const kill = async () => {
     const thread = threads.at(-1);
-    if (!sessions.has(thread.threadId)) return thread.terminate();
-    execute('setImmediate(process.exit)');
+    if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
+    while (thread.threadId > 0 && !(thread.isOnline && sessions.has(thread.threadId))) await sleep(1);
+    if (thread.threadId < 0) return; // it has ended
+    const params = { expression: 'setImmediate(process.exit)' };
+    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
+    session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
     thread.ref(); // as terminate() does
-    return new Promise((resolve) => thread.once('exit', resolve));
+    await new Promise((resolve) => thread.once('exit', resolve));
   };
   const another = async () => { // the next thread
     const { length } = threads;
