@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeFileSync,
+  chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync,
 } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -370,15 +370,14 @@ describe('control-run: dead ones', { ...suite, skip: suite.skip || lacks('cgroup
     const [empty, nested, living, full] = [dead, dead, process.pid, dead].map((pid, index) => {
       return join(own, `control-run-${pid}-test0${index}`);
     }) as [string, string, string, string];
-    for (const path of [empty, nested, living, full]) mkdirSync(path);
-    for (const path of [nested, full]) mkdirSync(join(path, 'inner'));
     const child = spawn('sleep', ['98765']);
-    writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
     t.after(async () => {
       child.kill('SIGKILL');
       await once(child, 'exit');
-      for (const path of [living, join(full, 'inner'), full]) rmdirSync(path);
+      spawnSync('rmdir', [living, join(full, 'inner'), full]); // a control-run of other tests may remove these, too
     });
+    for (const path of [empty, join(nested, 'inner'), living, join(full, 'inner')]) mkdirSync(path, { recursive: true });
+    writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
     assert.equal((await run(t, [], ['true'])).code, 0);
     const paths = [empty, nested, living, full, join(full, 'inner')];
     assert.deepEqual(paths.filter((path) => existsSync(path)), [living, full, join(full, 'inner')]);
