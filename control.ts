@@ -699,8 +699,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
         else connection.body = Buffer.concat([connection.body, chunk], Math.min(received, maxArguments + 1));
       });
       request.on('end', () => {
-        const isComplete = request.complete && received <= maxBodySize;
-        if (isComplete && socket.writable) server.route(connection, response);
+        if (request.complete && received <= maxBodySize && socket.writable) server.route(connection, response);
       });
     },
 
@@ -1433,8 +1432,7 @@ export class WebApiServer<Name extends string = never> {
   /** Resolves once the thread listens or the server is closed. Rejects with a Failure if the first start fails. */
   #startThread(): Promise<void> {
     return new Promise((resolve, reject) => {
-      const worker = this.#createThread();
-      this.#worker = worker;
+      const worker = this.#worker = this.#createThread();
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
@@ -1580,7 +1578,7 @@ export class WebApiClient {
     checkInteger('port', port, 1, 65535);
     checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath']);
     const { timeout = 5000, token } = options;
-    check('timeout', timeout, 'number', 'a number of ms above 0 and below 2³¹', timeout > 0 && timeout < 2 ** 31);
+    checkTimeout(timeout);
     checkToken(token);
     const socketPath = resolveSocketPath(options.socketPath, host, port);
     this.host = host;
@@ -1671,7 +1669,7 @@ export class WebApiClient {
     if (target === undefined) throw new TypeError(`status must be a SystemStatus, got ${inspect(status)}`);
     checkOptions('waitFor', options, ['timeout', 'signal', 'onStatus']);
     const { timeout = 30_000, signal, onStatus } = options;
-    check('timeout', timeout, 'number', 'a number of ms above 0 and below 2³¹', timeout > 0 && timeout < 2 ** 31);
+    checkTimeout(timeout);
     if (onStatus !== undefined) check('onStatus', onStatus, 'function', 'a function');
     const limit = AbortSignal.timeout(Math.ceil(timeout)); // it takes integers only
     const end = signal === undefined ? limit : AbortSignal.any([limit, signal]);
@@ -1999,6 +1997,10 @@ function check(name: string, value: unknown, type: string, form: string, isValid
 function checkInteger(name: string, value: number, least: number, most: number): void {
   const isValid = Number.isInteger(value) && value >= least && value <= most;
   check(name, value, 'number', `an integer from ${least} to ${most}`, isValid);
+}
+
+function checkTimeout(value: number): void {
+  check('timeout', value, 'number', 'a number of milliseconds above 0 and below 2³¹', value > 0 && value < 2 ** 31);
 }
 
 /** Rejects URLs and `host:port`, which would fail only later, in a name lookup. */
