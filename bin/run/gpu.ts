@@ -13,7 +13,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { UsageError } from '../shared/options.ts';
 import { excerpt, MAX_VALUE_LENGTH } from '../shared/text.ts';
-import { ShellCommand } from './program.ts';
+import { ShellCommand } from './shell.ts';
 
 const TOOL = 'cuda-checkpoint';
 const LOCK_MS = 10_000; // until the GPU has completed what was submitted

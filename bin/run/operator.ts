@@ -1,7 +1,7 @@
 // What the commands do to a running program: how it pauses and resumes, part by part, and how it saves.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ShellCommand } from './program.ts';
+import { ShellCommand } from './shell.ts';
 import { textOfJson } from '../shared/text.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
 import type { Gpu } from './gpu.ts';

@@ -3,7 +3,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Channel } from './channel.ts';
 import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
 import { Processes } from './processes.ts';
@@ -14,8 +13,6 @@ import type { ChannelListener } from './channel.ts';
 import type { Keeper } from './keeper.ts';
 
 const CHANNEL_FD = 3;
-const MAX_OUTPUT_LENGTH = 65_536; // of a shell command
-const MAX_OUTPUT_MS = 100; // from its end
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
@@ -158,35 +155,9 @@ export class Program {
   }
 }
 
-function endOf(code: number | null, signal: NodeJS.Signals | null): End {
+/** How a child has ended, from its event `exit`. */
+export function endOf(code: number | null, signal: NodeJS.Signals | null): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
   const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);
   return { exitCode, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
-}
-
-/** A command for the shell, with its last line of output. In a session of its own, Ctrl-C does not reach it. */
-export class ShellCommand {
-  readonly ended: Promise<{ end: End; lastLine: string }>;
-  readonly #child: ChildProcess;
-
-  constructor(command: string, variables: Record<string, string>) {
-    const env = { ...process.env, ...variables };
-    const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
-    this.#child = child;
-    let output = '';
-    const closed = new Promise((resolve) => child.on('close', resolve));
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
-    this.ended = once(child, 'exit').then(async ([code, signal]) => {
-      (child.stdout as Socket).unref(); // what it leaves running may keep the output open
-      await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
-      return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
-    });
-  }
-
-  kill(): void {
-    this.#child.stdout?.destroy(); // a process that has left the group may hold it
-    try {
-      process.kill(-(this.#child.pid as number), 'SIGKILL');
-    } catch {} // all of the group have ended
-  }
 }
