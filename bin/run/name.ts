@@ -33,10 +33,10 @@ const CODE = /^(python|pypy) -\w*c$|^(node|deno|bun|ruby|perl|php|julia|lua|Rscr
 const MODULE = /^(python|pypy|torchrun) -m$/;
 
 // In the code of a shell:
-const TOKEN = /(?<!\S)#[^\n]*|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[<>]&|&>|[^\s;&|()'"\\])+|[;&|()\n]/gs;
+const TOKEN = /(?<!\S)#[^\n]*|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[<>]&|&>|\$\(\(?[^()]*\)+|[^\s;&|()'"\\])+|[;&|()\n]/gs;
 const SEPARATOR = /^[;&|()\n]$/;
 const REDIRECTION = /^[\d&]*[<>]/;
-const PREFIX = /^(if|then|elif|else|while|until|do|!|\{|\w+=.*|.*\$.*)$/s; // a command may follow
+const PREFIX = /^(if|then|elif|else|while|until|do|!|\{|-.*|\w+=.*|.*\$.*)$/s; // a command may follow
 const BUILT_IN = new Set((
   '. : [ [[ alias case cd conda done echo esac eval exec exit export fi for function kill mkdir module printf pushd ' +
   'read set shift shopt sleep source test trap true ulimit umask unset wait }'

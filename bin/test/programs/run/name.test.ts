@@ -49,6 +49,7 @@ const CODES: readonly [code: string, name: string][] = [
   ['conda run -n ml python train.py', 'train.py'], ['"$PYTHON" train.py', 'train.py'], ['exec "$@"', 'sh'],
   ['python3 -c "a; b && c"; true', 'python3'], ["bash -c 'cd /data; make train'", 'make'],
   ['exec >log 2>&1; while ! ./step; do sleep 5; done', 'step'],
+  ['i=0; while :; do i=$((i+1)); ./work.sh; done', 'work.sh'], ['d=$(date); $(which python3) -u train.py', 'train.py'],
   ['for i in 1 2; do python train.py $i; done # it\'s done', 'train.py'],
   ['(cd /data && make)', 'make'], ['python3 <<EOF\nimport x\nEOF', 'python3'], ['echo "it\'s', 'sh'], ['', 'sh'],
   ['trap "" TERM; echo ready; while :; do sleep 98765 & wait; done', 'sh'], ['/opt/my\\ tool/run\\ it x', 'run it'],
