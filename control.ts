@@ -486,7 +486,7 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
 }
 
 function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllowed: typeof isAllowedHost) {
-  const { host, socketPath, token, allowedHosts } = data;
+  const { host, token, allowedHosts } = data;
   const missingHost = prepare(400, { error: 'Missing Host header' });
   const duplicateField = prepare(400, { error: 'Duplicate header field' });
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
@@ -533,13 +533,13 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
     },
 
     /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
-    refusal({ method, httpVersion }: IncomingMessage, head: RequestHead): PreparedResponse | null {
+    refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
-      const isLocal = authority === undefined || authority === allowedAuthority || socketPath !== undefined;
+      const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
       if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
-      allowedAuthority = authority;
+      if (!isUnix) allowedAuthority = authority;
       const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
       if (token === undefined) return null;
@@ -586,6 +586,7 @@ type Failure = { message: string; code?: string | undefined }; // Node's, such a
 /** A connection and its present request, which may have to wait until it is ready or until its deadline. */
 interface Connection {
   readonly socket: Socket;
+  readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
   idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
@@ -630,7 +631,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   let responses = 0;
   let isClosing = false;
   const server = {
-    createListener(): Server {
+    createListener(isUnix: boolean): Server {
       const listener = createServer({
         maxHeaderSize: 8192, // bytes, including the request line
         headersTimeout: 5000, // milliseconds until the headers are complete
@@ -640,7 +641,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
-      listener.on('connection', server.onConnection);
+      listener.on('connection', (socket) => server.onConnection(socket, isUnix));
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
       listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
       listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
@@ -663,8 +664,9 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       }
     },
 
-    onConnection(socket: Socket): void {
-      const connection = { socket, response: null, isLast: false, waits: false, idleSince: responses } as Connection;
+    onConnection(socket: Socket, isUnix: boolean): void {
+      const state = { response: null, isLast: false, waits: false, idleSince: responses };
+      const connection = { socket, isUnix, ...state } as Connection;
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
       socket.on('close', () => connections.delete(socket) && server.endWait(connection));
@@ -707,7 +709,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       connection.response = response;
       const { req: { method } } = response;
       const { path } = connection.head;
-      const refusal = policy.refusal(response.req, connection.head);
+      const refusal = policy.refusal(response.req, connection.head, connection.isUnix);
       if (refusal !== null) return server.send(connection, refusal);
       if (path === '/api/status' || path === '/api/info') {
         if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
@@ -857,33 +859,33 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   return server;
 }
 
-/** Listens at host and port, or at a Unix socket. */
-function listen(data: ThreadData, createListener: () => Server, report: (message: ThreadMessage) => void) {
+/** Listens at host and port, then at a Unix socket, as far as they are given. */
+function listen(data: ThreadData, server: ReturnType<typeof serve>, report: (message: ThreadMessage) => void) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const listeners: Server[] = [];
   const listening = {
     start(): void {
-      if (socketPath !== undefined) return listening.makeSocket(socketPath);
       // Node's listen('localhost') uses only the first address, but clients may try either.
-      listening.listenAt(host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host], port);
+      const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
+      listening.listenAt(port === null ? [] : addresses, port ?? 0);
     },
 
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
       process.exit();
     },
-    succeed(boundPort: number): void {
-      const addresses = listeners.map((listener) => (listener.address() as AddressInfo).address); // none if Unix
-      const isPublic = addresses.some((address) => !/^(::ffff:)?127\.|^::1$/.test(address));
-      report({ type: 'listening', port: boundPort, isPublic });
+    succeed(): void {
+      const addresses = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
+      const isPublic = addresses.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
+      report({ type: 'listening', port: addresses[0]?.port ?? 0, isPublic });
     },
 
     /** Listens on all addresses, on the same port. */
     listenAt([address, ...others]: string[], boundPort: number): void {
-      if (address === undefined) return listening.succeed(boundPort);
-      const listener = createListener();
+      if (address === undefined) return listening.makeSocket();
+      const listener = server.createListener(false);
       listener.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
@@ -899,8 +901,9 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
     // which fails if there is something: of servers that start at once, one succeeds.
 
     /** Refuses a folder in which another user could replace the socket. */
-    makeSocket(path: string): void {
-      const [folder] = /^.*\//s.exec(path) as unknown as [string];
+    makeSocket(): void {
+      if (socketPath === undefined) return listening.succeed();
+      const [folder] = /^.*\//s.exec(socketPath) as unknown as [string];
       const hasParent = fs.existsSync(folder.replace(/[^/]+\/$/, ''));
       if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: hasParent }); // recursive: it may exist
       const { uid, mode } = fs.statSync(folder);
@@ -910,11 +913,11 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
       if (!isOwn || isOpen) return listening.fail({ code: 'EACCES', message });
       const privateFolder = fs.mkdtempSync(`${folder}.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
-      const listener = createListener();
+      const listener = server.createListener(true);
       listener.on('error', listening.fail);
       listener.listen(`${privateFolder}/s`, () => {
         fs.chmodSync(`${privateFolder}/s`, 0o600);
-        listening.linkSocket(privateFolder, path);
+        listening.linkSocket(privateFolder, socketPath);
       });
     },
 
@@ -928,7 +931,7 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
       const own = fs.lstatSync(path);
       process.on('exit', () => listening.isSame(path, own) && fs.rmSync(path));
       fs.rmSync(privateFolder, { recursive: true });
-      listening.succeed(0);
+      listening.succeed();
     },
 
     /** Moves the socket of a dead server away, but neither that of a live one nor any other file. */
@@ -938,7 +941,7 @@ function listen(data: ThreadData, createListener: () => Server, report: (message
       if (found?.isSocket() === false) return listening.fail({ code: 'EEXIST', message });
       const probe = net.connect(path, () => {
         probe.destroy();
-        listening.fail({ code: 'EADDRINUSE', message: 'another server is listening there' });
+        listening.fail({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
         if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') return listening.fail(error);
@@ -990,9 +993,10 @@ export interface WebApiServerOptions<Name extends string = never> {
   /** True (default): the next look for commands completes a command. False: `report()`, the next one or `close()`. */
   autoReport?: boolean | undefined;
   /**
-   * Path of a Unix socket to listen on instead of host and port, at most 94 bytes, which only this user can open. It
-   * replaces the socket of a dead server. In a path that ends in `/`, it is NAME-PID.sock: NAME is `name`, truncated to
-   * 32 characters, with `_` for all but ASCII letters, digits, `.` and `-`. This folder is made if its parent exists.
+   * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
+   * nothing else. It replaces the socket of a dead server. In a path that ends in `/`, it is NAME-PID.sock: NAME is
+   * `name`, truncated to 32 characters, with `_` for all but ASCII letters, digits, `.` and `-`. This folder is made if
+   * its parent exists.
    */
   socketPath?: string | undefined;
   /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
@@ -1077,6 +1081,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const form = "like 'box.lan', '.lan' or '*'";
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isHostName.test(entry));
   const idPrefix = (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1); // three letters or digits
+  const isNetwork = options.socketPath === undefined || (options.host ?? options.port) !== undefined;
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
@@ -1090,8 +1095,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
       startedAt: new Date(performance.timeOrigin).toISOString(), version: VERSION,
     },
-    host, port, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
-    socketPath: resolveSocketPath(options.socketPath, host, port, socketName),
+    host, port: isNetwork ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
+    socketPath: resolveSocketPath(options.socketPath, socketName),
     isInFolder: options.socketPath?.endsWith('/') === true,
   };
 }
@@ -1155,21 +1160,21 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state !== 'idle') throw new Error('Cannot start the server: it is already running');
     this.#state = 'starting';
     this.#publish();
-    const { host: boundHost, socketPath } = this.#data;
+    const { host: boundHost, port, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
     try {
       await this.#startThread();
     } catch (error) {
       const { code, message } = error as Failure;
-      const client = new WebApiClient(host, this.#data.port || DEFAULT_PORT, { socketPath, timeout: 500 });
-      const isUsed = code === 'EADDRINUSE' && this.#data.port !== 0;
+      const client = new WebApiClient(host, port || DEFAULT_PORT, { timeout: 500, ...port === null && { socketPath } });
+      const isUsed = code === 'EADDRINUSE' && port !== 0;
       const { name, pid } = (isUsed && await client.info()) || {}; // asks without the token: it may be anyone
       const isKnown = typeof name === 'string' && typeof pid === 'number';
       const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
       throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
     }
-    return socketPath === undefined ? { host, port: this.#data.port } : { host, port: 0, socketPath };
+    return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
@@ -1465,7 +1470,7 @@ export class WebApiServer<Name extends string = never> {
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
       const server = (${serve})(workerData, prepare, ${validate}, policy, link);
-      const listening = (${listen})(workerData, server.createListener, report);
+      const listening = (${listen})(workerData, server, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
       setInterval(link.tick, 250);
@@ -1481,7 +1486,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #onListening(port: number, isPublic: boolean): void {
-    this.#data.port = port; // restarted threads use the same
+    if (this.#data.port !== null) this.#data.port = port; // restarted threads use the same
     if (this.#state !== 'starting') return;
     this.#state = 'running';
     this.#worker?.unref();
@@ -1505,7 +1510,10 @@ export class WebApiServer<Name extends string = never> {
     process.emitWarning(message, WARNING);
   }
 
-  #where(): string { return this.#data.socketPath ?? authorityOf(this.#data.host, this.#data.port); }
+  #where(): string {
+    const { host, port, socketPath } = this.#data;
+    return [port === null ? [] : authorityOf(host, port), socketPath ?? []].flat().join(' and ');
+  }
 
   async #stopThread(): Promise<void> {
     this.report({});
@@ -1580,7 +1588,9 @@ export class WebApiClient {
     const { timeout = 5000, token } = options;
     checkTimeout(timeout);
     checkToken(token);
-    const socketPath = resolveSocketPath(options.socketPath, host, port);
+    const isExclusive = options.socketPath === undefined || (host === DEFAULT_HOST && port === DEFAULT_PORT);
+    if (!isExclusive) throw new TypeError('socketPath replaces host and port: give one or the other');
+    const socketPath = resolveSocketPath(options.socketPath);
     this.host = host;
     this.port = socketPath === undefined ? port : 0;
     this.#target = socketPath === undefined ? { host, port } : { socketPath };
@@ -1795,7 +1805,7 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
 /** Configuration of `launch()`: its own options, and those of the server. */
 export interface LaunchConfig
   extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
-  /** Host and port of the web API, or null for no web API. Default: `['localhost', 8391]`. */
+  /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   webApiCommandQueueSize?: number | undefined;
@@ -2059,10 +2069,8 @@ function checkOptions(owner: string, options: object, known: readonly string[]):
 }
 
 /** Returns the absolute path, because the program may change its working directory. Only servers use a folder. */
-function resolveSocketPath(socketPath: string | undefined, host: string, port: number, nameInFolder: string = '') {
+function resolveSocketPath(socketPath: string | undefined, nameInFolder: string = '') {
   if (socketPath === undefined) return undefined;
-  const isExclusive = host === DEFAULT_HOST && port === DEFAULT_PORT;
-  if (!isExclusive) throw new TypeError('socketPath replaces host and port: give one or the other');
   check('socketPath', socketPath, 'string', 'a non-empty string', socketPath !== '');
   const isFolder = socketPath.endsWith('/');
   check('socketPath', socketPath, 'string', 'the path of a socket, not of a folder', !isFolder || nameInFolder !== '');

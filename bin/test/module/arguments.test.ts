@@ -72,7 +72,7 @@ describe('A wrong argument', LIMIT, () => {
       [() => construct({ cause: { who: 1 } }), 'cause has no option who; it has by, reason, since'],
       [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
       [() => launchWith({}, { startPaused: true }), 'startPaused requires a web API'],
-      [() => construct({ socketPath: 's', port: 0 }), 'socketPath replaces host and port: give one or the other'],
+      [() => connect('a', 1, { socketPath: 's' }), 'socketPath replaces host and port: give one or the other'],
     ] as const) await assertThrows(call, TypeError, message);
   });
 

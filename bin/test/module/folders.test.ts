@@ -6,8 +6,8 @@ import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  LIMIT, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, runHost, runHostInNamespace,
-  startImpostor, takeAll,
+  GET, HOST, LIMIT, POST, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, runHost,
+  runHostInNamespace, send, startImpostor, takeAll,
 } from './helpers.ts';
 import { makeFolder, startServer as start, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
@@ -138,6 +138,46 @@ describe('The socket in a folder', SUITE, () => {
     await second.runInBackground();
     assert.equal(await client.getStatus(), PAUSED);
     assert.deepEqual(readdirSync(socketPath).sort(), [`a-${pid}.sock`, `a_b-${pid}.sock`]);
+  });
+});
+
+describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
+  it('serves the same system, and a request through the port must name an allowed host', async (t) => {
+    const folder = makeFolder(t);
+    const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
+    const { server, address: { host, port, socketPath = '' } } = await start(t, options);
+    assert.deepEqual([host, socketPath], ['localhost', join(folder, `a-${pid}.sock`)]);
+    for (const where of [port, socketPath]) assert.equal((await send(where, POST, HOST)).statusCode, 200);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
+      assert.equal((await send(where, POST, 'Host: any.name')).statusCode, expected);
+    }
+    await server.close();
+    assert.equal(await new WebApiClient(host, port).getStatus(), OFFLINE);
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('is not made if the port is in use, and the error names its user', async (t) => {
+    const { port } = await start(t, { name: 'first' });
+    const folder = makeFolder(t);
+    const options = { port, socketPath: `${folder}/`, name: 'second' };
+    const second = new WebApiServer({ systemStatus: () => PAUSED, ...options });
+    const where = `localhost:${port} and ${join(folder, `second-${pid}.sock`)}`;
+    const message = `Cannot serve at ${where}: it is in use by first (process ${pid})`;
+    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE', message });
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('and the port are back after the death of the thread', async (t) => {
+    const workers = collectThreads(t);
+    const folder = makeFolder(t);
+    collectWarnings(t);
+    const { address } = await start(t, { socketPath: `${folder}/`, port: 0 });
+    await workers[0]?.terminate();
+    for (const where of [address.port, address.socketPath ?? '']) {
+      await until(async () => (await send(where, GET, HOST).catch(() => null))?.statusCode === 200);
+    }
+    assert.deepEqual(readdirSync(folder), [basename(address.socketPath ?? '')]);
   });
 });
 
