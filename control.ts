@@ -1720,6 +1720,8 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
+    let interim = 0; // Node ignores 1xx responses, however many there are
+    request.on('information', () => (interim += 1) > 16 && request.destroy(new Error('too many 1xx responses')));
     request.end(json);
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';

@@ -372,7 +372,6 @@ describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () 
     ['stops in the body', 'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"status":"active"'],
     ['sends a malformed chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'],
     ['sends 10 MB', json(`{"status":"active","result":"ok","x":"${'x'.repeat(10 << 20)}"}`)],
-    ['sends 102 without end', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(100)],
     ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello'],
     ['redirects', 'HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/api/status\r\nContent-Length: 0\r\n\r\n'],
     ['redirects in JSON', json('{"status":"active","result":"ok"}', '307 Temporary Redirect')],
@@ -396,6 +395,17 @@ describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () 
       assert.ok(!reply.ok && !reply.answered && reply.error.startsWith(`http://127.0.0.1:${port} `), inspect(reply));
     });
   }
+
+  it('is not waited for if it sends 1xx responses without end', async (t) => {
+    for (const interim of ['100 Continue', '102 Processing', '103 Early Hints']) {
+      const { port } = await startImpostor(t, (socket) => {
+        const timer = setInterval(() => socket.write(`HTTP/1.1 ${interim}\r\n\r\n`), 1);
+        socket.on('close', () => clearInterval(timer));
+      });
+      const reply = await new WebApiClient('127.0.0.1', port, { timeout: 60_000 }).request('status');
+      assert.ok(!reply.ok && reply.error.endsWith(' does not respond: too many 1xx responses'), inspect(reply));
+    }
+  });
 
   it('is reported as OFFLINE if its status is unknown', async (t) => {
     for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
