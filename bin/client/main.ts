@@ -4,31 +4,28 @@ import { setMaxListeners } from 'node:events';
 import { parseArgs } from 'node:util';
 import { DEFAULT_PORT, SystemStatus } from '../../control.ts';
 import {
-  acceptedBy, acceptedIn, COMPLETION_MS, completionsOf, describeAccepts, isArgument, parseArguments, readArguments,
-  wordsBefore,
+  acceptedIn, COMPLETION_MS, completionsOf, isArgument, parseArguments, wordsBefore,
 } from '../shared/accepts.ts';
 import { ADDRESS_OPTIONS, BY, checkTarget, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from '../shared/commands.ts';
 import { describeInfo, describeStatus } from '../shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
-import { describeCurrent, follow, GOALS } from '../shared/follow.ts';
+import { describeCurrent } from '../shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
-import {
-  describeUnknown, isDenied, isInvalid, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN,
-} from '../shared/replies.ts';
+import { describeUnknown, isDenied, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
 import { list } from './list.ts';
+import { failure, finish, HINT, runDeclared, send } from './send.ts';
 import { ChangeHook, watch } from './watch.ts';
-import type { Typed } from '../shared/accepts.ts';
 import type { Command, Shell } from '../shared/commands.ts';
-import type { Followed, FollowOptions } from '../shared/follow.ts';
-import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
+import type { Invocation, Outcome } from './send.ts';
 import type { WatchOptions } from './watch.ts';
 
 const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
@@ -78,7 +75,6 @@ Exit codes:
   5  no answer: the request was sent, and a command may still take effect, unless the error says 'not sent'
 `;
 
-const HINT = '; arguments are name=value'; // for a word that is meant for one, and taken for a target
 const REQUEST_TIMEOUT_MS = 5000;
 const WAIT_TIMEOUT_S = '30';
 
@@ -124,12 +120,6 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   });
   await hook?.end();
   return exitCode;
-}
-
-/** A command that the program declares, as typed. */
-interface Invocation {
-  name: string;
-  typed: Typed;
 }
 
 interface Settings {
@@ -274,15 +264,6 @@ function endOfOutput(): AbortSignal {
 
 // ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-interface Outcome {
-  exitCode: number;
-  text?: string;
-  /** What `--json` prints. */
-  json?: object;
-  /** Safe to print. */
-  error?: string;
-}
-
 /** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
 function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
   const reason = name === undefined ? error : client.shorten(error);
@@ -295,74 +276,6 @@ function print({ text = '', json, error = '' }: Outcome, { name, label, client }
     if (name !== undefined) return;
   }
   if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
-}
-
-function failure(reply: FailedReply, status?: string): Outcome {
-  const { error, answered, original } = reply;
-  const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
-  const exitCode = answered ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
-  return { exitCode, json: { status, error: original }, error };
-}
-
-// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-async function send(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
-  const { arguments: values, by, reason } = options;
-  const reply = await client.request(command, { arguments: values, by, reason });
-  return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
-}
-
-const EXIT_CODES: Record<Followed['state'], number> = {
-  done: EXIT.DONE, absent: EXIT.DONE, failed: EXIT.REFUSED, ended: EXIT.REFUSED, refused: EXIT.REFUSED,
-  pending: EXIT.NOT_REACHED, unconfirmed: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
-};
-
-/** Sends a command, and waits until it is done. */
-async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
-  const followed = await follow(client, command, options);
-  const { state, value, status, summary, received, seconds } = followed;
-  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[state];
-  const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
-  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
-  if (state === 'absent') return { exitCode, text: summary, json };
-  const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
-  const isObject = Object(received.value) === received.value; // whole, because scripts parse it
-  const returned = isObject ? printableJson(received.value as object) : value || 'ok';
-  const text = GOALS.has(command) ? String(status) : returned;
-  return { exitCode, text: isShown ? '' : text, json };
-}
-
-/** Sends a command that the program declares, or lists all of them. */
-async function runDeclared(
-  { name: target, client }: Target,
-  invocation: Invocation | null,
-  act: typeof send,
-  options: FollowOptions,
-): Promise<Outcome> {
-  const reply = await client.request('info');
-  if (!reply.ok) {
-    const before = invocation === null ? '' : `${invocation.name} not sent: `;
-    const after = before !== '' && target !== undefined && /\b(ENOTFOUND|EAI_AGAIN)\b/.test(reply.error) ? HINT : '';
-    return failure({ ...reply, error: before + reply.error + after, original: before + reply.original + after });
-  }
-  const accepts = acceptedBy(reply.body);
-  if (accepts === null) {
-    const error = 'the server is of version 0.8 or older: it takes pause, resume, save-state and shutdown only';
-    return { exitCode: EXIT.REFUSED, json: { error }, error };
-  }
-  const names = [...accepts.keys()].join(', ');
-  const none = names === '' ? 'the program declares no commands' : '';
-  if (invocation === null) {
-    const json = { accepts: reply.body['accepts'] };
-    return { exitCode: EXIT.DONE, text: describeAccepts(accepts), json, error: none };
-  }
-  const { name, typed } = invocation;
-  const declaration = accepts.get(name);
-  if (declaration === undefined) {
-    const error = `${none || `the command must be one of ${names}`}, got '${name}'`;
-    return { exitCode: EXIT.USAGE, json: { error }, error };
-  }
-  return act(client, name, { ...options, arguments: readArguments(typed, declaration) });
 }
 
 // ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────

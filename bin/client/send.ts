@@ -1,0 +1,95 @@
+// Sends one command to a system, and returns what control-client is to print.
+
+import { acceptedBy, describeAccepts, readArguments } from '../shared/accepts.ts';
+import { follow, GOALS } from '../shared/follow.ts';
+import { EXIT } from '../shared/options.ts';
+import { isInvalid, isUnanswered } from '../shared/replies.ts';
+import { printableJson } from '../shared/text.ts';
+import type { Typed } from '../shared/accepts.ts';
+import type { Followed, FollowOptions } from '../shared/follow.ts';
+import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+import type { Target } from '../shared/targets.ts';
+
+export const HINT = '; arguments are name=value'; // for a word that is meant for one, and taken for a target
+
+/** What is printed of one target, and the exit code. */
+export interface Outcome {
+  exitCode: number;
+  text?: string;
+  /** What `--json` prints. */
+  json?: object;
+  /** Safe to print. */
+  error?: string;
+}
+
+/** A command that the program declares, as typed. */
+export interface Invocation {
+  name: string;
+  typed: Typed;
+}
+
+export function failure(reply: FailedReply, status?: string): Outcome {
+  const { error, answered, original } = reply;
+  const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
+  const exitCode = answered ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
+  return { exitCode, json: { status, error: original }, error };
+}
+
+export async function send(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  const { arguments: values, by, reason } = options;
+  const reply = await client.request(command, { arguments: values, by, reason });
+  return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
+}
+
+const EXIT_CODES: Record<Followed['state'], number> = {
+  done: EXIT.DONE, absent: EXIT.DONE, failed: EXIT.REFUSED, ended: EXIT.REFUSED, refused: EXIT.REFUSED,
+  pending: EXIT.NOT_REACHED, unconfirmed: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
+};
+
+/** Sends a command, and waits until it is done. */
+export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  const followed = await follow(client, command, options);
+  const { state, value, status, summary, received, seconds } = followed;
+  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[state];
+  const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
+  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  if (state === 'absent') return { exitCode, text: summary, json };
+  const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
+  const isObject = Object(received.value) === received.value; // whole, because scripts parse it
+  const returned = isObject ? printableJson(received.value as object) : value || 'ok';
+  const text = GOALS.has(command) ? String(status) : returned;
+  return { exitCode, text: isShown ? '' : text, json };
+}
+
+/** Sends a command that the program declares, or lists all of them. */
+export async function runDeclared(
+  { name: target, client }: Target,
+  invocation: Invocation | null,
+  act: typeof send,
+  options: FollowOptions,
+): Promise<Outcome> {
+  const reply = await client.request('info');
+  if (!reply.ok) {
+    const before = invocation === null ? '' : `${invocation.name} not sent: `;
+    const after = before !== '' && target !== undefined && /\b(ENOTFOUND|EAI_AGAIN)\b/.test(reply.error) ? HINT : '';
+    return failure({ ...reply, error: before + reply.error + after, original: before + reply.original + after });
+  }
+  const accepts = acceptedBy(reply.body);
+  if (accepts === null) {
+    const error = 'the server is of version 0.8 or older: it takes pause, resume, save-state and shutdown only';
+    return { exitCode: EXIT.REFUSED, json: { error }, error };
+  }
+  const names = [...accepts.keys()].join(', ');
+  const none = names === '' ? 'the program declares no commands' : '';
+  if (invocation === null) {
+    const json = { accepts: reply.body['accepts'] };
+    return { exitCode: EXIT.DONE, text: describeAccepts(accepts), json, error: none };
+  }
+  const { name, typed } = invocation;
+  const declaration = accepts.get(name);
+  if (declaration === undefined) {
+    const error = `${none || `the command must be one of ${names}`}, got '${name}'`;
+    return { exitCode: EXIT.USAGE, json: { error }, error };
+  }
+  return act(client, name, { ...options, arguments: readArguments(typed, declaration) });
+}
