@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { createClient } from '../../../shared/access.ts';
 import { commandsFor, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
 import { UsageError } from '../../../shared/options.ts';
+import { suggest } from '../../../shared/suggest.ts';
 import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -216,6 +217,19 @@ describe('The help of control-client', LIMIT, () => {
     const stdout = '  p, pause           pause the system\n';
     assert.deepEqual(await call(['help', 'p']), { code: 0, stdout, stderr: '' });
   });
+});
+
+it('suggest() finds the words that a mistyped one is nearest to', () => {
+  const words = ['pause', 'p', 'resume', 'save', 'save-state', 'status', 'shutdown', 'gpu1', 'gpu2', 'Trainer', 'pause'];
+  const rows: [word: string, nearest: string][] = [
+    ['pasue', 'pause'], ['paus', 'pause'], ['paause', 'pause'], ['pauze', 'pause'], ['PAUSE', 'pause'],
+    ['reusem', 'resume'], ['shutdwn', 'shutdown'], ['stauts', 'status'], ['sav', 'save'], ['shut', 'shutdown'],
+    ['t', 'Trainer'], ['trainr', 'Trainer'], ['gpu3', 'gpu1 or gpu2'], ['gpu', 'gpu1 or gpu2'],
+    ['', ''], ['x', ''], ['pp', ''], ['paws', ''], ['use', ''], ['s', ''], ['quit', ''], ['x'.repeat(1e5), ''],
+  ];
+  for (const [word, nearest] of rows) {
+    assert.equal(suggest(word, words), nearest === '' ? '' : ` (did you mean ${nearest}?)`, word.slice(0, 20));
+  }
 });
 
 async function refuses(args: string[], line: string | RegExp, env?: NodeJS.ProcessEnv): Promise<void> {
