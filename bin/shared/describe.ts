@@ -102,6 +102,42 @@ function describeDetail(detail: unknown): string {
   return excerpt(text, MAX_VALUE_LENGTH);
 }
 
+// ───── The detail ────────────────────────────────────────────────────────────────────────────────────────────────
+
+export interface Progress {
+  /** What is counted: `step`. */
+  name: string;
+  done: number;
+  of: number;
+}
+
+/** How far a program is: `{"step": 7, "of": 100}` has done 7 steps of 100. Null if it does not report that. */
+export function progressOf(detail: unknown): Progress | null {
+  const numbers = Object.entries(isRecord(detail) ? detail : {}).filter(([, value]) => typeof value === 'number');
+  const index = numbers.findIndex(([name]) => name === 'of');
+  const [name, done] = (numbers[index - 1] ?? []) as [string?, number?];
+  const of = numbers[index]?.[1] as number | undefined;
+  if (name === undefined || done === undefined || of === undefined) return null;
+  return 0 <= done && done <= of && 0 < of && of < Infinity ? { name, done, of } : null;
+}
+
+/** What control-run adds to the detail of its program. */
+const RUN_NAMES: readonly string[] = [
+  'pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB', 'gpu', 'state', 'ended', 'restarts',
+  'last end',
+];
+
+/** Separates what a program reports from what control-run adds, which is nothing without a process and a command. */
+export function splitDetail(detail: unknown): { own: Record<string, unknown>; run: Record<string, unknown> } {
+  const all = isRecord(detail) ? detail : {};
+  const isOfRun = Number.isSafeInteger(all['pid']) && typeof all['command'] === 'string';
+  if (!isOfRun) return { own: all, run: {} };
+  const [own = [], run = []] = [false, true].map((isRun) => {
+    return Object.entries(all).filter(([name]) => RUN_NAMES.includes(name) === isRun);
+  });
+  return { own: Object.fromEntries(own), run: Object.fromEntries(run) };
+}
+
 /** Null if the field holds no time. The clocks of two machines may differ. */
 export function secondsSince(body: Body, name: string): number | null {
   const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
