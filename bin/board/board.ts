@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { CONTROL_COMMANDS } from '../shared/accepts.ts';
+import { LIVE, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Update } from './system.ts';
@@ -19,6 +20,10 @@ export interface News {
   version: number;
   /** Milliseconds: a phone's clock may differ. */
   now: number;
+  /** For how long samples are kept. */
+  keepMs: number;
+  /** Whether the key of the page permits commands. */
+  canPress: boolean;
   /** All systems that there are. */
   ids: number[];
   /** Those that have changed. */
@@ -75,6 +80,7 @@ export class Board {
     const id = this.#added;
     this.#added += 1;
     const listener = {
+      period: LIVE,
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#tell(), GATHER_MS)),
     };
@@ -84,7 +90,7 @@ export class Board {
   }
 
   /** Responds to a page, at once if something has changed since a version, otherwise after `waitMs` at the latest. */
-  async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<News> {
+  async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<Omit<News, 'canPress'>> {
     this.#startReading();
     const known = version <= this.#version ? version : 0; // it is of another process, whose clock was ahead
     const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
@@ -93,7 +99,8 @@ export class Board {
     this.#askedAt = performance.now();
     const systems = changed().map((system) => system.updateSince(known));
     const ids = [...this.#systems.keys()];
-    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), ids, systems };
+    const { keepMs } = LIVE;
+    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), keepMs, ids, systems };
   }
 
   /**
@@ -108,7 +115,7 @@ export class Board {
 
   /** The time, if nothing else happens in that millisecond: so samples need no version of their own. */
   #nextVersion(): number {
-    this.#version = Math.max(this.#version + 1, Date.now());
+    this.#version = Math.max(this.#version + 1, steadyNow());
     return this.#version;
   }
 

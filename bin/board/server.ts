@@ -66,7 +66,7 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     const end = new AbortController();
     response.on('close', () => end.abort());
     const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
-    return sendJson(response, 200, news);
+    return sendJson(response, 200, { ...news, canPress: true });
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);

@@ -2,17 +2,20 @@
 
 import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/access.ts';
+import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
+import { isCrash, savedBy, Shutdown } from '../shared/end.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { declarationsOf, presentValues } from './declarations.ts';
-import { Series } from './series.ts';
+import { Series, steadyNow } from './series.ts';
+import type { Progress } from '../shared/describe.ts';
 import type { Observation } from '../shared/observe.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Declaration } from './declarations.ts';
-import type { Sample } from './series.ts';
+import type { Period, Sample } from './series.ts';
 
 const WAIT_S = 30; // for a change
 const MAX_WAIT_S = 300; // for a command
@@ -38,11 +41,19 @@ interface State {
   reason: string;
   /** Why the status is not known. */
   error: string;
+  /** Whether it is offline because somebody has asked for it, or its program has done its work; otherwise it crashed. */
+  ended: boolean;
+  /** The last save that has succeeded. */
+  saved: { value: string; at: number | null } | null;
+  /** Why the latest save has failed; empty if it has not. */
+  saveError: string;
   /** Since when the system does not respond; null if it does. */
   unansweredSince: number | null;
   /** Since when the program has not looked for commands, because it is in a long step or hangs; null if it does. */
   unheardSince: number | null;
   detail: Row[];
+  /** How far the program is; `leftMs` is null until two samples tell it. */
+  progress: (Progress & { leftMs: number | null }) | null;
   /** Of the detail: the fields that have the name of a parameter. */
   present: ReturnType<typeof presentValues>;
   /** The latest first. */
@@ -56,6 +67,8 @@ interface State {
 interface Row {
   name: string;
   value: string | number;
+  /** Whether control-run has added it. */
+  isRun?: true;
 }
 
 interface ListedCommand {
@@ -84,12 +97,14 @@ interface SentCommand {
 /** What a page is sent. It lacks those values of a number and declarations that the page has. */
 export type Update = Omit<State, 'detail'> & {
   id: number;
-  detail: (Row & { samples?: Sample[] })[];
+  /** Samples that are further apart than `intervalMs` have a gap between them. */
+  detail: (Row & { samples?: Sample[]; intervalMs?: number })[];
   accepts?: readonly Declaration[];
 };
 
 /** What a system needs of the board. */
 export interface Listener {
+  readonly period: Period;
   nextVersion(): number;
   onChange(): void;
 }
@@ -108,11 +123,12 @@ export class BoardSystem {
   #declarations: Declaration[] = [];
   #declaredAt = 0; // the version of the board in which they came
   #isWatched = false;
-  #restart: AbortController = new AbortController();
-  #isClosed = false;
+  readonly #end: AbortController = new AbortController();
   #readSince: number | null = null; // the pending read
   #heardAt = 0; // when the program last looked for commands, by the clock of the system
-  #heardAtSince = 0; // since when the reads tell that, by the clock of the board
+  #heardAtSince = 0; // since when the reads tell that, by the steady clock
+  #activeSince = 0; // by the steady clock
+  readonly #shutdown: Shutdown = new Shutdown();
 
   /** @param isFound Whether it comes from a folder. */
   constructor(id: number, { name, client }: Target, listener: Listener, isFound: boolean = false) {
@@ -123,7 +139,8 @@ export class BoardSystem {
     this.#listener = listener;
     this.#state = {
       target, name: target, process: '', status: '', since: null, by: '', reason: '', error: '', unansweredSince: null,
-      unheardSince: null, detail: [], present: [], commands: [], sent: [], sentCount: 0,
+      unheardSince: null, ended: false, saved: null, saveError: '', detail: [], progress: null, present: [],
+      commands: [], sent: [], sentCount: 0,
     };
     void this.#follow();
   }
@@ -135,8 +152,8 @@ export class BoardSystem {
   updateSince(since: number): Update {
     const version = Math.min(since, this.#versionBefore);
     const detail = this.#state.detail.map((row) => {
-      const samples = typeof row.value === 'number' ? this.#series.get(row.name)?.since(version) : undefined;
-      return samples === undefined ? row : { ...row, samples };
+      const series = typeof row.value === 'number' ? this.#series.get(row.name) : undefined;
+      return series === undefined ? row : { ...row, samples: series.since(version), intervalMs: series.intervalMs };
     });
     const update = { id: this.id, ...this.#state, detail };
     return version <= this.#declaredAt ? { ...update, accepts: this.#declarations } : update;
@@ -160,17 +177,15 @@ export class BoardSystem {
     return this.#declarations.some(({ name }) => name === command);
   }
 
-  /** Sets whether a page is open. If none is, the system is asked for its status alone. */
+  /** Sets whether a page is open. If none is, the system is not asked for its detail. */
   setWatched(isWatched: boolean): void {
-    if (isWatched === this.#isWatched) return;
     this.#isWatched = isWatched;
-    this.#restart.abort();
-    this.#state.unheardSince = null;
+    if (!isWatched) this.#state.unheardSince = null;
   }
 
   /** Reads the detail: the waiting request does not end when it changes. There is one read at a time. */
   async read(): Promise<void> {
-    const now = Date.now();
+    const now = steadyNow();
     if (this.#readSince === null) {
       this.#readSince = now;
       const reply = await this.#client.request('info');
@@ -178,9 +193,9 @@ export class BoardSystem {
       if (!this.#isWatched) return;
       if (reply.ok) this.#takeDetail(reply.body, now);
       if (reply.ok || reply.answered) this.#state.unansweredSince = null;
-      else if (!this.isOffline) this.#state.unansweredSince ??= now;
+      else if (!this.isOffline) this.#state.unansweredSince ??= Date.now() - (steadyNow() - now);
     } else if (now - this.#readSince >= SLOW_MS && !this.isOffline) {
-      this.#state.unansweredSince ??= this.#readSince;
+      this.#state.unansweredSince ??= Date.now() - (now - this.#readSince);
     }
     this.#publish();
   }
@@ -208,6 +223,8 @@ export class BoardSystem {
     const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
     if (state === 'refused' && parameter !== undefined) sent.parameter = parameter;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
+    const now = new Date().toISOString();
+    if (command === 'shutdown' && state === 'done') this.#takeSave({ command, state, value, at: now });
     this.#publish();
   }
 
@@ -225,18 +242,13 @@ export class BoardSystem {
 
   /** Stops following the system. */
   close(): void {
-    this.#isClosed = true;
-    this.#restart.abort();
+    this.#end.abort();
   }
 
   async #follow(): Promise<void> {
-    while (!this.#isClosed) {
-      this.#restart = new AbortController();
-      const endpoint = this.#isWatched ? 'info' : 'status';
-      for await (const observation of observe(this.#client, endpoint, this.#restart.signal, WAIT_S)) {
-        this.#take(observation);
-        this.#publish();
-      }
+    for await (const observation of observe(this.#client, 'info', this.#end.signal, WAIT_S)) {
+      this.#take(observation);
+      this.#publish();
     }
   }
 
@@ -246,10 +258,13 @@ export class BoardSystem {
     if (isResponse || status === SystemStatus.OFFLINE.statusName) state.unansweredSince = null;
     else state.unansweredSince ??= Date.now();
     if (!isNew) return;
+    if (reply.ok) this.#shutdown.note(reply.body, status);
     if (status !== state.status) {
       const hasBegun = state.status !== ''; // otherwise it may be old
-      Object.assign(state, { status, since: hasBegun ? Date.now() : null, by: '', reason: '' });
+      Object.assign(state, { status, since: hasBegun ? Date.now() : null, by: '', reason: '', ended: false });
+      if (state.progress !== null) state.progress = { ...state.progress, leftMs: null };
       if (this.isOffline) this.#takeEnd();
+      if (status === SystemStatus.ACTIVE.statusName) this.#activeSince = steadyNow();
     }
     if (!isResponse) state.unheardSince = null;
     state.error = reply.ok || status === NO_ANSWER ? '' : this.#client.shorten(reply.error);
@@ -259,8 +274,11 @@ export class BoardSystem {
 
   /** Nobody will tell what came of its last commands. */
   #takeEnd(): void {
-    const [latest] = this.#state.commands;
-    if (latest?.command === 'shutdown') Object.assign(this.#state, { by: latest.by, reason: latest.reason });
+    const { cause } = this.#shutdown;
+    if (cause !== null) {
+      const [by, reason] = [excerptOf(cause['by']), excerptOf(cause['reason'])];
+      Object.assign(this.#state, { by, reason, ended: !isCrash(cause) });
+    }
     for (const entry of this.#state.commands) {
       if (entry.state === 'waiting' || entry.state === 'running') entry.state = 'outcome unknown';
     }
@@ -270,7 +288,11 @@ export class BoardSystem {
     const pid = excerptOf(info['pid']);
     const host = excerptOf(info['host']);
     const process = (pid && `process ${pid}`) + (host && ` on ${host}`);
-    if (this.#state.process !== '' && process !== this.#state.process) this.#forgetSent();
+    if (this.#state.process !== '' && process !== this.#state.process) {
+      this.#forgetSent();
+      this.#state.saveError = '';
+    }
+    for (const entry of commandsOf(info)) this.#takeSave(entry);
     Object.assign(this.#state, {
       name: excerptOf(info['name']) || this.#state.target,
       process,
@@ -282,6 +304,19 @@ export class BoardSystem {
     this.#takeDeclarations(declarationsOf(info));
   }
 
+  /** A shutdown saves, too, and fails if that fails. */
+  #takeSave({ command, state, value, error, at, seconds }: Body): void {
+    if (command !== 'save-state' && command !== 'shutdown') return;
+    const text = excerptOfJson(value);
+    const saved = command === 'shutdown' ? savedBy(text) : text;
+    const isSaved = state === 'done' && (command === 'save-state' || saved !== '');
+    if (!isSaved && state !== 'failed') return;
+    this.#state.saveError = isSaved ? '' : excerptOf(error, MAX_VALUE_LENGTH);
+    const start = timeOf(at);
+    const duration = typeof seconds === 'number' ? seconds * 1000 : 0;
+    if (isSaved) this.#state.saved = { value: saved, at: start === null ? null : start + duration };
+  }
+
   /** Pages are sent them only when they change: they are longer than all the rest, which changes each second. */
   #takeDeclarations(declarations: Declaration[]): void {
     if (JSON.stringify(declarations) === JSON.stringify(this.#declarations)) return;
@@ -290,21 +325,36 @@ export class BoardSystem {
     this.#published = '';
   }
 
-  #takeDetail(info: Body, now: number): void {
-    const rows = rowsOf(info['detail']);
+  /** @param now By the steady clock. */
+  #takeDetail({ detail, heardAt }: Body, now: number): void {
+    const rows = rowsOf(detail);
     this.#state.detail = rows;
-    this.#state.present = presentValues(info['detail'], this.#declarations);
-    const numbers = rows.flatMap(({ name, value }) => (typeof value === 'number' ? [{ name, value }] : []));
+    this.#state.present = presentValues(detail, this.#declarations);
     const at = this.#listener.nextVersion(); // not `now`: a page that has had news since asks for what follows
+    const numbers = rows.flatMap(({ name, value }) => {
+      return typeof value === 'number' && name !== 'pid' ? [{ name, value }] : [];
+    });
     for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(at, value);
-    const heardAt = timeOf(info['heardAt']) ?? now;
-    if (Math.abs(heardAt - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heardAt, now];
+    this.#takeProgress(progressOf(detail));
+    const heard = timeOf(heardAt) ?? now;
+    if (Math.abs(heard - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heard, now];
     this.#state.unheardSince = now - this.#heardAtSince >= SLOW_MS ? this.#heardAt : null;
+  }
+
+  /** While the program is paused, nobody knows when it goes on. */
+  #takeProgress(progress: Progress | null): void {
+    if (progress === null) return void (this.#state.progress = null);
+    const { done, of } = progress;
+    const name = excerpt(progress.name);
+    const isActive = this.#state.status === SystemStatus.ACTIVE.statusName;
+    const pace = isActive ? this.#series.get(name)?.paceSince(this.#activeSince) ?? null : null;
+    const leftMs = pace === null ? null : Math.round((of - done) / pace);
+    this.#state.progress = { name, done, of, leftMs: Number.isFinite(leftMs) ? leftMs : null };
   }
 
   /** The oldest series make room: a program may choose other names each time. */
   #seriesOf(name: string): Series {
-    const series = this.#series.get(name) ?? new Series();
+    const series = this.#series.get(name) ?? new Series(this.#listener.period);
     this.#series.delete(name);
     this.#series.set(name, series);
     for (const oldest of this.#series.keys()) {
@@ -341,14 +391,18 @@ function tidyCommand(entry: Body): ListedCommand {
   };
 }
 
-/** The rows of a table. */
+/** The rows of a table, those of control-run last. */
 function rowsOf(detail: unknown): Row[] {
   if (detail === null || detail === undefined) return [];
-  const entries: [name: string, value: unknown][] = isRecord(detail) ? Object.entries(detail) : [['', detail]];
-  return entries.slice(0, MAX_ROWS).map(([name, value]) => {
-    const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
-    return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
-  });
+  if (!isRecord(detail)) return [rowOf(['', detail])];
+  const { own, run } = splitDetail(detail);
+  const added = Object.entries(run).map((entry): Row => ({ ...rowOf(entry), isRun: true }));
+  return [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(rowOf), ...added];
+}
+
+function rowOf([name, value]: [name: string, value: unknown]): Row {
+  const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
+  return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
 /** Null if it is no time. */

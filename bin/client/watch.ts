@@ -6,11 +6,11 @@ import { SystemStatus } from '../../control.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { wordOf } from '../shared/commands.ts';
 import { commandsOf, describeAuthor, describeCommand, describeEnd } from '../shared/describe.ts';
+import { Shutdown } from '../shared/end.ts';
 import { observe } from '../shared/observe.ts';
 import { warn } from '../shared/options.ts';
 import { isDenied } from '../shared/replies.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
-import type { Body } from '../shared/describe.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 
 export interface WatchOptions {
@@ -25,8 +25,7 @@ export interface WatchOptions {
   hook: ChangeHook | null;
 }
 
-const { OFFLINE, SHUTTING_DOWN } = SystemStatus;
-const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
+const { OFFLINE } = SystemStatus;
 
 /**
  * Prints a line for each new status and each command that is done.
@@ -70,25 +69,6 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     known = new Set(finished.map(({ id }) => id));
   }
   return null;
-}
-
-/** What the latest responses say of the shutdown of a system. */
-class Shutdown {
-  #cause: Body | null = null;
-  #validUntil = 0;
-
-  note(body: Body, status: string): void {
-    const latest = commandsOf(body).at(-1);
-    const isSent = latest?.['command'] === 'shutdown' && latest['state'] !== 'failed';
-    const hasBegun = status === SHUTTING_DOWN.statusName;
-    this.#cause = hasBegun ? body : isSent ? latest : null; // that status may be too short to see
-    this.#validUntil = hasBegun ? Infinity : performance.now() + SENT_MS;
-  }
-
-  /** Who has sent it, and why; null if there is none, or it was without effect. */
-  get cause(): Body | null {
-    return performance.now() < this.#validUntil ? this.#cause : null;
-  }
 }
 
 // ───── Running a program ─────────────────────────────────────────────────────────────────────────────────────────
