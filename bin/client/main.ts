@@ -8,14 +8,15 @@ import {
 } from '../shared/accepts.ts';
 import { ADDRESS_OPTIONS, BY, checkTarget, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
-import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf } from '../shared/commands.ts';
-import { describeInfo, describeStatus } from '../shared/describe.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
+import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
 import { describeCurrent } from '../shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
 import { describeUnknown, isDenied, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { suggest } from '../shared/suggest.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
@@ -174,13 +175,16 @@ async function complete(line: string): Promise<number> {
 function parseCommand(word: string | undefined): Command {
   const command = word === undefined ? undefined : findCommand('client', word);
   if (command !== undefined) return command;
-  const names = commandsFor('client').map(({ name }) => name);
-  throw new UsageError(`the command must be one of ${names.join(', ')}, got ${quote(word)}`);
+  const commands = commandsFor('client');
+  const names = commands.map(({ name }) => name).join(', ');
+  const hint = suggest(word ?? '', commands.flatMap(wordsOf));
+  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
 }
 
 function parseArgument({ name, values = [] }: NonNullable<Command['argument']>, text: string | undefined): string {
   if (text !== undefined && values.includes(text)) return text;
-  throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}`);
+  const hint = suggest(text ?? '', values);
+  throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}${hint}`);
 }
 
 /** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
@@ -290,7 +294,7 @@ async function getStatus(client: PrintableClient, isForPeople: boolean): Promise
     return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
   }
   const known = isForPeople ? await client.request('info') : null;
-  const text = known?.ok === true ? describeStatus(known.body) : name;
+  const text = known?.ok === true ? describeStatusAndSave(known.body) : name;
   return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
 }
 

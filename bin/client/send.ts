@@ -4,6 +4,7 @@ import { acceptedBy, describeAccepts, readArguments } from '../shared/accepts.ts
 import { follow, GOALS } from '../shared/follow.ts';
 import { EXIT } from '../shared/options.ts';
 import { isInvalid, isUnanswered } from '../shared/replies.ts';
+import { suggest } from '../shared/suggest.ts';
 import { printableJson } from '../shared/text.ts';
 import type { Typed } from '../shared/accepts.ts';
 import type { Followed, FollowOptions } from '../shared/follow.ts';
@@ -88,7 +89,7 @@ export async function runDeclared(
   const { name, typed } = invocation;
   const declaration = accepts.get(name);
   if (declaration === undefined) {
-    const error = `${none || `the command must be one of ${names}`}, got '${name}'`;
+    const error = `${none || `the command must be one of ${names}`}, got '${name}'${suggest(name, accepts.keys())}`;
     return { exitCode: EXIT.USAGE, json: { error }, error };
   }
   return act(client, name, { ...options, arguments: readArguments(typed, declaration) });

@@ -1,6 +1,6 @@
 // Lines of input: from a terminal with a prompt, editing and history, from a pipe without.
 
-import { createInterface } from 'node:readline';
+import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { CTRL_C, CTRL_Z, startRawMode } from '../shared/terminal.ts';
 import { MAX_LINES } from './history.ts';
@@ -19,6 +19,8 @@ export interface Lines {
   ask(question: string): Promise<string | null>;
   /** Replaces the prompt, unless a question is being asked. */
   setPrompt(prompt: string): void;
+  /** Prints a line above the prompt, or above the next one. What is being typed stays. */
+  print(line: string): void;
   close(): void;
 }
 
@@ -46,6 +48,8 @@ export class PipedLines implements Lines {
   }
 
   setPrompt(): void {}
+
+  print(): void {}
 
   close(): void {
     this.#readline.close();
@@ -76,6 +80,7 @@ export class TerminalLines implements Lines {
   readonly #rawMode: RawMode;
   #recalled: string[]; // the lines that Up recalls
   #typed = '';
+  #news = ''; // lines to print above the prompt
   #receive: ((line: string | null) => void) | null = null; // while a line is read
   #endsInReturn = false; // the latest keys: a line feed after it belongs to it
   #isClosed = false;
@@ -129,6 +134,11 @@ export class TerminalLines implements Lines {
     this.#show();
   }
 
+  print(line: string): void {
+    this.#news += `${line}\n`;
+    this.#show();
+  }
+
   close(): void {
     const { stdin } = process;
     this.#editor.close();
@@ -140,6 +150,8 @@ export class TerminalLines implements Lines {
     if (this.#isClosed) return null;
     const line = new Promise<string | null>((resolve) => (this.#receive = resolve));
     this.#editor.setPrompt(prompt);
+    process.stdout.write(this.#news);
+    this.#news = '';
     this.#editor.prompt();
     this.#feed();
     return line;
@@ -147,7 +159,20 @@ export class TerminalLines implements Lines {
 
   /** Draws the prompt and the line again, as far as it has been typed, unless the shell has the terminal. */
   #show(): void {
-    if (this.#receive !== null && this.#rawMode.isOn) this.#editor.prompt(true);
+    if (this.#receive === null || !this.#rawMode.isOn) return;
+    if (this.#news !== '' && process.env['TERM'] !== 'dumb') this.#printAbove();
+    this.#editor.prompt(true);
+  }
+
+  /** Puts the news where the prompt begins. The editor then goes up as many rows as the cursor was below that. */
+  #printAbove(): void {
+    const { stdout } = process;
+    const { rows } = this.#editor.getCursorPos();
+    moveCursor(stdout, 0, -rows);
+    cursorTo(stdout, 0);
+    clearScreenDown(stdout);
+    stdout.write(this.#news + '\n'.repeat(rows));
+    this.#news = '';
   }
 
   // Own listeners, to be removed.

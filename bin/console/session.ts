@@ -1,20 +1,26 @@
 // A session of the console: the commands, and the prompt before each.
 
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
-import { acceptedIn, describeAccepts, parseArguments, readArguments, splitWords } from '../shared/accepts.ts';
+import {
+  acceptedIn, CONTROL_COMMANDS, describeAccepts, parseArguments, readArguments, splitWords,
+} from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
 import { paintError, paintStatus } from '../shared/colour.ts';
-import { commandsFor, findCommand, helpOf } from '../shared/commands.ts';
-import { describeInfo, describeStatus } from '../shared/describe.ts';
-import { follow } from '../shared/follow.ts';
+import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/commands.ts';
+import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/describe.ts';
+import { follow, GOALS } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { UsageError } from '../shared/options.ts';
 import { describeUnknown, isAbsent, isOld, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { suggest } from '../shared/suggest.ts';
 import { excerptOf, printable } from '../shared/text.ts';
 import { isComment } from './lines.ts';
+import type { Body } from '../shared/describe.ts';
+import type { FollowOptions } from '../shared/follow.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { Lines } from './lines.ts';
 
+const COMMANDS = commandsFor('console');
 const FOLLOW_MS = 30_000;
 const HINT_MS = 500; // what a command waits for is shown after this time
 const HELP_MS = 1000; // the help waits for the commands that the program declares no longer than this
@@ -25,6 +31,7 @@ const TICK_MS = 1000; // between two prompts with another duration
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
+  readonly #sent = new Set<unknown>(); // the ids of its commands
   #isOver = false;
 
   constructor(client: PrintableClient, lines: Lines) {
@@ -35,9 +42,9 @@ export class Session {
   /** Runs commands until the input ends or a command ends the session. Returns whether all of them succeeded. */
   async run(): Promise<boolean> {
     let allSucceeded = true;
-    const prompt = this.#lines.isTerminal ? new Prompt(this.#client, this.#lines) : null;
+    const prompt = this.#lines.isTerminal ? new Prompt(this.#client, this.#lines, this.#sent) : null;
     while (!this.#isOver) {
-      const line = await this.#lines.next(await prompt?.refresh() ?? '');
+      const line = await (prompt === null ? this.#lines.next('') : prompt.next());
       if (line === null) break;
       if (!(await this.#execute(line.trim()))) allSucceeded = false;
     }
@@ -52,14 +59,16 @@ export class Session {
     if (command === undefined) return this.#run(first, words);
     if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
-    if (words.length > 0) return failUnknown(line);
+    const takesReason = CONTROL_COMMANDS.includes(command.name);
+    if (words.length > 0 && !takesReason) return failUnknown(line);
+    const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed: quotes and apostrophes belong to it
     switch (command.name) {
       case 'run': return this.#list();
       case 'status': return this.#status();
       case 'info': return this.#info();
-      case 'shutdown': return this.#shutdown();
+      case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#isOver = true;
-      default: return this.#send(command.name);
+      default: return this.#send(command.name, reason);
     }
   }
 
@@ -67,12 +76,12 @@ export class Session {
   async #help(topic: string | undefined): Promise<boolean> {
     const command = topic === undefined ? undefined : findCommand('console', topic);
     if (command !== undefined) return print(helpOf(command));
-    if (topic === undefined) print(commandsFor('console').map(helpOf).join('\n'));
+    if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
     const info = await this.#request('info', AbortSignal.timeout(HELP_MS));
     const accepts = acceptedIn(info);
-    if (topic === undefined) return accepts.size === 0 || print(describeAccepts(accepts));
+    if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
-    return declaration === undefined ? failUnknown(topic) : print(describeAccepts(new Map([[topic, declaration]])));
+    return declaration === undefined ? failUnknown(topic, accepts.keys()) : print(describeAccepts(new Map([[topic, declaration]])));
   }
 
   /** Lists the commands that the program declares. */
@@ -86,10 +95,11 @@ export class Session {
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
     if (!info.ok && !isOld(info)) return fail(`${name} not sent: ${info.error}`);
-    const declaration = acceptedIn(info).get(name);
-    if (declaration === undefined) return failUnknown(name);
+    const accepts = acceptedIn(info);
+    const declaration = accepts.get(name);
+    if (declaration === undefined) return failUnknown(name, accepts.keys());
     try {
-      return await this.#follow(name, readArguments(parseArguments(words), declaration));
+      return await this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
     } catch (error) {
       if (error instanceof UsageError) return fail(error.message);
       throw error;
@@ -98,7 +108,7 @@ export class Session {
 
   async #status(): Promise<boolean> {
     const info = await this.#request('info');
-    if (info.ok) return print(describeStatus(info.body));
+    if (info.ok) return print(describeStatusAndSave(info.body));
     const reply = isOld(info) ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
     return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
@@ -109,7 +119,7 @@ export class Session {
     return info.ok ? print(describeInfo(info.body).join('\n')) : fail(info.error);
   }
 
-  async #shutdown(): Promise<boolean> {
+  async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
     const question = `Shut ${isDefault(this.#client) ? 'the system' : this.#client.target} down? (y/[N]) `;
     const piped = isTerminal ? null : await this.#lines.ask(question); // whatever comes of the next request
@@ -120,20 +130,21 @@ export class Session {
     const answer = isTerminal ? await this.#lines.ask(question) : piped;
     if (answer === null) return fail('shutdown not sent: the input ended before the confirmation');
     if (!/^(y|yes)$/i.test(answer.trim())) return print('shutdown cancelled');
-    this.#isOver = await this.#send('shutdown');
+    this.#isOver = await this.#send('shutdown', reason);
     return this.#isOver;
   }
 
   /** Sends a command, and prints each status until it is done, and its outcome. */
-  async #send(command: string): Promise<boolean> {
+  async #send(command: string, reason: string | undefined): Promise<boolean> {
     const obstacle = obstacleIn(await this.#request('status'));
-    return obstacle === null ? this.#follow(command) : fail(`${command} not sent: ${obstacle}`);
+    return obstacle === null ? this.#follow(command, { reason }) : fail(`${command} not sent: ${obstacle}`);
   }
 
-  async #follow(command: string, values?: object): Promise<boolean> {
+  async #follow(command: string, sent: Pick<FollowOptions, 'arguments' | 'reason'>): Promise<boolean> {
     const { state, summary, received } = await this.#patiently((signal, output) => {
-      return follow(this.#client, command, { timeoutMs: FOLLOW_MS, arguments: values, by: BY, signal, output });
+      return follow(this.#client, command, { ...sent, timeoutMs: FOLLOW_MS, by: BY, signal, output });
     });
+    if (received.id !== undefined) this.#sent.add(received.id);
     if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
     if (state === 'absent') return print(summary);
     return state === 'done' || fail(summary);
@@ -169,8 +180,10 @@ function print(text: string): true {
   return true;
 }
 
-function failUnknown(word: string): false {
-  return fail(`unknown command '${word}'; type help for a list of commands`);
+/** @param declared What the program declares, if that is known. */
+function failUnknown(word: string, declared: Iterable<string> = []): false {
+  const hint = suggest(word, [...COMMANDS.flatMap(wordsOf), ...declared]);
+  return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
 }
 
 function fail(message: string): false {
@@ -180,29 +193,46 @@ function fail(message: string): false {
 
 // ───── The prompt ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Tells the address, unless it is the default, and the current status. */
+/** How the lines begin that say who has changed the status. The other statuses pass. */
+const CHANGES: ReadonlyMap<string, string> = new Map([
+  [SystemStatus.ACTIVE.statusName, 'resumed'],
+  [SystemStatus.PAUSED.statusName, 'paused'],
+  [SystemStatus.SHUTTING_DOWN.statusName, 'shutting down'],
+]);
+
+/** Tells the address, unless it is the default, and the current status; above, who else has changed it. */
 class Prompt {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
+  readonly #sent: ReadonlySet<unknown>;
   readonly #end = new AbortController();
   #status = 'connecting';
+  #info: Body = {}; // the latest one
+  #known = ''; // the latest status of which is known who has changed it, and since when it is
+  #isReading = false;
   #heardAt = performance.now();
   #tickedAt = performance.now();
 
-  constructor(client: PrintableClient, lines: Lines) {
+  /** @param sent The ids of the commands of this console, which print their outcomes themselves. */
+  constructor(client: PrintableClient, lines: Lines, sent: ReadonlySet<unknown>) {
     this.#client = client;
     this.#lines = lines;
+    this.#sent = sent;
     const timer = setInterval(() => this.#tick(), TICK_MS); // for how long there has been no answer
     this.#end.signal.addEventListener('abort', () => clearInterval(timer));
     void this.#follow();
   }
 
-  /** Returns the prompt, with the current status if the system tells it soon. */
-  async refresh(): Promise<string> {
+  /** Returns the next line. The prompt has the current status if the system tells it soon. */
+  async next(): Promise<string | null> {
     const limit = AbortSignal.timeout(PROMPT_MS);
     const reply = await this.#client.request('status', { signal: limit });
     if (!limit.aborted) this.#update(statusNameOf(reply));
-    return this.#text();
+    this.#isReading = true;
+    this.#announce();
+    const line = await this.#lines.next(this.#text());
+    this.#isReading = false;
+    return line;
   }
 
   close(): void {
@@ -210,10 +240,28 @@ class Prompt {
   }
 
   async #follow(): Promise<void> {
-    for await (const { status } of observe(this.#client, 'status', this.#end.signal)) {
+    for await (const { status, reply, isNew } of observe(this.#client, 'info', this.#end.signal)) {
       this.#update(status);
+      if (reply.ok && isNew) this.#info = reply.body;
+      this.#announce();
       this.#show();
     }
+  }
+
+  /** Prints who has changed the status, and why. A change while a command runs is judged by its outcome, afterwards. */
+  #announce(): void {
+    const status = excerptOf(this.#info['status']);
+    const commands = commandsOf(this.#info).filter(({ state }) => state === 'done' || state === 'running');
+    const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running'); // it pauses
+    const change = `${status} since ${excerptOf(this.#info['since'])}`;
+    const word = CHANGES.get(status);
+    if (!this.#isReading || word === undefined || isSaving || change === this.#known) return;
+    const isFirst = this.#known === '';
+    this.#known = change;
+    const author = describeAuthor(this.#info);
+    const cause = commands.filter(({ command }) => GOALS.get(String(command))?.statusName === status).at(-1);
+    if (isFirst || author === '' || this.#sent.has(cause?.['id'])) return;
+    this.#lines.print(paintStatus(word + author, status));
   }
 
   #update(status: string): void {

@@ -60,6 +60,10 @@ const COMMANDS: readonly Command[] = [
   { name: 'quit', words: ['q', 'exit'], program: 'console', help: 'quit the console; the system is unaffected' },
 ];
 
+/** What the help of the console says besides. */
+export const REASON_HELP: string =
+  'The rest of the line after pause, resume, save or shutdown is the reason: pause GPU needed until noon';
+
 export function commandsFor(program: 'client' | 'console'): Command[] {
   return COMMANDS.filter((command) => (command.program ?? program) === program);
 }

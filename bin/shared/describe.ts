@@ -26,6 +26,37 @@ export function describeStatus(info: Body): string {
   return status + ago + author + (running && `${isActive ? ',' : ';'} ${running}` || step) + queue;
 }
 
+/** The same, and the last save: `paused 3 min ago by ana@laptop; saved 5 min ago`. */
+export function describeStatusAndSave(info: Body): string {
+  return [describeStatus(info), describeSaves(info, true)].filter((text) => text !== '').join('; ');
+}
+
+/** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
+function describeSaves(info: Body, isBrief: boolean): string {
+  const saves = commandsOf(info).filter((entry) => nameOf(entry) === 'save-state');
+  const ended = saves.filter(({ state }) => state === 'done' || state === 'failed');
+  const saved = ended.filter(({ state }) => state === 'done').at(-1);
+  const texts: string[] = [];
+  if (saved !== undefined) {
+    const by = textOf(saved, 'by');
+    const whole = `${excerptOfJson(saved['value'])}${describeAge(saved)}${by && ` by ${by}`}`;
+    texts.push(isBrief ? `saved${describeAge(saved)}` : whole.trim());
+  }
+  const latest = ended.at(-1);
+  if (latest !== undefined && latest !== saved) {
+    const error = isBrief ? '' : excerptOf(latest['error'], MAX_VALUE_LENGTH);
+    texts.push(`save failed${describeAge(latest)}${error && `: ${error}`}`);
+  }
+  return texts.join('; ');
+}
+
+/** When a command ended: ` 3 min ago`, or an empty text. */
+function describeAge(entry: Body): string {
+  const age = secondsSince(entry, 'at');
+  const seconds = typeof entry['seconds'] === 'number' ? entry['seconds'] : 0;
+  return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
+}
+
 /** A command that takes long: `running evaluate for 12 s`; an empty text if there is none. */
 function describeRunning(info: Body): string {
   const entry = commandsOf(info).find(({ state }) => state === 'running') ?? {};
@@ -40,6 +71,7 @@ export function describeInfo(info: Body): string[] {
   const rows = [
     ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],
     ['status', describeStatus(info)],
+    ['saved', describeSaves(info, false)],
     ['started', started === null ? '' : `${describeDuration(started)} ago`],
     ['detail', describeDetail(info['detail'])],
     ...commands.map((command, index) => [index === 0 ? 'commands' : '', command]),

@@ -3,6 +3,7 @@
 import { parseArgs } from 'node:util';
 import { VERSION } from '../../control.ts';
 import { paintError } from './colour.ts';
+import { suggest } from './suggest.ts';
 import { printable } from './text.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +103,7 @@ export function parseOptions<const T extends Options>(
     const config = { ...options, ...COMMON_OPTIONS };
     parsed = parseArgs({ args, options: config, strict: true, allowPositionals: true, tokens: true });
   } catch (error) {
-    throw new UsageError(`${describeParseError(error as NodeJS.ErrnoException)}; see --help`);
+    throw new UsageError(`${describeParseError(error as NodeJS.ErrnoException, options)}; see --help`);
   }
   const { help: wantsHelp, version: wantsVersion } = parsed.values as { help?: boolean; version?: boolean };
   if (wantsHelp || wantsVersion) {
@@ -122,14 +123,16 @@ export function parseOptions<const T extends Options>(
 }
 
 /** The first sentence of a parseArgs error, in the style of the other messages. */
-function describeParseError(error: NodeJS.ErrnoException): string {
+function describeParseError(error: NodeJS.ErrnoException, options: Options): string {
   const option = /'(?:-\w, )?(--[^' ]*)/.exec(error.message)?.[1] ?? '';
   if (error.message.includes('ambiguous')) {
     return `${option} requires a value (write ${option}=VALUE if it starts with a dash)`;
   }
   if (error.message.includes('argument missing')) return `${option} requires a value`;
   const sentence = error.message.split(/[.\n]\s/)[0] as string;
-  return sentence.charAt(0).toLowerCase() + sentence.slice(1);
+  const isUnknown = error.code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION';
+  const hint = isUnknown ? suggest(option, withCommon(options).map(([name]) => `--${name}`)) : '';
+  return sentence.charAt(0).toLowerCase() + sentence.slice(1) + hint;
 }
 
 // ───── The help ──────────────────────────────────────────────────────────────────────────────────────────────────

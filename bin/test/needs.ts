@@ -13,8 +13,8 @@ export const PYTHON = '/usr/bin/python3';
 const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
   fish: 'fish', grep: 'grep', less: 'less', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
-  python3: 'python3', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', top: 'procps',
-  vi: 'vim-tiny', zsh: 'zsh',
+  python3: 'python3', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', tmux: 'tmux',
+  top: 'procps', vi: 'vim-tiny', zsh: 'zsh',
 } as const;
 
 type CommandLine = readonly [command: string, ...args: string[]];

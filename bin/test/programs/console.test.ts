@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../../control.ts';
+import { REASON_HELP } from '../../shared/commands.ts';
 import {
   defer, freePort, launchSystem, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
@@ -36,7 +37,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
       'q, quit, exit',
     ];
     const help = commands.map((words) => `  ${words} .*\n`);
-    assert.match(lines.slice(3).join('\n'), new RegExp(`^${help.join('')}$`));
+    assert.match(lines.slice(3).join('\n'), new RegExp(`^${help.join('')}\n${REASON_HELP}\n$`));
   });
 
   it('runs the commands that the program declares, and lists them in its help', async (t) => {
@@ -59,7 +60,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
       '  evaluate           Runs episodes without learning', '    episodes         an integer up to 1000 (required)',
       '  fail',
     ];
-    assert.ok(stdout.endsWith(`\n${help.join('\n')}\n`), stdout);
+    assert.ok(stdout.endsWith(`\n${help.join('\n')}\n\n${REASON_HELP}\n`), stdout);
   });
 
   it('sends a command again while the queue is full, and says who sends it', async (t) => {
@@ -76,6 +77,18 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(stdout, /^the queue is full … saved state 1 \(\d+\.\d s\)\n$/);
     const { commands = [] } = await client.info() ?? {};
     assert.match(commands.at(-1)?.by ?? '', new RegExp(`^[^@]+@${hostname()}$`));
+  });
+
+  it('sends the rest of the line as the reason', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const reason = 'the GPU\'s "needed" until=noon {x}  # or so';
+    const input = `pause   ${reason} \nSAVE\nr now\nsave before the demo\nshutdown enough for today\nn\n`;
+    const { code, stderr } = await runProgram(t, 'console', ['--host', '127.0.0.1', '--port', `${port}`], input);
+    assert.deepEqual([code, stderr], [0, '']);
+    const { commands = [] } = await client.info() ?? {};
+    assert.deepEqual(commands.map((entry) => [entry.command, entry.reason]), [
+      ['pause', reason], ['save-state', undefined], ['resume', 'now'], ['save-state', 'before the demo'],
+    ]);
   });
 
   it('goes on after a failed command, and exits with 1', async (t) => {

@@ -19,7 +19,7 @@ const KEY = 'a-key-of-22-characters';
 
 describe('The command line of control-board', LIMIT, () => {
   const WRONG: [message: string | RegExp, args: string[]][] = [
-    [/^unknown option '--liste'; see --help$/, ['--liste']],
+    [/^unknown option '--liste' \(did you mean --listen\?\); see --help$/, ['--liste']],
     ['--listen requires a value; see --help', ['--listen']],
     ["--listen must be given only once, got 'a:1' and 'b:2'", ['--listen', 'a:1', '--listen', 'b:2']],
     ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000']],

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
-import { describeStatus } from '../../../shared/describe.ts';
+import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
 import {
   assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN,
   startOldServer, startServer, TOKEN,
@@ -82,6 +82,28 @@ describe('control-client', AT_ONCE, () => {
       [{ status: null, commands: { length: 3 } }, 'unknown'],
     ];
     for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
+  });
+
+  it('tells when the state was saved, and that a later save failed', () => {
+    const at = (seconds: number): string => new Date(Date.now() - seconds * 1000 - 500).toISOString();
+    const save = { command: 'save-state', state: 'done', value: 'states/1.json', by: 'ana', at: at(250), seconds: 60 };
+    const failed = { ...save, state: 'failed', at: at(20), error: 'ENOSPC' };
+    const others = [{ ...save, state: 'waiting' }, { ...failed, command: 'pause' }];
+    const texts: [commands: object[], saved: string[], status: string][] = [
+      [others, [], 'active'],
+      [[failed, save, ...others], ['states/1.json 3 min ago by ana'], 'active; saved 3 min ago'],
+      [[save, failed], ['states/1.json 3 min ago by ana; save failed 0 s ago: ENOSPC'],
+        'active; saved 3 min ago; save failed 0 s ago'],
+      [[failed], ['save failed 0 s ago: ENOSPC'], 'active; save failed 0 s ago'],
+      [[{ command: 'save-state', state: 'done' }], [], 'active; saved'],
+      [[{ ...save, at: 'soon', seconds: -1, value: { n: 1 }, by: 7 }], ['{"n":1} by 7'], 'active; saved'],
+    ];
+    for (const [commands, saved, status] of texts) {
+      const info = { status: 'active', commands };
+      assert.equal(describeStatusAndSave(info), status.replace(/^active/, () => describeStatus(info)));
+      const rows = describeInfo(info).filter((row) => row.startsWith('saved '));
+      assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
+    }
   });
 });
 

@@ -16,6 +16,11 @@ describe('control-client on a terminal', SUITE, () => {
     assert.equal(stdout.trim(), 'active; pause waits for the step');
     assert.equal(server.receiveCommand(), 'pause');
     assert.equal((await call([...at(port), 'status'])).stdout, 'active\n');
+    await client.saveState();
+    assert.equal(server.receiveCommand(), 'save-state');
+    server.report({});
+    const saved = await onTerminal(t, [...at(port), 'status']).ended;
+    assert.match(saved.stdout, /^active(, in a step for \d+ s)?; saved \d+ s ago\r\n$/);
   });
 
   it('--wait shows the statuses that it passes, and each once', async (t) => {

@@ -25,6 +25,8 @@ const REFUSED: Record<string, Row[]> = {
   'a command that it does not know': [
     [[], `${COMMAND} nothing`],
     [['stop'], `${COMMAND} 'stop'`],
+    [['pasue'], `${COMMAND} 'pasue' (did you mean pause?)`],
+    [['help', 'Pausse'], `${COMMAND} 'Pausse' (did you mean pause?)`],
     [[''], `${COMMAND} ''`],
     [['quit'], `${COMMAND} 'quit'`],
     [['help', 'stop'], `${COMMAND} 'stop'`],
@@ -32,6 +34,7 @@ const REFUSED: Record<string, Row[]> = {
   'an argument that the command does not take': [
     [['wait'], `the status must be one of ${STATUS}, got nothing`],
     [['wait', 'done'], `the status must be one of ${STATUS}, got 'done'`],
+    [['wait', 'pased'], `the status must be one of ${STATUS}, got 'pased' (did you mean paused?)`],
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
     [['completion'], 'the shell must be one of bash, zsh, fish, got nothing'],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
@@ -77,7 +80,10 @@ const REFUSED: Record<string, Row[]> = {
     [['pause', '--dir', '.', 'box:80'], '--dir requires --all or list'],
   ],
   'an option that is unknown, lacks its value or has one too many': [
-    [['status', '--prot', '1'], "unknown option '--prot'; see --help"],
+    [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
+    [['pause', '--reson=x'], "unknown option '--reson' (did you mean --reason?); see --help"],
+    [['pause', '--colour'], "unknown option '--colour'; see --help"],
+    [['pause', '-x'], "unknown option '-x'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
     [['status', '--port', '-1'],
       '--port requires a value (write --port=VALUE if it starts with a dash); see --help'],
@@ -99,7 +105,8 @@ const REFUSED: Record<string, Row[]> = {
     return [['status', '--timeout', limit], `${SECONDS} '${limit}'`];
   }),
   'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
-    const line = `the status of --on must be one of ${STATUS}, no-answer, got '${word}'`;
+    const hint = word === 'shutting down' ? ' (did you mean shutting-down?)' : '';
+    const line = `the status of --on must be one of ${STATUS}, no-answer, got '${word}'${hint}`;
     return [['watch', '--exec', 'true', '--on', `paused,${word}`], line];
   }),
   'a socket that is none, and one beside a host or a port': WRONG_ACCESS

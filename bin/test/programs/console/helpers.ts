@@ -13,7 +13,7 @@ export const UP = '\x1b[A';
 export const LEFT = '\x1b[D';
 
 /** A program that does not get the CPU soon is reported as silent. */
-export const ACTIVE = 'active(, in a step for \\d+ s)?';
+export const ACTIVE = 'active(, in a step for \\d+ s)?(; saved \\d+ s ago)?';
 
 /** The options for a port. */
 export function at(port: number): string {

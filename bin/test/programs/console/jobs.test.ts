@@ -48,10 +48,10 @@ describe('control-console and job control', { ...LIMIT, concurrency: 4, skip: la
       await type('stty -a | tr ";" "\\n"\r', / icanon [^]* echo [^]*SHELL> $/);
       await type('bg\r', /SHELL> $/);
       const length = output().length;
-      await client.request('pause', { wait: 60 });
+      await client.request('pause', { wait: 60, by: 'ben@desk' });
       await type('sleep 2; jobs\r', /Running[^]*SHELL> $/);
       assert.ok(!output().slice(length).includes('paused'), 'it draws nothing in the background');
-      await type('fg\r', /\(paused\) > stat$/);
+      await type('fg\r', /\npaused by ben@desk\n.*\(paused\) > stat$/);
       await type('us\r', /paused \d+ s ago[^]*> $/);
       await type(CTRL_D, /SHELL> $/);
     });

@@ -8,6 +8,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { PipedLines } from '../../../console/lines.ts';
 import { Session } from '../../../console/session.ts';
 import { createClient } from '../../../shared/access.ts';
+import { REASON_HELP } from '../../../shared/commands.ts';
 import {
   assertHarmless, HARMLESS, HOSTILE, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, runProgram, startOldServer,
   startServer, TOKEN,
@@ -52,18 +53,34 @@ describe('control-console with a pipe', AT_ONCE, () => {
     const pause = '  p, pause +pause the system\n';
     const quit = '  q, quit, exit +quit the console; the system is unaffected\n';
     const info = `name      cartpole \\(process .*\nstatus    ${ACTIVE}\n(started|version) [^]*`;
-    const helps = `  status [^]*${quit}${pause}${quit}${pause}  h, \\?, help +print this help\n`;
+    const helps = `  status [^]*${quit}\n${REASON_HELP}\n${pause}${quit}${pause}  h, \\?, help +print this help\n`;
     assert.match(stdout, new RegExp(`^${ACTIVE}\n${info}${helps}$`));
   });
 
   it('refuses what is no command, also after help, and goes on', async (t) => {
     const { port, server } = await startServer(t);
-    const rows = [['paws', 'paws'], ['help nonsense', 'nonsense'], ['help pause now', 'help pause now'], ['y', 'y']];
+    const rows = [
+      ['paws', 'paws'], ['help nonsense', 'nonsense'], ['help pause now', 'help pause now'], ['y', 'y'],
+      ...['status now', 'info now', 'quit now', 'q now'].map((line) => [line, line]),
+    ];
     const { code, stdout, stderr } = await converse(port, `${rows.map(([line]) => `${line}\n`).join('')}help quit\n`);
     const lines = rows.map(([, word]) => `unknown command '${word}'; type help for a list of commands\n`);
     assert.deepEqual([code, stderr], [1, lines.join('')]);
     assert.match(stdout, /^  q, quit, exit .*\n$/);
     assert.equal(server.hasCommands(), false);
+  });
+
+  it('asks whether a similar word was meant', async (t) => {
+    const { port, server } = await startServer(t, { commands: { evaluate: {}, mode: {} } });
+    const rows: [line: string, word: string, meant: string][] = [
+      ['pasue GPU needed', 'pasue', 'pause'], ['help RESUM', 'RESUM', 'resume'], ['shut', 'shut', 'shutdown'],
+      ['evalaute n=1', 'evalaute', 'evaluate'], ['run mod', 'mod', 'mode'], ['help mod', 'mod', 'mode'],
+    ];
+    const { code, stderr } = await converse(port, rows.map(([line]) => `${line}\n`).join(''));
+    const lines = rows.map(([, word, meant]) => {
+      return `unknown command '${word}' (did you mean ${meant}?); type help for a list of commands\n`;
+    });
+    assert.deepEqual([code, stderr, server.hasCommands()], [1, lines.join(''), false]);
   });
 
   it('saves with save-state as with save, and prints the value', async (t) => {

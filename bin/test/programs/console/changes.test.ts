@@ -1,0 +1,102 @@
+// control-console on a terminal while others change the status.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { SystemStatus } from '../../../../control.ts';
+import { launchSystem, makeFolder, startServer, until } from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { hideFailures } from '../client/systems.ts';
+import { at, prompt, shown, terminal } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
+const BEN = { wait: 60, by: 'ben@desk', reason: 'GPU needed' };
+
+hideFailures();
+
+describe('control-console while others change the status', SUITE, () => {
+  it('says who has changed it and why, above what is typed', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const { type, shows } = await terminal(t, at(port));
+    await type('help qu', /help qu$/);
+    await client.request('pause', { ...BEN, reason: 'GPU \x1b[2Jneeded' });
+    await shows(new RegExp(`paused by ben@desk: GPU {1,2}\\[2Jneeded\n(${prompt('\\w+')}help qu)+$`));
+    await type('it\r', shown('  q, quit, exit .*', 'paused'));
+    await client.request('resume', { wait: 60, by: 'ben@desk' });
+    await shows(new RegExp(`resumed by ben@desk\n(${prompt('\\w+')})+$`));
+  });
+
+  it('prints nothing about its own commands, saves, commands without effect, and changes of nobody', async (t) => {
+    let isBusy = true;
+    const { address: { port }, client } = await launchSystem(t, {
+      onPaused: () => assert.ok(!isBusy, 'GPU busy'), saveState: () => 'states/1.json',
+    });
+    const { type, shows, output } = await terminal(t, at(port));
+    await type('pause\r', shown('not paused: onPaused failed: GPU busy'));
+    await client.request('pause', BEN); // fails, too
+    isBusy = false;
+    await client.request('save-state', BEN);
+    await type('p my own\r', shown('(.* … )?paused \\(\\d+\\.\\d s\\)', 'paused'));
+    await client.request('pause', BEN);
+    await type('save\r', shown('saved states/1.json \\(\\d+\\.\\d s\\)', 'paused'));
+    await type('r\r', shown('(.* … )?active \\(\\d+\\.\\d s\\)'));
+    await client.request('pause', { wait: 60 });
+    await shows(new RegExp(`${prompt('paused')}$`));
+    await client.request('resume', BEN); // which it reports after all that it has not
+    await shows(/resumed by ben@desk: GPU needed\n/);
+    assert.equal(output().match(/\w+ by \w+/g)?.length, 1, output());
+  });
+
+  it('prints what happens while a command runs after its outcome', async (t) => {
+    let status = SystemStatus.ACTIVE;
+    const { port, server, client } = await startServer(t, { systemStatus: () => status });
+    const { type, shows } = await terminal(t, at(port));
+    await type('save\r', /\(Ctrl-C gives up\) … $/);
+    status = SystemStatus.PAUSED;
+    assert.equal(await server.nextCommand(), 'save-state');
+    await until(async () => (await client.info())?.status === 'paused');
+    server.report({ value: 'state 1' });
+    const again = `(${prompt('paused')})*`; // if the console has not heard of it yet
+    await shows(new RegExp(`\\(Ctrl-C gives up\\) … saved state 1 .*\n${again}paused by .*\n(${prompt('paused')})+$`));
+  });
+
+  it('keeps a line that is longer than the terminal, and the cursor', { skip: lacks('tmux') }, async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const { press, shows } = await openTmux(t, port);
+    const start = `control-console 127.0.0.1:${port}`;
+    await shows(`\n${start} (active) > `);
+    press('z'.repeat(100), ...Array<string>(90).fill('Left'));
+    await shows(`\n${start} (active) > ${'z'.repeat(100)}`);
+    await client.request('pause', BEN);
+    await shows(`\npaused by ben@desk: GPU needed\n${start} (paused) > ${'z'.repeat(100)}`);
+    press('here');
+    await client.request('resume', BEN);
+    const news = 'paused by ben@desk: GPU needed\nresumed by ben@desk: GPU needed\n';
+    await shows(`\n${news}${start} (active) > ${'z'.repeat(10)}here${'z'.repeat(90)}`);
+  });
+});
+
+interface Tmux {
+  press(...keys: string[]): void;
+  /** Resolves when the screen ends in this text, whose lines the terminal may have wrapped. */
+  shows(text: string): Promise<void>;
+}
+
+/** The console in a terminal that shows what is left on its screen. */
+async function openTmux(t: TestContext, port: number): Promise<Tmux> {
+  t.after(() => tmux('kill-server')); // before its folder is removed
+  const socket = join(makeFolder(t), 'tmux');
+  const tmux = (...args: string[]): string => {
+    return execFileSync('tmux', ['-f', '/dev/null', '-S', socket, ...args], { encoding: 'utf8' });
+  };
+  const command = `exec '${process.execPath}' dist/bin/console.js --no-history ${at(port)}`;
+  tmux('new-session', '-d', '-x', '60', '-y', '15', command);
+  const screen = (): string => tmux('capture-pane', '-p', '-J').trimEnd(); // -J joins wrapped lines
+  const shows = (text: string): Promise<void> => {
+    return until(() => screen().endsWith(text.trimEnd()), () => `no ${text} in ${screen()}`);
+  };
+  return { press: (...keys) => void tmux('send-keys', ...keys), shows };
+}
