@@ -23,7 +23,7 @@ import { completionFor, LIVE } from './completion.ts';
 import { list } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
 import { ChangeHook, watch } from './watch.ts';
-import type { Command, Shell } from '../shared/commands.ts';
+import type { Command, CommandName, Shell } from '../shared/commands.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Invocation, Outcome } from './send.ts';
@@ -76,6 +76,21 @@ Exit codes:
   5  no answer: the request was sent, and a command may still take effect, unless the error says 'not sent'
 `;
 
+/** How commands are used, after `control-client`. */
+const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
+  status: 'status gpu1 gpu2:9000',
+  watch: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
+  wait: 'wait paused --timeout 60',
+  pause: "pause --wait --reason 'GPU needed until noon'",
+  resume: 'resume --all',
+  'save-state': 'save-state --wait --timeout 300',
+  shutdown: 'shutdown --wait gpu1',
+  run: 'run evaluate episodes=200 --wait',
+  completion: 'completion fish | source',
+};
+const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
+const ADDRESSING = ['host', 'port', 'socket', 'targets', 'all']; // not for a command that finds the systems itself
+
 const REQUEST_TIMEOUT_MS = 5000;
 const WAIT_TIMEOUT_S = '30';
 
@@ -88,7 +103,11 @@ type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['valu
  */
 export async function main(args: readonly string[] = process.argv.slice(2)): Promise<number> {
   if (args[0] === LIVE) return complete(args[1] ?? '');
-  const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
+  const helpFor = (word: string | undefined): string => {
+    const command = findCommand('client', word ?? 'help');
+    return command === undefined || command.name === 'help' ? HELP : explain(command);
+  };
+  const parsed = parseOptions(OPTIONS, helpFor, Infinity, args);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals: [word, ...names] } = parsed;
   const command = parseCommand(word);
@@ -98,7 +117,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     const topic = command.name === 'help' ? names.shift() : undefined;
     if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
     if (command.name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
-    else console.log(topic === undefined ? HELP.trim() : helpOf(parseCommand(topic)));
+    else console.log(topic === undefined ? HELP.trim() : explain(parseCommand(topic)));
     return EXIT.DONE;
   }
   const invocation = command.name === 'run' ? takeInvocation(names, values) : null;
@@ -179,6 +198,18 @@ function parseCommand(word: string | undefined): Command {
   const names = commands.map(({ name }) => name).join(', ');
   const hint = suggest(word ?? '', commands.flatMap(wordsOf));
   throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
+}
+
+/** The help of one command: its line, its options, an example. */
+function explain(command: Command): string {
+  const { name, isLocal, takesNoTargets, options: own = [] } = command;
+  const isTaken = (option: string): boolean => {
+    if (ownersOf(option).length > 0) return own.includes(option);
+    return isLocal !== true && !(takesNoTargets && ADDRESSING.includes(option));
+  };
+  const options = Object.fromEntries(Object.entries(OPTIONS).filter(([option]) => isTaken(option)));
+  const example = `Example: control-client ${EXAMPLES[name] ?? name}`;
+  return [helpOf(command), describeOptions(options), `${example}\n${MORE_HELP}`].join('\n\n');
 }
 
 function parseArgument({ name, values = [] }: NonNullable<Command['argument']>, text: string | undefined): string {

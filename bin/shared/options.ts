@@ -89,12 +89,13 @@ export function withCommon(options: Options): NamedOption[] {
 /**
  * Parses the command line. Handles `--help` and `--version` itself and then returns null.
  *
+ * @param help What `--help` prints; may depend on the first positional argument.
  * @throws {UsageError} If an option is unknown, given twice or lacks its value, or if there are more than
  *   `maxPositionals` positional arguments.
  */
 export function parseOptions<const T extends Options>(
   options: T,
-  help: string,
+  help: string | ((word: string | undefined) => string),
   maxPositionals: number = 0,
   args: readonly string[] = process.argv.slice(2),
 ): Parsed<T> | null {
@@ -107,7 +108,8 @@ export function parseOptions<const T extends Options>(
   }
   const { help: wantsHelp, version: wantsVersion } = parsed.values as { help?: boolean; version?: boolean };
   if (wantsHelp || wantsVersion) {
-    console.log(wantsHelp ? help.trim() : VERSION);
+    const text = typeof help === 'string' ? help : help(parsed.positionals[0]);
+    console.log(wantsHelp ? text.replaceAll(/^\n|\n$/g, '') : VERSION);
     return null;
   }
   const given = new Map<string, string>();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createClient } from '../../../shared/access.ts';
-import { commandsFor, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
+import { commandsFor, findCommand, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
 import { UsageError } from '../../../shared/options.ts';
 import { suggest } from '../../../shared/suggest.ts';
 import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
@@ -220,9 +220,30 @@ describe('The help of control-client', LIMIT, () => {
     }
   });
 
-  it('explains one command', async () => {
-    const stdout = '  p, pause           pause the system\n';
-    assert.deepEqual(await call(['help', 'p']), { code: 0, stdout, stderr: '' });
+  it('explains one command: its line, the options that it takes, an example', async () => {
+    const common = ['host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
+    const sending = [...common.slice(0, 6), 'wait', 'timeout', 'reason', 'by', ...common.slice(6)];
+    const rows: [word: string, options: string[], example: string][] = [
+      ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
+      ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
+      ['INFO', [...common.slice(0, 6), 'timeout', ...common.slice(6)], 'info'],
+      ['list', ['dir', 'timeout', 'json', 'help', 'version'], 'list'],
+      ['completion', ['help', 'version'], 'completion fish | source'],
+    ];
+    for (const [word, options, example] of rows) {
+      const { code, stdout, stderr } = await call(['help', word]);
+      assert.deepEqual([code, stderr], [0, '']);
+      const line = helpOf(findCommand('client', word) ?? assert.fail());
+      assert.ok(stdout.startsWith(`${line}\n\n  -`), stdout);
+      assert.deepEqual([...stdout.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map(([, name]) => name), options);
+      assert.ok(stdout.includes(`\n\nExample: control-client ${example}\n`), stdout);
+      for (const args of [[word, '--help'], ['--port', '1', word, 'box:80', '-h']]) {
+        assert.deepEqual(await call(args), { code, stdout, stderr }, args.join(' '));
+      }
+    }
+    const whole = await call(['--help']);
+    assert.deepEqual(await call(['pasue', '--help']), whole);
+    assert.deepEqual(await call(['help', '--help']), whole);
   });
 });
 
