@@ -6,7 +6,7 @@
 //   fish   control-client completion fish | source     to ~/.config/fish/config.fish
 //
 // Each script looks for the command among the words before the cursor, and skips the values of options. After `run`, it
-// passes the line to control-client itself, which asks the live system.
+// passes the line to control-client itself, which asks the live system. The other programs are asked for their help.
 
 import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
 import { withCommon } from '../shared/options.ts';
@@ -15,6 +15,10 @@ import type { NamedOption, Option, Options } from '../shared/options.ts';
 
 /** The word before an unfinished line, for which control-client prints what the live system completes it with. */
 export const LIVE = '__complete';
+
+/** Prints the names of the systems in the folder. */
+const NAMES = `control-client ${LIVE} 'control-client status ' 2>/dev/null </dev/null`;
+const OTHERS = 'control-board control-console control-demo control-kbctl control-run';
 
 type Completion = Option['completion'];
 
@@ -57,12 +61,12 @@ function patternOf(...commands: Command[]): string {
 }
 
 function bash(options: NamedOption[]): string {
+  const fallback = `{ IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$current")); }`; // bash 3.2 of macOS has no compopt
+  const files = `compopt -o default 2>/dev/null || ${fallback}`;
   const offer = (completion: Completion): string => {
     if (completion === undefined) return ':';
     if (completion === 'hosts') return 'COMPREPLY=($(compgen -A hostname -- "$current"))';
-    if (completion !== 'files') return `words=${quote(completion.join(' '))}`;
-    const fallback = `{ IFS=$'\\n'; COMPREPLY=($(compgen -f -- "$current")); }`; // bash 3.2 of macOS has no compopt
-    return `compopt -o default 2>/dev/null || ${fallback}`;
+    return completion === 'files' ? files : `words=${quote(completion.join(' '))}`;
   };
   const own = options.filter((option) => !isCommon(option)).map(([name]) => {
     return `case $command in ''|${patternOf(...ownersOf(name))}) flags+=' --${name}' ;; esac`;
@@ -106,6 +110,37 @@ _control_client() {
   [[ $words ]] && COMPREPLY=($(compgen -P "\${current%"\${current##*,}"}" -W "$words" -- "\${current##*,}"))
 }
 complete -F _control_client control-client
+_control_other() {
+  local current=\${COMP_WORDS[COMP_CWORD]} program=\${1##*/} option= flags= valued= line word words= index IFS=$' \\t\\n'
+  local form='^  (-., )?(--[a-z-]+)( [^ ]+)?( |$)'
+  while IFS= read -r line; do
+    [[ $line =~ $form ]] && flags+=" \${BASH_REMATCH[2]}" && [[ \${BASH_REMATCH[3]} ]] && valued+=" \${BASH_REMATCH[2]} "
+  done <<< "$("$1" --help 2>/dev/null </dev/null)"
+  for ((index = 1; index < COMP_CWORD; index++)); do
+    word=\${COMP_WORDS[index]}
+    if [[ $word == [@:=]* ]]; then option=\${option:-$word}
+    elif [[ $option ]]; then option=
+    elif [[ $valued == *" $word "* ]]; then option=$word
+    elif [[ $program == control-run && ( $word == -- || $word != -* ) ]]; then break
+    fi
+  done
+  [[ $current == [@:=]* ]] && option=\${option:-$current} current=
+  COMPREPLY=()
+  if [[ $program == control-run && -z $option ]] && { ((index < COMP_CWORD)) || [[ $current != -* ]]; }; then
+    [[ $word == -- ]] && ((index++))
+    if declare -F _command_offset >/dev/null; then _command_offset $index # of the package bash-completion
+    elif ((index == COMP_CWORD)); then COMPREPLY=($(compgen -c -- "$current"))
+    else ${files}
+    fi
+    return
+  fi
+  case $option$current:$program in
+    -*:*) [[ $option ]] || words=$flags ;;
+    *:control-board|*:control-console) words=$(${NAMES}) ;;
+  esac
+  if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); else ${files}; fi
+}
+complete -F _control_other ${OTHERS}
 `;
 }
 
@@ -152,6 +187,23 @@ _control_client() {
   _arguments $specs
 }
 compdef _control_client control-client
+_control_names() {
+  compadd -- \${(f)"$(${NAMES})"}
+}
+_control_other() {
+  local line
+  local -a specs
+  for line in \${(f)"$($words[1] --help 2>/dev/null </dev/null)"}; do
+    [[ $line =~ '^  (-., )?(--[a-z-]+)( [^ ]+)?( +(.*))?$' ]] || continue
+    specs+=("$match[2]\${match[3]:+=}[\${match[5]//(#m)[\\\\:\\[\\]]/\\\\$MATCH}]\${match[3]:+:value:_files}")
+  done
+  case $service in
+    control-run) specs+=('(-)1:command:_command_names -e' '*::arguments:_normal') ;;
+    control-board|control-console) specs+=('*:TARGET:_control_names') ;;
+  esac
+  _arguments -S $specs
+}
+compdef _control_other ${OTHERS}
 `;
 }
 
@@ -200,5 +252,39 @@ function __control_client_after
     string match -qr -- "^($argv)\\$" "$words"
 end
 ${['-f', ...commands, ...known].map((line) => `complete -c control-client ${line}`).join('\n')}
+function __control_other
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l program (string replace -r '.*/' '' -- $words[1])
+    set -l help ($words[1] --help 2>/dev/null </dev/null)
+    set -l valued (string replace -rf '^  (--[a-z-]+) \\S.*' '$1' -- $help)
+    set -l option
+    set -e words[1]
+    while set -q words[1]
+        if test -n "$option"
+            set option
+        else if contains -- $words[1] $valued
+            set option $words[1]
+        else if test $program = control-run; and string match -qr -- '^(--$|[^-])' $words[1]
+            break
+        end
+        set -e words[1]
+    end
+    if test -n "$option"
+        __fish_complete_path $current
+    else if test $program = control-run; and begin; set -q words[1]; or not string match -q -- '-*' $current; end
+        test "$words[1]" = --; and set -e words[1]
+        complete -C (string join ' ' -- (string escape -- $words) $current)
+    else if string match -q -- '-*' $current
+        string replace -rf '^  (?:-., )?(--[a-z-]+)(?: \\S+)?(?: +(.*))?$' '$1'\\t'$2' -- $help
+    else if contains $program control-board control-console
+        ${NAMES}
+    else
+        __fish_complete_path $current
+    end
+end
+for program in ${OTHERS}
+    complete -c $program -f -a '(__control_other)'
+end
 `;
 }

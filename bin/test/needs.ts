@@ -2,12 +2,15 @@
 // reporter gathers these reasons into one line. In CI, nothing that a package provides may be missing.
 
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants, readFileSync } from 'node:fs';
+import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
 
 /** The Python of Debian, which has Debian's modules. */
 export const PYTHON = '/usr/bin/python3';
+
+/** What lets the completion of a command complete that of another. */
+export const BASH_COMPLETION = '/usr/share/bash-completion/bash_completion';
 
 /** Commands, and the Debian packages that have them. */
 const PACKAGES = {
@@ -25,8 +28,8 @@ export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534',
 
 type Command = keyof typeof PACKAGES;
 type Other =
-  | 'IPv6' | 'Linux' | 'Unix' | 'cgroup' | 'namespace' | 'nobody' | 'root' | 'script' | 'typeStripping'
-  | 'yaml';
+  | 'IPv6' | 'Linux' | 'Unix' | 'bashCompletion' | 'cgroup' | 'namespace' | 'nobody' | 'root' | 'script'
+  | 'typeStripping' | 'yaml';
 export type Need = Command | Other;
 
 /** Everything else: whether it is there, and how to get it. */
@@ -34,6 +37,7 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   IPv6: [() => Object.values(networkInterfaces()).flat().some((one) => one?.address === '::1'), 'enable IPv6'],
   Linux: [() => process.platform === 'linux', 'use Linux'],
   Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
+  bashCompletion: [() => existsSync(BASH_COMPLETION), 'apt-get install bash-completion'],
   cgroup: [() => ownCgroup() !== null, 'run as root with a cgroup (version 2) that may be written'],
   namespace: [() => runs(...NAMESPACE, 'true'), 'run as root with unshare of util-linux'],
   nobody: [

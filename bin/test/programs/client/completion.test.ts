@@ -8,7 +8,7 @@ import { completionFor, LIVE } from '../../../client/completion.ts';
 import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
-import { lacks } from '../../needs.ts';
+import { BASH_COMPLETION, lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
 import { COMPUTING, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
@@ -68,6 +68,26 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['--port 1 run eval\t', ['--port', '1', 'run', 'eval']],
 ];
 
+/** The same for the other programs, which complete what their help says. */
+const OTHER_LINES: readonly [typed: string, args: string[]][] = [
+  ['control-demo --states\t inv\t', ['--states-dir', 'inventory.txt']],
+  ['control-kbctl --pause-k\t x --resu\t', ['--pause-key', 'x', '--resume-key']],
+  ['control-board --key-f\t inv\t', ['--key-file', 'inventory.txt']],
+  ['control-console --no-h\t', ['--no-history']],
+  ['control-run --save-s\t USR1 --gra\t 5', ['--save-signal', 'USR1', '--grace', '5']],
+  ['control-run --state inv\t --qui\t', ['--state', 'inventory.txt', '--quiet']],
+  ['control-run --quiet control-cli\t inv', ['--quiet', 'control-client', 'inv']],
+  ['control-run -- cat --qui\t inv\t', ['--', 'cat', '--qui', 'inventory.txt']],
+];
+
+/** What control-run leaves to the completion of its command. */
+const COMMAND_LINES: readonly [typed: string, args: string[]][] = [
+  ['control-run --grace 5 control-client save\t', ['--grace', '5', 'control-client', 'save-state']],
+  ['control-run --restart on-failure -- control-client --js\t pau\t', [
+    '--restart', 'on-failure', '--', 'control-client', '--json', 'pause',
+  ]],
+];
+
 const COMMANDS: Record<string, CommandDeclaration> = {
   evaluate: { description: 'Runs episodes', parameters: { episodes: { type: 'integer', default: 100 } } },
   mode: { parameters: { name: { type: 'string', enum: ['fast', 'slow'] }, log: { type: 'boolean', default: false } } },
@@ -86,6 +106,21 @@ for (const shell of SHELLS) {
           else assert.deepEqual(await runs(), args);
         });
       }
+    });
+
+    it('completes the other programs', async (t) => {
+      const { run } = await openShell(t, shell);
+      for (const [typed, args] of OTHER_LINES) {
+        await t.test(typed.replaceAll('\t', '<Tab>'), async () => assert.deepEqual(await run(typed), args));
+      }
+    });
+
+    it('completes the command of control-run as without it', {
+      skip: shell === 'bash' && lacks('bashCompletion'),
+    }, async (t) => {
+      const { run } = await openShell(t, shell);
+      if (shell === 'bash') await run(`. ${BASH_COMPLETION}; control-client done`);
+      for (const [typed, args] of COMMAND_LINES) assert.deepEqual(await run(typed), args);
     });
 
     it('offers all commands and options of the help, and says what they do', async (t) => {
@@ -247,6 +282,14 @@ printf '{%s}' "$@"
 echo ';'
 `;
   mkdirSync(join(home, 'bin'));
+  for (const name of ['board', 'console', 'demo', 'kbctl', 'run']) {
+    const other = `#!/bin/sh
+if [ "$1" = --help ]; then exec '${process.execPath}' '${resolve(`dist/bin/${name}.js`)}' --help; fi
+printf '{%s}' "$@"
+echo ';'
+`;
+    writeFileSync(join(home, `bin/control-${name}`), other, { mode: 0o755 });
+  }
   mkdirSync(join(home, '.ssh'));
   writeFileSync(join(home, 'bin/control-client'), wrapper, { mode: 0o755 });
   writeFileSync(join(home, 'inventory.txt'), '');
