@@ -180,12 +180,21 @@ export function parseInteger(option: string, text: string, min: number, max: num
   throw new UsageError(`${option} must be an integer from ${min} to ${max}, got '${text}'`);
 }
 
-/** @throws {UsageError} If the text is not a decimal number in the range of Node's timers, in seconds. */
+const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
+
+/**
+ * A duration, with its unit (`90s`, `30m`, `2h`, `1.5d`) or without it.
+ *
+ * @throws {UsageError} If the text is no duration in the range of Node's timers.
+ */
 export function parseDuration(option: string, text: string, unit: 'seconds' | 'minutes' = 'seconds'): number {
-  const value = Number(text);
-  const most = unit === 'seconds' ? 2_147_483 : 35_791;
-  if (/^\d+(\.\d*)?$|^\.\d+$/.test(text) && value > 0 && value <= most) return value;
-  throw new UsageError(`${option} must be a number of ${unit} above 0 and at most ${most}, got '${text}'`);
+  const size = unit === 'seconds' ? 1 : 60;
+  const [, digits = '', suffix] = /^(\d+\.?\d*|\.\d+)([smhd]?)$/.exec(text) ?? [];
+  const value = Number(digits) * (suffix ? SECONDS[suffix as keyof typeof SECONDS] / size : 1);
+  const most = Math.floor(2_147_483 / size);
+  if (value > 0 && value <= most) return value;
+  const forms = `a number of ${unit} above 0 and at most ${most}, or one such as 30m, 2h or 1.5d`;
+  throw new UsageError(`${option} must be ${forms}, got '${text}'`);
 }
 
 /** @throws {UsageError} If the text is empty. */

@@ -8,6 +8,8 @@ import { UsageError } from '../../../shared/options.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
+const DURATION = 'must be a number of seconds above 0 and at most 2147483, or one such as 30m, 2h or 1.5d';
+
 /** What is refused, and the message. */
 const WRONG: [args: string[], message: string][] = [
   [[], 'COMMAND is missing; see --help'],
@@ -16,8 +18,8 @@ const WRONG: [args: string[], message: string][] = [
   [['--grace', '--', 'true'],
     '--grace requires a value (write --grace=VALUE if it starts with a dash); see --help'],
   [['--port', '65536', 'true'], "--port must be an integer from 0 to 65535, got '65536'"],
-  [['--grace', '0', 'true'], "--grace must be a number of seconds above 0 and at most 2147483, got '0'"],
-  [['--force-stop=-1', 'true'], "--force-stop must be a number of seconds above 0 and at most 2147483, got '-1'"],
+  [['--grace', '0', 'true'], `--grace ${DURATION}, got '0'`],
+  [['--force-stop=-1', 'true'], `--force-stop ${DURATION}, got '-1'`],
   ...['SAVE', '10', 'SIGKILL', 'stop', 'CONT', 'TSTP', 'term'].map((name): [string[], string] => {
     const message = 'must be the name of a signal that a program can handle, such as USR1, got';
     return [['--save-signal', name, 'true'], `--save-signal ${message} '${name}'`];
