@@ -11,21 +11,24 @@ import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
-import { describeCurrent } from '../shared/follow.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
-import { describeUnknown, isDenied, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { describeUnknown, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
+import { isCondition, parseCondition } from './condition.ts';
+import { pauseFor, resumeMine } from './lease.ts';
 import { list } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
+import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { Command, CommandName, Shell } from '../shared/commands.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
+import type { Condition } from './condition.ts';
 import type { Invocation, Outcome } from './send.ts';
 import type { WatchOptions } from './watch.ts';
 
@@ -39,8 +42,13 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait and wait (default 30), and of status, info, list and run alone if below 5',
+    help: 'time limit of --wait, --for and wait (default 30), and of status, info, list and run alone if below 5',
   },
+  for: {
+    type: 'string', value: 'TIME',
+    help: 'pause: stay for this time, such as 90s, 30m or 2h, and then do what resume --mine does',
+  },
+  mine: { type: 'boolean', help: 'resume: only what nobody but the sender (--by) has paused' },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
   exec: {
@@ -112,6 +120,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const { values, positionals: [word, ...names] } = parsed;
   const command = parseCommand(word);
   const argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, names.shift());
+  const condition = isCondition(argument) ? parseCondition(argument) : null;
   checkOptions(command, values);
   if (command.isLocal) {
     const topic = command.name === 'help' ? names.shift() : undefined;
@@ -122,21 +131,36 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   }
   const invocation = command.name === 'run' ? takeInvocation(names, values) : null;
   const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
-  if (isSent && values.timeout !== undefined && values.wait !== true) {
+  if (isSent && values.timeout !== undefined && values.wait !== true && values.for === undefined) {
     throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
   }
   const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
+  const durationMs = values.for === undefined ? null : parseDuration('--for', values.for) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);
   const targets = await selectTargets(names, values, requestMs);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
   const end = endOfOutput();
+  const settings = { values, condition, invocation, timeoutMs, hook, end };
+  const perform = async (target: Target, name = command.name, own: Partial<Settings> = {}): Promise<number> => {
+    const outcome = await execute(name, argument, target, { ...settings, ...own });
+    print(outcome, target, values.json === true);
+    return outcome.exitCode;
+  };
+  if (durationMs !== null) {
+    const { reason, ...others } = { ...values, wait: true };
+    return pauseFor(targets, {
+      durationMs,
+      pause: (target, signal) => perform(target, 'pause', { values: { ...values, wait: true }, signal }),
+      resume: (target) => perform(target, 'resume', { values: { ...others, mine: true } }),
+      resumeLine: resumeLineFor(names, values),
+    });
+  }
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
-    const outcome = await execute(command.name, argument, target, { values, invocation, timeoutMs, hook, end });
-    exitCode = Math.max(exitCode, outcome.exitCode);
-    print(outcome, target, values.json === true);
+    const code = await perform(target);
+    exitCode = Math.max(exitCode, code);
   });
   await hook?.end();
   return exitCode;
@@ -144,30 +168,37 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
 
 interface Settings {
   values: Values;
+  /** For `wait`, unless it is for a status. */
+  condition: Condition | null;
   /** For `run`, unless it is to list the commands. */
   invocation: Invocation | null;
   timeoutMs: number;
   hook: ChangeHook | null;
   /** Ends `watch`. */
   end: AbortSignal;
+  /** Ends the wait for the outcome of a command. */
+  signal?: AbortSignal;
 }
 
 function execute(
   command: Command['name'],
   argument: string,
   target: Target,
-  { values, invocation, timeoutMs, hook, end }: Settings,
+  { values, condition, invocation, timeoutMs, hook, end, signal }: Settings,
 ): Promise<Outcome> {
   const { name, label, client } = target;
-  const { json = false, wait = false, by = BY, reason } = values;
+  const { json = false, wait = false, mine = false, by = BY, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
     case 'info': return getInfo(client);
-    case 'wait': return waitFor(client, parseStatus(argument), timeoutMs);
+    case 'wait':
+      if (condition !== null) return waitUntil(client, condition, timeoutMs);
+      return waitFor(client, parseStatus(argument), timeoutMs);
     case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
-  const options = { timeoutMs, by, reason, output };
+  const options = { timeoutMs, by, reason, output, ...(signal && { signal }) };
+  if (mine) return resumeMine(client, wait ? finish : send, options);
   if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
   return (wait ? finish : send)(client, command, options);
 }
@@ -212,10 +243,11 @@ function explain(command: Command): string {
   return [helpOf(command), describeOptions(options), `${example}\n${MORE_HELP}`].join('\n\n');
 }
 
-function parseArgument({ name, values = [] }: NonNullable<Command['argument']>, text: string | undefined): string {
-  if (text !== undefined && values.includes(text)) return text;
-  const hint = suggest(text ?? '', values);
-  throw new UsageError(`the ${name.toLowerCase()} must be one of ${values.join(', ')}, got ${quote(text)}${hint}`);
+function parseArgument(argument: NonNullable<Command['argument']>, text: string | undefined): string {
+  const { name, values = [], other } = argument;
+  if (text !== undefined && (values.includes(text) || (other !== undefined && isCondition(text)))) return text;
+  const choices = `${values.join(', ')}${other === undefined ? '' : `, or ${other}`}`;
+  throw new UsageError(`the ${name.toLowerCase()} must be one of ${choices}, got ${quote(text)}${suggest(text ?? '', values)}`);
 }
 
 /** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
@@ -243,6 +275,10 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);
     throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
+  }
+  const [lease] = (['for', 'mine'] as const).filter((option) => values[option] !== undefined);
+  if (lease !== undefined && (values.by ?? BY) === '') {
+    throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
   const usesFolder = values.all === true || name === 'list';
@@ -277,6 +313,16 @@ async function selectTargets(names: string[], values: Values, timeoutMs: number)
     throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
   }
   return parseTargets(names, values.targets, timeoutMs);
+}
+
+/** The command that resumes what `pause --for` with these arguments has paused. */
+function resumeLineFor(names: readonly string[], values: Values): string {
+  const options = (['host', 'port', 'socket', 'targets', 'dir', 'by'] as const)
+    .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);
+  const words = ['resume', '--mine', ...values.all === true ? ['--all'] : [], ...options, ...names];
+  const isPlain = /^[\w@%+=:,./-]+$/;
+  const quoted = words.map((word) => isPlain.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  return `control-client ${quoted.join(' ')}`;
 }
 
 function createHook({ exec, on }: Values): ChangeHook | null {
@@ -333,24 +379,6 @@ async function getInfo(client: PrintableClient): Promise<Outcome> {
   const reply = await client.request('info');
   if (!reply.ok) return failure(reply);
   return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
-}
-
-async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
-  const start = performance.now();
-  const reply = await client.request('status');
-  if (isDenied(reply)) return failure(reply);
-  let status = null as SystemStatus | null;
-  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
-  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
-  const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
-    if (error.name !== 'TimeoutError') throw error;
-    return false;
-  });
-  const seconds = Number(((performance.now() - start) / 1000).toFixed(3));
-  const json = { seconds, status: status?.statusName };
-  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
-  const error = `not ${target} after ${seconds.toFixed(1)} s: ${describeCurrent(status)}`;
-  return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
 }
 
 async function watchUntil(client: PrintableClient, options: WatchOptions): Promise<Outcome> {

@@ -15,8 +15,8 @@ export interface Command {
   help: string;
   /** The program that has it; both, unless given. */
   program?: 'client' | 'console';
-  /** Its first argument, and the values of it, unless only the system knows them. */
-  argument?: { name: string; values?: readonly string[] };
+  /** Its first argument, the values of it, unless only the system knows them, and what else it may be. */
+  argument?: { name: string; values?: readonly string[]; other?: string };
   /** The options of control-client that only some commands have. */
   options?: readonly string[];
   /** It concerns no system, so it has no targets. */
@@ -46,10 +46,12 @@ const COMMANDS: readonly Command[] = [
     help: 'list the live systems of the folder --dir: name, process, status, since when, and target' },
   { name: 'watch', program: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
-  { name: 'wait', program: 'client', help: `wait for a status: ${listOf(STATUS_WORDS)}`,
-    argument: { name: 'STATUS', values: STATUS_WORDS }, options: ['timeout'] },
-  { name: 'pause', words: ['p'], help: 'pause the system', options: SENDING },
-  { name: 'resume', words: ['r'], help: 'resume the system', options: SENDING },
+  { name: 'wait', program: 'client',
+    help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
+    argument: { name: 'STATUS', values: STATUS_WORDS, other: "a condition in quotes such as 'loss < 0.1'" },
+    options: ['timeout'] },
+  { name: 'pause', words: ['p'], help: 'pause the system', options: [...SENDING, 'for'] },
+  { name: 'resume', words: ['r'], help: 'resume the system', options: [...SENDING, 'mine'] },
   { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
   { name: 'shutdown', help: 'shut the system down', options: SENDING },
   { name: 'run', help: 'run a command that the program declares, such as evaluate episodes=200; alone: list them',

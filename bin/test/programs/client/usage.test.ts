@@ -13,11 +13,16 @@ import { call, makeFile, run } from './helpers.ts';
 
 const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
 const STATUS = STATUS_WORDS.join(', ');
+const AWAITED = `the status must be one of ${STATUS}, or a condition in quotes such as 'loss < 0.1'`;
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
 const NUMBER = "a target must be HOST or HOST:PORT, such as localhost:200, got '200'";
-const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, got';
+const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, or one such as 30m, 2h or 1.5d, ' +
+  'got';
+
+const CONDITION = "a condition must compare a field with a number, such as 'loss < 0.1', " +
+  "or for equality with a text, such as 'phase = test'";
 
 type Row = [args: string[], line: string | RegExp];
 
@@ -32,9 +37,9 @@ const REFUSED: Record<string, Row[]> = {
     [['help', 'stop'], `${COMMAND} 'stop'`],
   ],
   'an argument that the command does not take': [
-    [['wait'], `the status must be one of ${STATUS}, got nothing`],
-    [['wait', 'done'], `the status must be one of ${STATUS}, got 'done'`],
-    [['wait', 'pased'], `the status must be one of ${STATUS}, got 'pased' (did you mean paused?)`],
+    [['wait', 'pased'], `${AWAITED}, got 'pased' (did you mean paused?)`],
+    [['wait'], `${AWAITED}, got nothing`],
+    [['wait', 'loss', '<', '0.1'], `${AWAITED}, got 'loss'`],
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
     [['completion'], 'the shell must be one of bash, zsh, fish, got nothing'],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
@@ -59,7 +64,16 @@ const REFUSED: Record<string, Row[]> = {
     [['run', 'evaluate', '200'], `${NUMBER}; arguments are name=value`],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], `${NUMBER}; arguments are name=value`],
   ],
+  'a condition that is no single comparison with a value': [
+    'loss <', '< 0.1', '=', 'loss < low', 'loss =< 3', 'loss <> 3', 'loss >= ', 'loss < 0.1 < 3', '0.1 < loss',
+  ].map((text) => [['wait', text, 'gpu1'], `${CONDITION}, got '${text}'`]),
+  'a sender that is none, for a pause that only the sender may end': [
+    [['resume', '--mine', '--by', ''], '--mine requires a sender: --by and CONTROL_BY must not be empty'],
+    [['pause', '--for', '2h', '--by', ''], '--for requires a sender: --by and CONTROL_BY must not be empty'],
+  ],
   'an option that the command would ignore': [
+    [['pause', '--mine'], "--mine requires resume, got 'pause'"],
+    [['resume', '--for', '2h'], "--for requires pause, got 'resume'"],
     [['status', '--wait'], `--wait ${SENDING} 'status'`],
     [['wait', 'paused', '--wait'], `--wait ${SENDING} 'wait'`],
     [['list', '--wait'], `--wait ${SENDING} 'list'`],

@@ -1,0 +1,101 @@
+// control-client resume --mine and pause --for: a pause that ends, unless somebody else wants it, too.
+
+import { setMaxListeners } from 'node:events';
+import { constants } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { commandsOf, describeAuthor } from '../shared/describe.ts';
+import { EXIT, warn } from '../shared/options.ts';
+import { inParallel } from '../shared/targets.ts';
+import { failure } from './send.ts';
+import type { Body } from '../shared/describe.ts';
+import type { FollowOptions } from '../shared/follow.ts';
+import type { PrintableClient } from '../shared/replies.ts';
+import type { Target } from '../shared/targets.ts';
+import type { Outcome, send } from './send.ts';
+
+const LOOK_MS = 30_000; // a timer stands still while the machine is suspended
+
+/** Resumes a system that nobody but the sender has paused. Sends nothing to one that is active. */
+export async function resumeMine(
+  client: PrintableClient,
+  act: typeof send,
+  options: FollowOptions,
+): Promise<Outcome> {
+  const reply = await client.request('info');
+  if (!reply.ok) {
+    const [error = '', original = ''] = [reply.error, reply.original].map((text) => `resume not sent: ${text}`);
+    return failure({ ...reply, error, original });
+  }
+  const { body, value: status } = reply;
+  const isPaused = status === 'paused' || status === 'pausing';
+  const pauses = pausesOf(body, isPaused);
+  if (pauses.length === 0 && status === 'active') return { exitCode: EXIT.DONE, text: status, json: { status } };
+  const foreign = pauses.find(({ by }) => by !== options.by);
+  if (foreign === undefined) return act(client, 'resume', options);
+  const { by, reason } = foreign;
+  const what = isPaused ? 'paused' : 'about to be paused';
+  const error = `not resumed: ${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
+  return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
+}
+
+/**
+ * Who wants the system paused: since the last resume, each pause that has not failed, and the cause of the status. That
+ * is the first pause, which may no longer be among the commands; its reason may be that of a later one, so it is last.
+ *
+ * @param isPaused Otherwise a pause that is done has been undone by the program itself.
+ */
+function pausesOf(info: Body, isPaused: boolean): Body[] {
+  const commands = commandsOf(info).filter(({ state }) => state !== 'failed');
+  const latest = commands.slice(commands.map(({ command }) => command).lastIndexOf('resume') + 1);
+  const pauses = latest.filter(({ command, state }) => command === 'pause' && (isPaused || state !== 'done'));
+  return isPaused ? [...pauses, info] : pauses;
+}
+
+export interface Lease {
+  durationMs: number;
+  /** Each prints its outcome and returns the exit code. */
+  pause(target: Target, signal: AbortSignal): Promise<number>;
+  resume(target: Target): Promise<number>;
+  /** The command that resumes all targets, for who interrupts the lease. */
+  resumeLine: string;
+}
+
+/** Pauses systems, and resumes them later. SIGINT and SIGTERM leave them paused. */
+export async function pauseFor(targets: readonly Target[], lease: Lease): Promise<number> {
+  const { durationMs, resumeLine } = lease;
+  const end = new AbortController();
+  setMaxListeners(0, end.signal); // one for each target
+  const interrupt = (name: NodeJS.Signals): void => end.abort(name);
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, interrupt);
+  const paused: Target[] = [];
+  let exitCode: number = EXIT.DONE;
+  await inParallel(targets, async (target) => {
+    if (end.signal.aborted) return;
+    const code = await lease.pause(target, end.signal);
+    exitCode = Math.max(exitCode, code);
+    const isPending = code === EXIT.NOT_REACHED || code === EXIT.NO_ANSWER; // it may still be paused
+    if (code === EXIT.DONE || isPending) paused.push(target);
+  });
+  if (paused.length > 0) await sleepUntil(Date.now() + durationMs, end.signal);
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, interrupt);
+  if (end.signal.aborted) {
+    warn(`interrupted: what is paused stays paused; to resume it: ${resumeLine}`);
+    process.kill(process.pid, end.signal.reason as NodeJS.Signals); // a shell then also ends the loop around it
+    return 128 + constants.signals[end.signal.reason as NodeJS.Signals];
+  }
+  await inParallel(paused, async (target) => {
+    const code = await lease.resume(target);
+    exitCode = Math.max(exitCode, code);
+  });
+  return exitCode;
+}
+
+async function sleepUntil(time: number, signal: AbortSignal): Promise<void> {
+  if (process.stderr.isTTY) {
+    const local = new Date(time - new Date(time).getTimezoneOffset() * 60_000).toISOString();
+    console.error(`until ${local.slice(0, 19).replace('T', ' ')}; Ctrl-C leaves it paused`);
+  }
+  for (let left = time - Date.now(); left > 0 && !signal.aborted; left = time - Date.now()) {
+    await sleep(Math.min(left, LOOK_MS), undefined, { signal }).catch(() => {});
+  }
+}

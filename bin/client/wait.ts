@@ -1,0 +1,82 @@
+// control-client wait: until a system has a status, or a field of its detail meets a condition.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../control.ts';
+import { describeCurrent } from '../shared/follow.ts';
+import { EXIT } from '../shared/options.ts';
+import { isDenied, isOld, statusNameOf } from '../shared/replies.ts';
+import { excerpt, excerptOfJson, isRecord } from '../shared/text.ts';
+import { failure } from './send.ts';
+import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import type { Condition } from './condition.ts';
+import type { Outcome } from './send.ts';
+
+const POLL_MS = 1000; // the ETag does not cover the detail, so nothing tells that it has changed
+
+export async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
+  const start = performance.now();
+  const reply = await client.request('status');
+  if (isDenied(reply)) return failure(reply);
+  let status = null as SystemStatus | null;
+  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
+  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
+  const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
+    if (error.name !== 'TimeoutError') throw error;
+    return false;
+  });
+  const json = { seconds: secondsSince(start), status: status?.statusName };
+  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
+  return notReached(target.statusName, json, describeCurrent(status));
+}
+
+/** Also waits for a system that is offline, or that does not report the field yet. */
+export async function waitUntil(client: PrintableClient, condition: Condition, timeoutMs: number): Promise<Outcome> {
+  const { text, field, isMetBy } = condition;
+  const start = performance.now();
+  const limit = AbortSignal.timeout(Math.ceil(timeoutMs));
+  let latest = null as PrintableReply | null;
+  let detail: unknown;
+  while (!limit.aborted) {
+    const reply = await client.request('info', { signal: limit });
+    if (limit.aborted) break;
+    if (isDenied(reply) || (!reply.ok && isOld(reply))) return failure(reply);
+    latest = reply;
+    if (reply.ok) detail = reply.body['detail'];
+    const value = fieldOf(detail, field);
+    if (reply.ok && value !== undefined && isMetBy(value)) {
+      const json = { seconds: secondsSince(start), value, status: statusNameOf(reply) };
+      return { exitCode: EXIT.DONE, text: excerptOfJson(value), json };
+    }
+    await sleep(POLL_MS, undefined, { signal: limit }).catch(() => {});
+  }
+  const status = latest === null ? undefined : statusNameOf(latest);
+  const json = { seconds: secondsSince(start), value: fieldOf(detail, field), status };
+  return notReached(text, json, describeLast(latest, detail, field));
+}
+
+/** What is known when the time is up. */
+function describeLast(latest: PrintableReply | null, detail: unknown, field: string): string {
+  const value = fieldOf(detail, field);
+  const shown = typeof value === 'string' ? `'${excerpt(value)}'` : excerptOfJson(value);
+  if (latest?.ok !== true) {
+    const isOffline = latest !== null && statusNameOf(latest) === SystemStatus.OFFLINE.statusName;
+    const absence = describeCurrent(isOffline ? SystemStatus.OFFLINE : null);
+    return value === undefined ? absence : `${absence}; ${field} was ${shown}`;
+  }
+  if (value !== undefined) return `${field} is ${shown}`;
+  const names = isRecord(detail) ? excerpt(Object.keys(detail).join(', ')) : '';
+  return `the system does not report ${field}, but ${names || 'no detail'}`;
+}
+
+function notReached(goal: string, json: { seconds: number; [name: string]: unknown }, why: string): Outcome {
+  const error = `not ${goal} after ${json.seconds.toFixed(1)} s: ${why}`;
+  return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
+}
+
+function fieldOf(detail: unknown, field: string): unknown {
+  return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
+}
+
+function secondsSince(start: number): number {
+  return Number(((performance.now() - start) / 1000).toFixed(3));
+}

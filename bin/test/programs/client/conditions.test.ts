@@ -1,0 +1,316 @@
+// control-client wait for a condition, resume --mine and pause --for: what replaces a scheduler.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { SystemStatus } from '../../../../control.ts';
+import { parseDuration } from '../../../shared/options.ts';
+import {
+  assertHarmless, freePort, getInfo, HOSTILE, launchSystem, start, startOldServer, startProgram, startServer,
+  TOKEN, until,
+} from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, at, call, linesOf, onTerminal } from './helpers.ts';
+import { hideFailures, startSilent, startWeb } from './systems.ts';
+import type { Web } from './systems.ts';
+import type { TestContext } from 'node:test';
+
+hideFailures();
+
+const DETAIL = {
+  loss: 0.05, 'mean return': 400, step: 1000, least: -3, phase: 'warm up', seven: '7', done: true, best: null,
+  list: [1],
+};
+
+/** A system that reports a detail, or whatever else `/api/info` has. */
+function report(t: TestContext, info: () => object): Promise<Web> {
+  return startWeb(t, ({ method }) => method === 'POST' ? { result: 'ok' } : { status: 'active', ...info() });
+}
+
+describe('control-client wait for a condition', AT_ONCE, () => {
+  it('compares numbers as numbers, and the rest as texts', async (t) => {
+    const { port } = await report(t, () => ({ detail: DETAIL }));
+    const rows: [condition: string, value: string | null][] = [
+      ['loss < 0.1', '0.05'], ['loss<.1', '0.05'], ['loss < 5e-2', null], ['loss <= 5e-2', '0.05'],
+      ['mean return >= 400', '400'], ['  mean return  >  399.9 ', '400'], ['mean return > 400', null],
+      ['step = 1e3', '1000'], ['step == 1000.0', '1000'], ['step != 1000', null], ['step != 999', '1000'],
+      ['step > 999', '1000'], ['step < 9', null], ['least < -2', '-3'], ['least > -10', '-3'],
+      ['phase = warm up', 'warm up'], ['phase=warm', null], ['phase != warm', 'warm up'], ['phase > 0', null],
+      ['seven = 7', '7'], ['seven = 7.0', null], ['seven >= 7', null], // a text
+      ['done = true', 'true'], ['done = 1', null], ['done != false', 'true'], ['done > 0', null],
+      ['best = null', 'null'], ['best != null', null], ['best < 1', null], ['list = 1', null], ['list > 0', null],
+      ['Loss < 0.1', null], ['Loss != 0.1', null], ['constructor != 1', null], ['__proto__ != 1', null],
+    ];
+    await Promise.all(rows.map(async ([condition, value]) => {
+      const { code, stdout } = await call([...at(port), 'wait', condition, '--timeout', value === null ? '1' : '60']);
+      const expected = value === null ? [4, ''] : [0, `${value}\n`];
+      assert.deepEqual([condition, code, stdout], [condition, ...expected]);
+    }));
+  });
+
+  it('looks until the condition is met, also of a system that is offline at first', async (t) => {
+    const port = await freePort();
+    const met = call([...at(port), 'wait', 'step >= 3', '--json']);
+    let step = 0;
+    const describe = (): object => ({ step: (step += 1) });
+    await launchSystem(t, { describe }, { webApiAddress: ['127.0.0.1', port] });
+    const { code, stdout, stderr } = await met;
+    const { seconds, value, ...outcome } = JSON.parse(stdout);
+    assert.deepEqual([code, outcome, stderr], [0, { status: 'active' }, '']);
+    assert.ok(value >= 3 && seconds >= 1.9, stdout); // it looks once a second
+  });
+
+  it('exits with 4 when the time is up, and says what the system reports', async (t) => {
+    const rows: [info: () => object, reason: string][] = [
+      [() => ({ detail: DETAIL }), 'loss is 0.05'],
+      [() => ({ detail: { loss: '0.001' } }), "loss is '0.001'"],
+      [() => ({ detail: { accuracy: 1, step: 7 } }), 'the system does not report loss, but accuracy, step'],
+      [() => ({ detail: null }), 'the system does not report loss, but no detail'],
+      [() => ({ detail: ['loss'] }), 'the system does not report loss, but no detail'],
+      [() => ({}), 'the system does not report loss, but no detail'],
+    ];
+    await Promise.all(rows.map(async ([info, reason]) => {
+      const { port } = await report(t, info);
+      const { code, stdout, stderr } = await call([...at(port), 'wait', 'loss < 0.01', '--timeout', '2']);
+      assert.deepEqual([code, stdout], [4, '']);
+      assert.match(stderr, /^control-client: not loss < 0\.01 after \d\.\d s: /);
+      assert.equal(stderr.split(' s: ')[1], `${reason}\n`);
+    }));
+  });
+
+  it('tells a system that has gone from one that does not respond', async (t) => {
+    const web = await report(t, () => ({ detail: { loss: 7 } }));
+    const gone = call([...at(web.port), 'wait', 'loss < 1', '--timeout', '6', '--json']);
+    await until(() => web.requests.length > 1); // so the first response has arrived
+    web.end();
+    const { code, stdout } = await gone;
+    const { error, seconds, ...outcome } = JSON.parse(stdout);
+    assert.deepEqual([code, outcome], [4, { value: 7, status: 'offline' }]);
+    assert.match(error, /^not loss < 1 after \d\.\d s: the system is offline; loss was 7$/);
+    const silent = await call(['wait', 'loss < 1', '--timeout', '0.5', await startSilent(t)]);
+    assert.equal(silent.code, 4);
+    assert.match(silent.stderr, / after \d\.\d s: the system does not report its status\n$/);
+  });
+
+  it('does not wait for a system that denies access, or reports its status only', async (t) => {
+    const { port } = await startServer(t, { token: TOKEN });
+    const old = await startOldServer(t);
+    for (const where of [at(port), ['--port', `${old.port}`]]) {
+      const { code, stdout } = await call([...where, 'wait', 'loss < 1', '--timeout', '300']);
+      assert.deepEqual([code, stdout], [1, '']);
+    }
+  });
+
+  it('prints what comes from the system without control characters', async (t) => {
+    const { port } = await report(t, () => ({ detail: { [HOSTILE]: 1, text: HOSTILE, long: 'x'.repeat(100_000) } }));
+    for (const condition of ['loss < 1', 'text = x', 'text != x', 'long != x', 'loss = \x1b[2J']) {
+      const { stdout, stderr } = await call([...at(port), 'wait', condition, '--timeout', '1']);
+      assertHarmless(stdout + stderr);
+      assert.ok(stdout.length + stderr.length < 3000);
+    }
+    const { stdout } = await call([...at(port), 'wait', 'text != x', '--json']);
+    assertHarmless(stdout);
+    assert.equal(JSON.parse(stdout).value, HOSTILE); // the whole text
+  });
+});
+
+describe('control-client resume --mine', AT_ONCE, () => {
+  const pause = (by: string, state: string = 'done'): object => ({ command: 'pause', state, by, reason: `${by}'s` });
+  const RESUME = { command: 'resume', state: 'done', by: 'ben' };
+  const FULL = Array(16).fill({ command: 'save-state', state: 'done', by: 'ben' });
+
+  it('resumes only what the sender has paused, and nobody else', async (t) => {
+    const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
+      ['paused', 'ana', [pause('ana')], 'ok'],
+      ['pausing', 'ana', [pause('ana', 'running')], 'ok'],
+      ['paused', 'ana', undefined, 'ok'], // since before the program was started again
+      ['paused', 'ana', FULL, 'ok'],
+      ['paused', 'ana', [pause('ana'), pause('ana')], 'ok'],
+      ['paused', 'ana', [pause('ben'), RESUME, pause('ana')], 'ok'],
+      ['paused', 'ana', [pause('ben', 'failed'), pause('ana')], 'ok'],
+      ['paused', 'ben', [pause('ben')], "paused by ben: ben's"],
+      ['paused', 'ben', FULL, 'paused by ben: busy'],
+      ['paused', 'ben', [pause('ben'), pause('ana')], "paused by ben: ben's"],
+      ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but wanted
+      ['paused', 'ana', [pause('ana'), pause('ben', 'waiting')], "paused by ben: ben's"],
+      ['paused', 'itself', [], 'paused by itself: busy'],
+      ['paused', undefined, [], 'paused by an unknown sender: busy'],
+      ['active', 'ana', [pause('ana'), RESUME], null],
+      ['active', 'ana', [pause('ben')], null], // the program has resumed by itself
+      ['active', undefined, 7, null],
+      ['active', 'ana', [pause('ana', 'waiting')], 'ok'], // it would take effect later
+      ['active', 'ana', [pause('ben', 'waiting')], "about to be paused by ben: ben's"],
+      ['resuming', 'ben', [pause('ben'), { ...RESUME, state: 'running' }], 'ok'],
+    ];
+    await Promise.all(rows.map(async ([status, by, commands, outcome], index) => {
+      const { port, requests } = await report(t, () => ({ status, by, reason: 'busy', commands }));
+      const ended = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
+      const refused = { code: 1, stdout: '', stderr: `control-client: not resumed: ${outcome}\n` };
+      const done = { code: 0, stdout: `${outcome ?? 'active'}\n`, stderr: '' };
+      assert.deepEqual([index, ended], [index, outcome === 'ok' || outcome === null ? done : refused]);
+      assert.deepEqual(requests.slice(1), outcome === 'ok' ? ['POST /api/resume'] : [], `row ${index}`);
+    }));
+  });
+
+  it('works on real systems, with targets, --wait and --json', async (t) => {
+    const [mine, other, active] = await Promise.all([launchSystem(t), launchSystem(t), launchSystem(t)]);
+    const target = ({ address }: typeof mine): string => `127.0.0.1:${address.port}`;
+    await mine.client.request('pause', { by: 'ana', wait: 30 });
+    await other.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
+    await other.client.request('pause', { by: 'ana', wait: 30 });
+    const args = ['resume', '--mine', '--by', 'ana', '--wait', '--json', ...[mine, other, active].map(target)];
+    const { code, stdout, stderr } = await call(args);
+    const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
+    const of = (system: typeof mine): Record<string, unknown> => {
+      return outcomes.find((outcome) => outcome.target === target(system));
+    };
+    assert.deepEqual([of(mine)['state'], of(mine)['status'], of(active)['status']], ['done', 'active', 'active']);
+    const error = 'not resumed: paused by ben: lunch';
+    assert.deepEqual(of(other), { target: target(other), status: 'paused', by: 'ben', reason: 'lunch', error });
+    assert.deepEqual([code, stderr], [1, `control-client: ${target(other)}: ${error}\n`]);
+    assert.equal((await getInfo(active.address.port)).commands.length, 0);
+  });
+
+  it('sends nothing if it cannot learn who has paused the system', async (t) => {
+    const { port } = await startServer(t, { token: TOKEN });
+    const { posted, port: old } = await startOldServer(t);
+    const silent = await startSilent(t);
+    const rows: [args: string[], code: number][] = [
+      [['--port', `${await freePort()}`], 3], [at(port), 1], [['--port', `${old}`], 1],
+      [[silent], 5],
+    ];
+    await Promise.all(rows.map(async ([args, code]) => {
+      const ended = await call(['resume', '--mine', ...args]);
+      assert.deepEqual([ended.code, ended.stdout], [code, ''], ended.stderr);
+      assert.match(ended.stderr, /resume not sent: /);
+    }));
+    assert.deepEqual(posted, []);
+  });
+});
+
+describe('control-client pause --for', AT_ONCE, () => {
+  it('pauses all, and resumes them when the time is up', async (t) => {
+    const times: number[] = [];
+    const note = (): void => void times.push(performance.now());
+    const hooks = { onPaused: note, onResumed: note };
+    const systems = await Promise.all([launchSystem(t, hooks), launchSystem(t)]);
+    const targets = systems.map(({ address }) => `127.0.0.1:${address.port}`);
+    const offline = `127.0.0.1:${await freePort()}`;
+    const args = ['pause', '--for', '1s', '--reason', 'lunch', '--json', '--by', 'ana', ...targets, offline];
+    const { code, stdout, stderr } = await call(args);
+    const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
+    for (const target of targets) {
+      const own = outcomes.filter((outcome) => outcome.target === target);
+      assert.deepEqual(own.map(({ state, status }) => [state, status]), [['done', 'paused'], ['done', 'active']]);
+    }
+    assert.deepEqual(outcomes.filter(({ target }) => target === offline).length, 1); // it is not resumed
+    assert.equal(code, 3);
+    assert.match(stderr, new RegExp(`^control-client: ${offline}: not paused: .*\n$`));
+    const { commands } = await getInfo(systems[0]?.address.port ?? 0);
+    const sent = commands.map(({ command, by, reason }) => [command, by, reason]);
+    assert.deepEqual(sent, [['pause', 'ana', 'lunch'], ['resume', 'ana', undefined]]);
+    const [from = 0, to = 0] = times;
+    assert.ok(to - from > 990, `${to - from} ms`);
+  });
+
+  it('leaves the system as somebody else wants it', async (t) => {
+    const [paused, resumed] = await Promise.all([launchSystem(t), launchSystem(t)]);
+    await paused.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
+    const [kept, active] = [paused, resumed].map(({ address }) => call([...at(address.port), 'pause', '--for', '1']));
+    await resumed.client.waitFor(SystemStatus.PAUSED);
+    await resumed.client.request('resume', { by: 'ben', wait: 30 });
+    const stderr = 'control-client: not resumed: paused by ben: lunch\n';
+    assert.deepEqual(await kept, { code: 1, stdout: 'paused\n', stderr });
+    assert.deepEqual(await active, { code: 0, stdout: 'paused\nactive\n', stderr: '' });
+    assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
+  });
+
+  it('also resumes a system that was not paused in time', async (t) => {
+    const { server, port } = await startServer(t);
+    const ended = call([...at(port), 'pause', '--for', '1s', '--timeout', '5', '--by', 'ana']);
+    await until(async () => (await getInfo(port)).commands.length === 2);
+    assert.equal(await server.nextCommand(), 'pause');
+    assert.equal(await server.nextCommand(), 'resume');
+    server.report({});
+    const { code, stdout, stderr } = await ended;
+    assert.match(stderr, /^control-client: not paused after .*; the command is still pending\n$/);
+    assert.deepEqual([code, stdout], [4, 'active\n']);
+  });
+
+  it('leaves the system paused when interrupted, and says how to resume it', { skip: lacks('Unix') }, async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const target = `127.0.0.1:${port}`;
+    const rows: [signal: NodeJS.Signals, by: string, word: string][] = [
+      ['SIGINT', 'ana', '--by=ana'], ['SIGTERM', "o'neil & co", "'--by=o'\\''neil & co'"],
+    ];
+    for (const [signal, by, word] of rows) {
+      const { child, shows, ended } = startProgram(t, 'client', ['pause', '--for', '1h', '--by', by, target]);
+      await shows(/paused\n/);
+      child.kill(signal);
+      const { stderr } = await ended;
+      const command = `control-client resume --mine ${word} ${target}`;
+      assert.equal(stderr, `control-client: interrupted: what is paused stays paused; to resume it: ${command}\n`);
+      assert.equal(child.signalCode, signal);
+      assert.equal(await client.getStatus(), SystemStatus.PAUSED);
+      const typed = command.replace('control-client', `'${process.execPath}' dist/bin/client.js`);
+      const { code, stdout } = await start(t, 'sh', ['-c', `${typed} --wait`]).ended;
+      assert.deepEqual([code, stdout], [0, `${target}  active\n`]);
+    }
+  });
+
+  it('ends a pause that is not done when it is interrupted', { skip: lacks('Unix') }, async (t) => {
+    const { server, port } = await startServer(t);
+    const { child, ended } = startProgram(t, 'client', [...at(port), 'pause', '--for', '1h', '--timeout', '300']);
+    await until(() => server.hasCommands());
+    child.kill('SIGTERM');
+    const { stderr } = await ended;
+    const [pending, left] = linesOf(stderr);
+    assert.match(pending ?? '', /^control-client: not paused after .* the command is still pending$/);
+    assert.match(left ?? '', /to resume it: control-client resume --mine --host=127\.0\.0\.1 --port=\d+$/);
+    assert.equal(child.signalCode, 'SIGTERM');
+  });
+
+  it('says until when, on a terminal', { skip: lacks('script') }, async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const { code, stdout } = await onTerminal(t, [...at(port), 'pause', '--for', '1']).ended;
+    const [paused, until, active] = stdout.split('\r\n');
+    assert.match(paused ?? '', /paused \(.*\)$/);
+    assert.match(until ?? '', /^until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d; Ctrl-C leaves it paused$/);
+    assert.match(active ?? '', /^(\w+ … )*active \(.*\)$/);
+    assert.equal(code, 0);
+  });
+
+  it('counts the time while the machine is suspended', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const suspend = ` // the clock goes on, the timer of 30 s does not
+      import timers from 'node:timers/promises';
+      import { syncBuiltinESMExports } from 'node:module';
+      const [sleep, now] = [timers.setTimeout, Date.now];
+      let passedMs = 0;
+      timers.setTimeout = (ms, ...rest) => {
+        if (ms === 30_000) passedMs += 3_601_000;
+        return sleep(ms === 30_000 ? 10 : ms, ...rest);
+      };
+      Date.now = () => now() + passedMs;
+      syncBuiltinESMExports();`;
+    const env = { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(suspend)}` };
+    const { code, stdout, stderr } = await startProgram(t, 'client', [...at(port), 'pause', '--for', '2h'], env).ended;
+    assert.deepEqual([code, stdout, stderr], [0, 'paused\nactive\n', '']);
+  });
+});
+
+describe('A duration', () => {
+  it('has a unit, or that of the option', () => {
+    const seconds = { 90: 90, '90s': 90, '30m': 1800, '2h': 7200, '1.5d': 129_600, '.5m': 30, '1.': 1 };
+    for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), value, text);
+    const minutes = { 90: 90, '90s': 1.5, '30m': 30, '2h': 120, '1d': 1440 };
+    for (const [text, value] of Object.entries(minutes)) {
+      assert.equal(parseDuration('--save-every', text, 'minutes'), value, text);
+    }
+  });
+
+  it('must be one', () => {
+    for (const text of ['', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2147484', '∞']) {
+      assert.throws(() => parseDuration('--for', text), { message: /^--for must be .*, got '.*'$/ }, text);
+    }
+  });
+});
