@@ -10,30 +10,36 @@ import { serve } from './board/server.ts';
 import { baseUrlOf } from './shared/access.ts';
 import { EXIT, run, warn } from './shared/options.ts';
 import type { AddressInfo } from 'node:net';
+import type { CommandLine } from './board/options.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
 
 async function main(): Promise<number> {
   const commandLine = await parseCommandLine(TIMEOUT_MS);
   if (commandLine === null) return EXIT.DONE;
-  const { listen, host, port, allowedHosts, key, targets, folder } = commandLine;
-  const board = new Board(targets);
+  const { listen, port, targets, folder, isRecording } = commandLine;
+  const board = new Board(targets, isRecording);
   if (folder !== undefined) await followFolder(board, folder, TIMEOUT_MS);
-  const addresses = await serve({ board, key, host, allowedHosts }, port).catch((error: Error) => {
+  const addresses = await serve({ board, ...commandLine }, port).catch((error: Error) => {
     warn(`cannot listen on ${listen}: ${error.message}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
-  announce(board.size, host, addresses, key);
+  announce(board.size, commandLine, addresses);
   return EXIT.DONE; // once it is interrupted
 }
 
-function announce(count: number, host: string, addresses: readonly AddressInfo[], key: string): void {
+function announce(count: number, { host, key, viewKey }: CommandLine, addresses: readonly AddressInfo[]): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
   if (isPublic) warn('nothing is encrypted: others on the network can read the key and all that the page shows');
   const { address, port } = addresses[0] as AddressInfo;
-  const urls = hostsOf(host, address).map((name) => `${baseUrlOf({ host: name, port })}/#${key}`);
+  const bases = hostsOf(host, address).map((name) => baseUrlOf({ host: name, port }));
   const prefix = `${count} ${count === 1 ? 'system' : 'systems'} · `;
-  console.log(`${prefix}${urls.join(`\n${' '.repeat(prefix.length)}`)}   (open it; the part behind # is the key)`);
+  const print = (title: string, fragment: string, hint: string): void => {
+    const indent = ' '.repeat(title.length);
+    console.log(`${title}${bases.map((base) => `${base}/#${fragment}`).join(`\n${indent}`)}   (${hint})`);
+  };
+  print(prefix, key, 'open it; the part behind # is the key');
+  if (viewKey !== undefined) print('view only · '.padStart(prefix.length), viewKey, 'without buttons');
 }
 
 /** What a browser can use to reach a server that listens on a host, which is this address. */

@@ -2,10 +2,11 @@
 
 import { existsSync } from 'node:fs';
 import { CONTROL_COMMANDS } from '../shared/accepts.ts';
-import { LIVE, steadyNow } from './series.ts';
+import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/targets.ts';
-import type { Update } from './system.ts';
+import type { Period } from './series.ts';
+import type { Counts, Update } from './system.ts';
 
 const READ_MS = 1000;
 const LEFT_MS = 15_000; // a page that has not asked for this long is closed
@@ -39,8 +40,12 @@ export class Board {
   #readTimer: NodeJS.Timeout | undefined; // while a page is open
   #askedAt = 0;
   #added = 0;
+  readonly #period: Period;
 
-  constructor(targets: readonly Target[]) {
+  /** @param isRecording Whether samples are taken while no page is open. */
+  constructor(targets: readonly Target[], isRecording: boolean = false) {
+    this.#period = isRecording ? RECORD : LIVE;
+    if (isRecording) setInterval(() => void this.read(), RECORD.intervalMs);
     for (const target of targets) this.#add(target, false);
   }
 
@@ -54,6 +59,10 @@ export class Board {
     if (id === undefined) return isControl;
     const system = this.#systems.get(id);
     return system !== undefined && (isControl || system.declares(command));
+  }
+
+  get systems(): BoardSystem[] {
+    return [...this.#systems.values()];
   }
 
   /** The URLs of all systems. */
@@ -73,18 +82,18 @@ export class Board {
       system.close();
       this.#systems.delete(system.id);
     }
-    this.#add(target, true);
+    this.#add(target, true, predecessor?.counts);
   }
 
-  #add(target: Target, isFound: boolean): void {
+  #add(target: Target, isFound: boolean, counts?: Counts): void {
     const id = this.#added;
     this.#added += 1;
     const listener = {
-      period: LIVE,
+      period: this.#period,
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#tell(), GATHER_MS)),
     };
-    const system = new BoardSystem(id, target, listener, isFound);
+    const system = new BoardSystem(id, target, listener, isFound, counts);
     this.#systems.set(id, system);
     if (this.#readTimer !== undefined) system.setWatched(true);
   }
@@ -99,7 +108,7 @@ export class Board {
     this.#askedAt = performance.now();
     const systems = changed().map((system) => system.updateSince(known));
     const ids = [...this.#systems.keys()];
-    const { keepMs } = LIVE;
+    const { keepMs } = this.#period;
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), keepMs, ids, systems };
   }
 
@@ -142,14 +151,20 @@ export class Board {
     this.#askedAt = performance.now();
     if (this.#readTimer !== undefined) return;
     for (const system of this.#systems.values()) system.setWatched(true);
-    this.#readTimer = setInterval(() => this.#read(), READ_MS);
-    this.#read();
+    this.#readTimer = setInterval(() => this.#readOrEnd(), READ_MS);
+    this.#readOrEnd();
   }
 
-  #read(): void {
+  /** Reads the detail of all systems. */
+  async read(): Promise<void> {
+    const systems = this.systems;
+    limitSamples(systems.flatMap(({ series }) => [...series]));
+    await Promise.all(systems.map((system) => system.read()));
+  }
+
+  #readOrEnd(): void {
     if (this.#waiters.size > 0 || performance.now() - this.#askedAt < LEFT_MS) {
-      for (const system of this.#systems.values()) void system.read();
-      return;
+      return void this.read();
     }
     clearInterval(this.#readTimer);
     this.#readTimer = undefined;

@@ -25,6 +25,15 @@ const OPTIONS = {
     type: 'string', value: 'PATH',
     help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
   },
+  'view-key-file': {
+    type: 'string', value: 'PATH',
+    help: 'keep a second key in this file, which shows everything and sends no commands (default: there is none)',
+  },
+  record: {
+    type: 'boolean',
+    help: 'also read systems while no page is open: a sample of each number every 10 s is kept for a day, and at most 2 ' +
+      'million of all systems together',
+  },
   targets: TARGETS_OPTION,
   dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },
 } as const;
@@ -57,6 +66,8 @@ export interface CommandLine {
   port: number;
   allowedHosts: string[];
   key: string;
+  viewKey: string | undefined;
+  isRecording: boolean;
   targets: Target[];
   /** Whose systems are followed, too. */
   folder: string | undefined;
@@ -72,7 +83,7 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
   const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
   if (parsed === null) return null;
   const { values, positionals } = parsed;
-  const { listen, 'allow-host': allowHost, 'key-file': keyFile } = values;
+  const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile, record } = values;
   if (/^\d+$/.test(listen)) { // as a host, 9000 is the address 0.0.35.40
     throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
   }
@@ -88,7 +99,9 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
     ? await parseTargets(positionals, file, timeoutMs)
     : [{ name: undefined, label: '', client: createClient({}, timeoutMs) }];
   const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
-  return { listen, host, port, allowedHosts, key, targets, folder };
+  const viewKey = viewKeyFile === undefined ? undefined : readKey(parseText('--view-key-file', viewKeyFile));
+  if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);
+  return { listen, host, port, allowedHosts, key, viewKey, isRecording: record === true, targets, folder };
 }
 
 function createKey(): string {

@@ -3,6 +3,7 @@
 const HOUR_MS = 3_600_000;
 const MAX_SAMPLES = 300; // that a page is sent at once: a plot has fewer pixels
 const PACE_MS = 600_000; // what was longer ago tells little of what is left
+const STEPS = 64; // in which the oldest samples of all series are dropped
 
 /** How often samples are taken, and for how long they are kept. */
 export interface Period {
@@ -12,6 +13,12 @@ export interface Period {
 
 /** While a page is open. */
 export const LIVE: Period = { intervalMs: 1000, keepMs: HOUR_MS };
+
+/** Always. */
+export const RECORD: Period = { intervalMs: 10_000, keepMs: 24 * HOUR_MS };
+
+/** Of all series: about 32 MB. */
+export const MAX_TOTAL = 2_000_000;
 
 /** The time in milliseconds, and the value. */
 export type Sample = [time: number, value: number];
@@ -39,6 +46,22 @@ export class Series {
     }
   }
 
+  get length(): number {
+    return this.#times.length;
+  }
+
+  /** The time of the first sample; Infinity if there is none. */
+  get start(): number {
+    return this.#times[0] ?? Infinity;
+  }
+
+  dropUntil(time: number): void {
+    const index = this.#times.findIndex((at) => at > time);
+    const count = index === -1 ? this.length : index;
+    this.#times.splice(0, count);
+    this.#values.splice(0, count);
+  }
+
   /** The usual time between two samples that a page has: it was sent fewer of a long series. */
   get intervalMs(): number {
     const times = this.#times;
@@ -47,15 +70,16 @@ export class Series {
 
   /** The increase in a millisecond, of late, since a time and since the last decrease; null if there is none. */
   paceSince(time: number): number | null {
-    const [times, values] = [this.#times, this.#values] as const;
-    const last = times.length - 1;
-    const start = Math.max(time, (times[last] ?? 0) - PACE_MS);
-    let first = last;
-    while (first > 0 && times[first - 1] as number >= start && values[first - 1] as number <= (values[first] as number)) {
-      first -= 1;
+    const at = (index: number): Sample => [this.#times[index] as number, this.#values[index] as number];
+    const last = this.length - 1;
+    const [end, latest] = at(last);
+    let [start, earliest] = [end, latest];
+    for (let index = last - 1; index >= 0; index -= 1) {
+      const [earlier, value] = at(index);
+      if (earlier < Math.max(time, end - PACE_MS) || value > earliest) break;
+      [start, earliest] = [earlier, value];
     }
-    const increase = (values[last] as number) - (values[first] as number);
-    return increase > 0 ? increase / ((times[last] as number) - (times[first] as number)) : null;
+    return latest > earliest ? (latest - earliest) / (end - start) : null;
   }
 
   /** The samples after a time; of too many, the last of each interval. */
@@ -70,5 +94,14 @@ export class Series {
       const [next = Infinity] = samples[index + 1] ?? [];
       return Math.floor(next / interval) !== Math.floor(at / interval);
     });
+  }
+}
+
+/** Drops the oldest samples of all series together until there are few enough. */
+export function limitSamples(all: readonly Series[], maxTotal: number = MAX_TOTAL): void {
+  const count = (): number => all.reduce((sum, { length }) => sum + length, 0);
+  while (count() > maxTotal) {
+    const start = all.reduce((least, series) => Math.min(least, series.start), Infinity);
+    for (const series of all) series.dropUntil(start + Math.max(0, steadyNow() - start) / STEPS);
   }
 }

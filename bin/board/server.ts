@@ -3,20 +3,28 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import page from '#board-page';
 import { isAllowedHost } from '../../control.ts';
 import { CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { isRecord } from '../shared/text.ts';
+import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Board } from './board.ts';
+import type { Board, News } from './board.ts';
 
 const MAX_WAIT_S = 30;
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
+const MAX_CONNECTIONS = 256; // at both addresses
+const SCRAPE_MS = 1000; // for systems to respond: what they have reported before counts then
+const LIMITS = { headersTimeout: 5000, requestTimeout: 10_000, connectionsCheckingInterval: 1000 };
+const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // a client that reads nothing
 
 export interface Settings {
   board: Board;
   key: string;
+  /** One that permits no commands. */
+  viewKey: string | undefined;
   /** What the server listens on. */
   host: string;
   /** Other names of the server: `box.lan`, `.lan`, `*`. */
@@ -27,9 +35,16 @@ export interface Settings {
 export async function serve(settings: Settings, port: number): Promise<AddressInfo[]> {
   const { host } = settings;
   const addresses: AddressInfo[] = [];
+  let connections = 0;
   // A browser tries both addresses of localhost: on one that is free, another user could listen.
   for (const address of host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host]) {
-    const server = createServer((request, response) => void respond(settings, request, response));
+    const server = createServer(LIMITS, (request, response) => void respond(settings, request, response));
+    server.setTimeout(IDLE_MS);
+    server.on('connection', (socket) => {
+      connections += 1;
+      socket.on('close', () => (connections -= 1));
+      if (connections > MAX_CONNECTIONS) socket.destroy();
+    });
     server.listen(addresses[0]?.port ?? port, address);
     try {
       await once(server, 'listening');
@@ -52,7 +67,7 @@ async function respond(settings: Settings, request: IncomingMessage, response: S
 }
 
 async function route(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const { board, key } = settings;
+  const { board } = settings;
   const [, path = '', search] = /^([^?]*)(.*)$/.exec(request.url ?? '') ?? [];
   const query = new URLSearchParams(search);
   checkHost(settings, request);
@@ -60,13 +75,19 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     checkMethod(request, 'GET', 'HEAD');
     return send(response, 200, PAGE_HEADERS, page);
   }
-  checkKey(key, request);
+  const canPress = checkKey(settings, request);
+  if (!canPress && request.method === 'POST') throw new Refusal(403, 'This key only shows; commands need the other');
   if (path === '/api/systems') {
     checkMethod(request, 'GET');
     const end = new AbortController();
     response.on('close', () => end.abort());
     const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
-    return sendJson(response, 200, { ...news, canPress: true });
+    return sendJson(response, 200, { canPress, ...news } satisfies News);
+  }
+  if (path === '/metrics') {
+    checkMethod(request, 'GET');
+    await Promise.race([board.read(), sleep(SCRAPE_MS)]);
+    return send(response, 200, { 'Content-Type': METRICS_TYPE }, formatMetrics(board.systems));
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);
@@ -169,10 +190,11 @@ function checkMethod({ method = '' }: IncomingMessage, ...allowed: string[]): vo
   if (!allowed.includes(method)) throw new Refusal(405, 'Method not allowed', { Allow: allowed.join(', ') });
 }
 
-/** Compares digests, so that the time taken reveals nothing about the key. */
-function checkKey(key: string, { headers: { authorization = '' } }: IncomingMessage): void {
+/** Returns whether the key permits commands. Compares digests, so that the time taken reveals nothing about it. */
+function checkKey({ key, viewKey }: Settings, { headers: { authorization = '' } }: IncomingMessage): boolean {
   const [, given = ''] = /^Bearer +(\S+)$/i.exec(authorization) ?? [];
-  if (timingSafeEqual(sha256(given), sha256(key))) return;
+  if (timingSafeEqual(sha256(given), sha256(key))) return true;
+  if (viewKey !== undefined && timingSafeEqual(sha256(given), sha256(viewKey))) return false;
   throw new Refusal(401, 'Missing or wrong key: open the address that control-board prints', {
     'WWW-Authenticate': 'Bearer',
   });

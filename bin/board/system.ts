@@ -1,6 +1,7 @@
 // One system on the board: what is known of it, and what the board has sent to it.
 
 import { SystemStatus } from '../../control.ts';
+import { COMMAND, CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
 import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
 import { isCrash, savedBy, Shutdown } from '../shared/end.ts';
@@ -9,7 +10,7 @@ import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { declarationsOf, presentValues } from './declarations.ts';
-import { Series, steadyNow } from './series.ts';
+import { LIVE, Series, steadyNow } from './series.ts';
 import type { Progress } from '../shared/describe.ts';
 import type { Observation } from '../shared/observe.ts';
 import type { PrintableClient } from '../shared/replies.ts';
@@ -25,6 +26,10 @@ const HEARD_MS = 500; // two values of `heardAt` that differ by less are the sam
 const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
 const MAX_SERIES = 32;
+const MAX_COUNTED = 64; // names of commands
+const SLACK_MS = 500; // a read may come this much before the next sample is due
+
+const STATUS_NAMES = Object.values(SystemStatus).map(({ statusName }) => statusName);
 
 type Body = Readonly<Record<string, unknown>>;
 
@@ -41,7 +46,7 @@ interface State {
   reason: string;
   /** Why the status is not known. */
   error: string;
-  /** Whether it is offline because somebody has asked for it, or its program has done its work; otherwise it crashed. */
+  /** Whether it is offline because somebody asked for that or its work is done; otherwise it crashed or was cut off. */
   ended: boolean;
   /** The last save that has succeeded. */
   saved: { value: string; at: number | null } | null;
@@ -102,6 +107,9 @@ export type Update = Omit<State, 'detail'> & {
   accepts?: readonly Declaration[];
 };
 
+/** How many commands of a name have ended. */
+export type Counts = Map<string, { done: number; failed: number }>;
+
 /** What a system needs of the board. */
 export interface Listener {
   readonly period: Period;
@@ -124,17 +132,32 @@ export class BoardSystem {
   #declaredAt = 0; // the version of the board in which they came
   #isWatched = false;
   readonly #end: AbortController = new AbortController();
-  #readSince: number | null = null; // the pending read
+  #reading: Promise<void> | null = null; // the pending read
+  #readSince = 0; // by the steady clock
   #heardAt = 0; // when the program last looked for commands, by the clock of the system
   #heardAtSince = 0; // since when the reads tell that, by the steady clock
   #activeSince = 0; // by the steady clock
+  #sampledAt = 0;
   readonly #shutdown: Shutdown = new Shutdown();
+  /** By the name of the command. */
+  readonly counts: Counts;
+  #counted: Set<string> | null = null; // the ids of the ended commands in the latest list
 
-  /** @param isFound Whether it comes from a folder. */
-  constructor(id: number, { name, client }: Target, listener: Listener, isFound: boolean = false) {
+  /**
+   * @param isFound Whether it comes from a folder.
+   * @param counts Of the one that it replaces.
+   */
+  constructor(
+    id: number,
+    { name, client }: Target,
+    listener: Listener,
+    isFound: boolean = false,
+    counts: Counts = new Map(CONTROL_COMMANDS.map((command) => [command, { done: 0, failed: 0 }])),
+  ) {
     const target = excerpt(name ?? client.target);
     this.id = id;
     this.isFound = isFound;
+    this.counts = counts;
     this.#client = client;
     this.#listener = listener;
     this.#state = {
@@ -163,6 +186,35 @@ export class BoardSystem {
     return this.#client.baseUrl;
   }
 
+  get name(): string {
+    return this.#state.name;
+  }
+
+  get target(): string {
+    return this.#state.target;
+  }
+
+  get status(): string {
+    return this.#state.status;
+  }
+
+  /** Whether it responds with its status. */
+  get isUp(): boolean {
+    const { status, unansweredSince } = this.#state;
+    return STATUS_NAMES.includes(status) && !this.isOffline && unansweredSince === null;
+  }
+
+  /** Those of the detail. */
+  get numbers(): [name: string, value: number][] {
+    return this.#state.detail.flatMap(({ name, value }): [string, number][] => {
+      return typeof value === 'number' ? [[name, value]] : [];
+    });
+  }
+
+  get series(): Iterable<Series> {
+    return this.#series.values();
+  }
+
   get isOffline(): boolean {
     return this.#state.status === SystemStatus.OFFLINE.statusName;
   }
@@ -184,19 +236,24 @@ export class BoardSystem {
   }
 
   /** Reads the detail: the waiting request does not end when it changes. There is one read at a time. */
-  async read(): Promise<void> {
+  read(): Promise<void> {
     const now = steadyNow();
-    if (this.#readSince === null) {
+    if (this.#reading === null) {
       this.#readSince = now;
-      const reply = await this.#client.request('info');
-      this.#readSince = null;
-      if (!this.#isWatched) return;
-      if (reply.ok) this.#takeDetail(reply.body, now);
-      if (reply.ok || reply.answered) this.#state.unansweredSince = null;
-      else if (!this.isOffline) this.#state.unansweredSince ??= Date.now() - (steadyNow() - now);
+      this.#reading = this.#readDetail(now);
     } else if (now - this.#readSince >= SLOW_MS && !this.isOffline) {
       this.#state.unansweredSince ??= Date.now() - (now - this.#readSince);
+      this.#publish();
     }
+    return this.#reading;
+  }
+
+  async #readDetail(start: number): Promise<void> {
+    const reply = await this.#client.request('info');
+    this.#reading = null;
+    if (reply.ok) this.#takeDetail(reply.body, start);
+    if (reply.ok || reply.answered) this.#state.unansweredSince = null;
+    else if (!this.isOffline) this.#state.unansweredSince ??= Date.now() - (steadyNow() - start);
     this.#publish();
   }
 
@@ -280,7 +337,9 @@ export class BoardSystem {
       Object.assign(this.#state, { by, reason, ended: !isCrash(cause) });
     }
     for (const entry of this.#state.commands) {
-      if (entry.state === 'waiting' || entry.state === 'running') entry.state = 'outcome unknown';
+      if (entry.state !== 'waiting' && entry.state !== 'running') continue;
+      if (entry.command === 'shutdown' && this.#state.ended) this.#countOne('shutdown', 'done');
+      entry.state = 'outcome unknown';
     }
   }
 
@@ -293,6 +352,7 @@ export class BoardSystem {
       this.#state.saveError = '';
     }
     for (const entry of commandsOf(info)) this.#takeSave(entry);
+    this.#count(commandsOf(info));
     Object.assign(this.#state, {
       name: excerptOf(info['name']) || this.#state.target,
       process,
@@ -302,6 +362,22 @@ export class BoardSystem {
       commands: entriesOf(info['commands']).slice(-MAX_COMMANDS).reverse().map(tidyCommand),
     });
     this.#takeDeclarations(declarationsOf(info));
+  }
+
+  /** Counts the commands that have ended since the list before. */
+  #count(commands: Body[]): void {
+    const ended = commands.filter(({ id, state }) => excerptOf(id) !== '' && (state === 'done' || state === 'failed'));
+    for (const { id, command, state } of ended) {
+      if (this.#counted?.has(excerptOf(id)) === false) this.#countOne(excerptOf(command), state as 'done' | 'failed');
+    }
+    this.#counted = new Set(ended.map(({ id }) => excerptOf(id)));
+  }
+
+  #countOne(command: string, state: 'done' | 'failed'): void {
+    if (!COMMAND.test(command)) return;
+    const counts = this.counts.get(command) ?? { done: 0, failed: 0 };
+    counts[state] += 1;
+    if (this.counts.has(command) || this.counts.size < MAX_COUNTED) this.counts.set(command, counts);
   }
 
   /** A shutdown saves, too, and fails if that fails. */
@@ -330,15 +406,23 @@ export class BoardSystem {
     const rows = rowsOf(detail);
     this.#state.detail = rows;
     this.#state.present = presentValues(detail, this.#declarations);
-    const at = this.#listener.nextVersion(); // not `now`: a page that has had news since asks for what follows
-    const numbers = rows.flatMap(({ name, value }) => {
-      return typeof value === 'number' && name !== 'pid' ? [{ name, value }] : [];
-    });
-    for (const { name, value } of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(at, value);
+    this.#sample();
     this.#takeProgress(progressOf(detail));
     const heard = timeOf(heardAt) ?? now;
     if (Math.abs(heard - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heard, now];
-    this.#state.unheardSince = now - this.#heardAtSince >= SLOW_MS ? this.#heardAt : null;
+    const isSlow = this.#isWatched && now - this.#heardAtSince >= SLOW_MS;
+    this.#state.unheardSince = isSlow ? this.#heardAt : null;
+  }
+
+  /** Adds the numbers to their series, if the next sample is due: the board may read more often. */
+  #sample(): void {
+    const { period } = this.#listener;
+    const isKept = this.#isWatched || period !== LIVE;
+    if (!isKept || steadyNow() - this.#sampledAt < period.intervalMs - SLACK_MS) return;
+    this.#sampledAt = steadyNow();
+    const at = this.#listener.nextVersion(); // later: a page that has had news since asks for what follows
+    const numbers = this.numbers.filter(([name]) => name !== 'pid').slice(0, MAX_SERIES);
+    for (const [name, value] of numbers) this.#seriesOf(name).add(at, value);
   }
 
   /** While the program is paused, nobody knows when it goes on. */

@@ -19,7 +19,7 @@ export type Accepts = ReadonlyMap<string, Declaration>;
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
 const RESERVED = [...CONTROL_COMMANDS, 'status', 'info'];
-const COMMAND = /^[a-z][a-z0-9-]{0,31}$/;
+export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which there are. `unix:a=b` is a target
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // of JSON

@@ -15,9 +15,9 @@ export const BASH_COMPLETION = '/usr/share/bash-completion/bash_completion';
 /** Commands, and the Debian packages that have them. */
 const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
-  fish: 'fish', grep: 'grep', less: 'less', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime', ps: 'procps',
-  python3: 'python3', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', tmux: 'tmux',
-  top: 'procps', vi: 'vim-tiny', zsh: 'zsh',
+  fish: 'fish', grep: 'grep', less: 'less', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime',
+  promtool: 'prometheus', ps: 'procps', python3: 'python3', setsid: 'util-linux', setxkbmap: 'x11-xkb-utils',
+  'systemd-analyze': 'systemd', tmux: 'tmux', top: 'procps', vi: 'vim-tiny', zsh: 'zsh',
 } as const;
 
 type CommandLine = readonly [command: string, ...args: string[]];

@@ -23,7 +23,7 @@ import type { Target } from '../../../shared/targets.ts';
 import type { AddressInfo } from 'node:net';
 
 describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, () => {
-  it('asks for the detail about once a second while a page is open, and otherwise only as it begins to wait', async (t) => {
+  it('asks for the detail about once a second while a page is open, and seldom otherwise', async (t) => {
     const calls: number[] = [];
     const describe = (): object => {
       calls.push(performance.now());
@@ -310,8 +310,8 @@ describe('BoardSystem', LIMIT, () => {
     system.setWatched(true);
     const silentSince = (): number | null => system.updateSince(0).unansweredSince;
     const reading = system.read();
-    await until(async () => {
-      await system.read(); // while the other one waits
+    await until(() => {
+      void system.read(); // while the other one waits
       return silentSince() !== null;
     });
     const since = silentSince();

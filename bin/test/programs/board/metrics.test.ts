@@ -1,0 +1,183 @@
+// GET /metrics of control-board: what Prometheus makes of it, and what systems cannot make of it.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { formatMetrics } from '../../../board/metrics.ts';
+import { HOSTILE, makeFolder, startServer, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { exchange, INFO, LIMIT, NOWHERE, startBoard, startFake, startFakeIn, untilSystem } from './helpers.ts';
+import type { BoardSystem } from '../../../board/system.ts';
+import type { StartedBoard } from './helpers.ts';
+
+describe('The metrics of control-board', LIMIT, () => {
+  it('count the commands of all clients since the board follows, and tell the status and numbers', async (t) => {
+    const { server, port } = await startServer(t, { describe: () => ({ loss: 0.25, step: 7, name: 'x', deep: [1] }) });
+    const take = async (outcome: object): Promise<void> => {
+      await server.nextCommand();
+      server.report(outcome);
+    };
+    const control = (command: string): Promise<Response> => {
+      return fetch(`http://127.0.0.1:${port}/api/${command}`, { method: 'POST', headers: { Prefer: 'wait=30' } });
+    };
+    await Promise.all([control('pause'), take({})]); // before the board follows
+    const board = await startBoard(t, [`127.0.0.1:${port}`, NOWHERE]);
+    const { name } = await untilSystem(board, ({ status }) => status === 'active');
+    await untilSystem(board, ({ status }) => status === 'offline', 1);
+    await Promise.all([control('save-state'), take({ error: new Error('disk full') })]);
+    for (const _ of [1, 2]) await Promise.all([control('pause'), take({})]);
+
+    const lines = await untilMetrics(board, (all) => all.includes(counterOf(name, 'pause', 'done', 2)));
+    for (const line of [
+      `control_up{system="${name}"} 1`, `control_up{system="${NOWHERE}"} 0`,
+      `control_status{system="${name}",status="active"} 1`, `control_status{system="${name}",status="paused"} 0`,
+      `control_status{system="${NOWHERE}",status="offline"} 1`,
+      counterOf(name, 'save-state', 'failed', 1), counterOf(name, 'resume', 'done', 0),
+      `control_detail{system="${name}",name="loss"} 0.25`, `control_detail{system="${name}",name="step"} 7`,
+    ]) assert.ok(lines.includes(line), `${line} in\n${lines.join('\n')}`);
+    assert.equal(lines.filter((line) => line.startsWith('control_detail')).length, 2);
+    await server.close();
+    await untilMetrics(board, (all) => {
+      return all.includes(`control_up{system="${name}"} 0`) && !all.some((line) => line.startsWith('control_detail'));
+    });
+    checkFormat((await untilMetrics(board, () => true)).join('\n'));
+  });
+
+  it('are for those who have a key, and for GET', async (t) => {
+    const path = join(makeFolder(t), 'view');
+    const board = await startBoard(t, [NOWHERE], ['--view-key-file', path]);
+    const viewKey = readFileSync(path, 'utf8').trim();
+    for (const [status, method, field] of [
+      [200, 'GET', `Bearer ${board.key}`], [200, 'GET', `Bearer ${viewKey}`], [401, 'GET', `Bearer ${viewKey}x`],
+      [401, 'GET', 'X'], [405, 'POST', `Bearer ${board.key}`], [403, 'POST', `Bearer ${viewKey}`],
+    ] as const) {
+      const response = await exchange(board.port, `${method} /metrics`, 'Host: localhost', `Authorization: ${field}`);
+      assert.equal(response.status, status, `${method} ${field}`);
+      const type = status === 200 ? 'text/plain; version=0.0.4; charset=utf-8' : 'application/json';
+      assert.equal(response.headers['content-type'], type);
+      assert.equal(response.headers['cache-control'], 'no-store');
+    }
+  });
+
+  it('come within about a second, also if a system hangs', async (t) => {
+    const never = await startFake(t, () => new Promise(() => {}));
+    const quick = await startFake(t, () => JSON.stringify({ ...INFO, name: 'quick', detail: { x: 1 } }));
+    const board = await startBoard(t, [never, quick].map((port) => `127.0.0.1:${port}`));
+    await untilSystem(board, ({ name }) => name === 'quick', 1);
+    const start = performance.now();
+    const lines = await untilMetrics(board, () => true);
+    assert.ok(performance.now() - start < 4000, 'less than the time limit of a request');
+    assert.ok(lines.includes('control_detail{system="quick",name="x"} 1'));
+  });
+
+  it('of a program that was started again go on counting', { skip: lacks('Unix') }, async (t) => {
+    const folder = makeFolder(t);
+    const first = await startServer(t, { socketPath: join(folder, 'app-1.sock'), name: 'app' });
+    const board = await startBoard(t, [], ['--dir', folder]);
+    await untilSystem(board, ({ status }) => status === 'active');
+    await board.post('/api/systems/0/pause');
+    await first.server.nextCommand();
+    first.server.report({});
+    const counter = counterOf('app', 'pause', 'done', 1);
+    await untilMetrics(board, (lines) => lines.includes(counter));
+    await first.server.close();
+    await untilSystem(board, ({ status }) => status === 'offline');
+    await startFakeIn(t, folder, 'app-2');
+    const lines = await untilMetrics(board, (all) => all.includes('control_up{system="app-2"} 1'));
+    assert.ok(lines.includes(counter.replace('"app"', '"app-2"')), lines.join('\n'));
+  });
+
+  it('are read by Prometheus whatever systems are called and report', async (t) => {
+    const half = ['\ud800', '\ud801', 'a\\"\n', 'x'.repeat(300), `${'x'.repeat(300)}y`];
+    const detail = Object.fromEntries([...half, HOSTILE, '', '{}', '__proto__x'].map((name, index) => [name, index]));
+    const many = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`field ${index}`, index]));
+    const names = ['same', 'same', 'a"\\\n', HOSTILE, '\ud800', '\ud801', '127.0.0.1:9', '127.0.0.1:9-6', ''];
+    const numbers = '"big":1e308,"small":-5e-324,"none":1e999,"zero":-0,"text":"7"';
+    const bodies = [
+      ...names.map((name) => JSON.stringify({ ...INFO, name, detail })), JSON.stringify({ ...INFO, detail: many }),
+      JSON.stringify(INFO).replace('"detail":null', `"detail":{${numbers}}`),
+    ];
+    const ports: number[] = [];
+    for (const body of bodies) ports.push(await startFake(t, () => body));
+    const board = await startBoard(t, [...ports.map((port) => `127.0.0.1:${port}`), NOWHERE]);
+    for (const id of ports.keys()) await untilSystem(board, ({ process }) => process === 'process 1 on box', id);
+    const lines = await untilMetrics(board, (all) => all.filter((line) => line.includes('name="none"')).length === 0);
+    checkFormat(lines.join('\n'));
+    const fields = lines.filter((line) => line.includes('name="field '));
+    assert.equal(fields.length, 50);
+    for (const value of ['1e+308', '-5e-324']) assert.ok(lines.some((line) => line.endsWith(`} ${value}`)), value);
+    assert.equal(lines.filter((line) => line.startsWith('control_up')).length, bodies.length + 1);
+  });
+
+  it('give each system a label of its own', () => {
+    const upOf = (...systems: [name: string, target: string][]): string[] => {
+      const all = systems.map(([name, target], id) => ({ id, name, target, counts: new Map(), numbers: [] }));
+      const text = formatMetrics(all as unknown as BoardSystem[]);
+      return text.split('\n').filter((line) => line.startsWith('control_up{')).map((line) => line.split('"')[1] ?? '');
+    };
+    assert.deepEqual(upOf(['a', 'a-1'], ['b', 'b-2']), ['a', 'b']);
+    assert.deepEqual(upOf(['a', 'a-1'], ['a', 'a-2'], ['b', 'b-3']), ['a-1', 'a-2', 'b']);
+    assert.deepEqual(upOf(['a', 'a-1'], ['a', 'a-2'], ['a-1', 'x']), ['a-1', 'a-2', 'a-1-2']);
+  });
+
+  it('are checked by promtool, as is the configuration in the manual', { skip: lacks('promtool') }, async (t) => {
+    const { port } = await startServer(t, { describe: () => ({ loss: 0.25, 'mean "return"\\': 7 }) });
+    const board = await startBoard(t, [`127.0.0.1:${port}`, NOWHERE]);
+    await untilSystem(board, ({ status }) => status === 'active');
+    const text = await (await board.get('/metrics')).text();
+    assert.match(text, /control_detail\{/);
+    const checked = spawnSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' });
+    assert.deepEqual([checked.status, checked.stdout + checked.stderr], [0, '']);
+
+    const folder = makeFolder(t);
+    const [, config = ''] = /```yaml\n(scrape_configs:.*?)```/s.exec(readFileSync('bin/README.md', 'utf8')) ?? [];
+    const [keyFile = ''] = /(?<=credentials_file: ).*/.exec(config) ?? [];
+    writeFileSync(join(folder, 'key'), 'x');
+    writeFileSync(join(folder, 'prometheus.yml'), config.replace(keyFile, 'key'));
+    const { status, stdout, stderr } = spawnSync('promtool', ['check', 'config', join(folder, 'prometheus.yml')]);
+    assert.equal(status, 0, `${stdout}${stderr}`);
+  });
+});
+
+function counterOf(system: string, command: string, state: string, count: number): string {
+  return `control_commands_total{system="${system}",command="${command}",state="${state}"} ${count}`;
+}
+
+/** Returns the lines once they are as expected. */
+async function untilMetrics(board: StartedBoard, areRight: (lines: string[]) => boolean): Promise<string[]> {
+  let lines: string[] = [];
+  await until(async () => {
+    const response = await board.get('/metrics');
+    assert.equal(response.status, 200);
+    lines = (await response.text()).split('\n');
+    const isRight = areRight(lines);
+    if (!isRight) await sleep(100);
+    return isRight;
+  }, () => `${areRight}\n${lines.join('\n')}`);
+  return lines;
+}
+
+/** Each line is a comment or a sample that no other line repeats, and each metric begins with its comments. */
+function checkFormat(text: string): void {
+  const keys = new Set<string>();
+  let metric = '';
+  for (const line of text.trimEnd().split('\n')) {
+    const [, name] = /^# HELP (\w+) \S.*$/.exec(line) ?? [];
+    if (name !== undefined) metric = name;
+    if (line.startsWith('#')) {
+      assert.match(line, new RegExp(`^# (HELP ${metric} \\S|TYPE ${metric} (gauge|counter)$)`));
+      continue;
+    }
+    const [, key = '', own] = /^((\w+)\{\w+="(?:[^"\\]|\\["\\n])*"(?:,\w+="(?:[^"\\]|\\["\\n])*")*\}) -?\d[\d.e+-]*$/.exec(line) ?? [];
+    assert.equal(own, metric, line);
+    assert.ok(!keys.has(key), `twice: ${line}`);
+    keys.add(key);
+  }
+  assert.ok(keys.size > 0);
+  if (lacks('promtool') !== false) return;
+  const checked = spawnSync('promtool', ['check', 'metrics'], { input: `${text.trimEnd()}\n`, encoding: 'utf8' });
+  assert.deepEqual([checked.status, checked.stdout + checked.stderr], [0, '']);
+}
