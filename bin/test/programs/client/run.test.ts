@@ -57,7 +57,7 @@ describe('control-client run', AT_ONCE, () => {
     const episodes = 'evaluate: episodes must be an integer from 1 to 1000, got';
     const unknown = (name: string): RegExp => new RegExp(`: evaluate: .*\\b${name}\\b.*episodes, ?seeds`);
     const rows: [port: number, words: string[], line: string | RegExp][] = [
-      [port, ['evalute'], "the command must be one of evaluate, set, list, got 'evalute'"],
+      [port, ['evalute'], "the command must be one of evaluate, set, list, got 'evalute' (did you mean evaluate?)"],
       [port, ['pause'], "the command must be one of evaluate, set, list, got 'pause'"],
       [port, ['episodes=5'], "the command must be one of evaluate, set, list, got 'episodes=5'"],
       [plain, ['evaluate'], "the program declares no commands, got 'evaluate'"],

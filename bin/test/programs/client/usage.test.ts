@@ -236,7 +236,7 @@ describe('The help of control-client', LIMIT, () => {
 
   it('explains one command: its line, the options that it takes, an example', async () => {
     const common = ['host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
-    const sending = [...common.slice(0, 6), 'wait', 'timeout', 'reason', 'by', ...common.slice(6)];
+    const sending = [...common.slice(0, 6), 'wait', 'timeout', 'for', 'reason', 'by', ...common.slice(6)];
     const rows: [word: string, options: string[], example: string][] = [
       ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
