@@ -5,8 +5,10 @@ import { complete } from './console/completion.ts';
 import { History } from './console/history.ts';
 import { PipedLines, TerminalLines } from './console/lines.ts';
 import { Session } from './console/session.ts';
-import { ADDRESS_OPTIONS, createClient, ENVIRONMENT_HELP } from './shared/access.ts';
+import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/access.ts';
 import { commandsFor, helpOf } from './shared/commands.ts';
+import { DIR_OPTION } from './shared/folder.ts';
+import { selectClient } from './shared/names.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { Lines } from './console/lines.ts';
@@ -14,14 +16,18 @@ import type { PrintableClient } from './shared/replies.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
+  dir: DIR_OPTION,
   'no-history': { type: 'boolean', help: 'neither read nor write the history of commands' },
 } as const;
 
 const HELP = `
-Usage: control-console [options]
+Usage: control-console [options] [TARGET]
 
 Controls a running system interactively. Also reads commands from a pipe, one per line; lines that begin with # are
 comments.
+
+TARGET is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT, :PORT,
+unix:PATH or a path with a slash.
 
 ${commandsFor('console').map(helpOf).join('\n')}
 
@@ -35,9 +41,9 @@ Exit codes: 0 success, 1 a command from a pipe failed, 2 usage error.
 `;
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP);
+  const parsed = parseOptions(OPTIONS, HELP, 1);
   if (parsed === null) return EXIT.DONE;
-  const client = createClient(parsed.values);
+  const client = await selectClient(parsed.positionals[0], parsed.values);
   const lines = openLines(client, parsed.values['no-history'] !== true);
   if (lines.isTerminal) console.log(`${printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();

@@ -10,9 +10,11 @@ import { listenMacos } from './kbctl/macos.ts';
 import { listenTerminal, Terminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
-import { ADDRESS_OPTIONS, BY, createClient, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
+import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
 import { paintStatus } from './shared/colour.ts';
+import { DIR_OPTION } from './shared/folder.ts';
 import { follow, GOALS } from './shared/follow.ts';
+import { selectClient } from './shared/names.ts';
 import { observe } from './shared/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { isUnanswered, NO_ANSWER } from './shared/replies.ts';
@@ -27,6 +29,7 @@ const PROGRAM = 'control-kbctl';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
+  dir: DIR_OPTION,
   'pause-key': {
     type: 'string', value: 'KEYS', help: 'key combination that pauses (default alt+shift+p; on macOS, Alt is Option)',
   },
@@ -41,9 +44,12 @@ const OPTIONS = {
 } as const;
 
 const HELP = `
-Usage: control-kbctl [options]
+Usage: control-kbctl [options] [TARGET]
 
 Pauses and resumes a running system with key combinations that work whichever program has the focus.
+
+TARGET is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT, :PORT,
+unix:PATH or a path with a slash.
 
 ${describeOptions(OPTIONS)}
 
@@ -63,11 +69,11 @@ const NO_ANSWER_MS = 500; // without a first status: then `no answer` is shown
 const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP);
+  const parsed = parseOptions(OPTIONS, HELP, 1);
   if (parsed === null) return EXIT.DONE;
   const bindings = parseBindings(parsed.values);
   const choice = chooseBackends(parsed.values.backend);
-  const client = createClient(parsed.values);
+  const client = await selectClient(parsed.positionals[0], parsed.values);
 
   const quitting = new AbortController();
   let introduced!: () => void;

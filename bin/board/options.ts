@@ -6,8 +6,9 @@ import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/access.ts';
 import { DIR_OPTION, socketFolder } from '../shared/folder.ts';
+import { parseTargets } from '../shared/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError } from '../shared/options.ts';
-import { parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
+import { onlyTarget, TARGETS_OPTION } from '../shared/targets.ts';
 import type { Target } from '../shared/targets.ts';
 
 const OPTIONS = {
@@ -45,8 +46,9 @@ Serves a web page that shows systems and controls them, for a phone or a second 
 contains the key: who has that address can pause, resume, save and shut down these systems, and run the commands that
 they declare.
 
-A target is HOST, HOST:PORT or unix:PATH. Without targets and --dir, it is the system at the address in the
-environment, or else at localhost:8391.
+A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
+address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets and --dir, it is the system at
+the address in the environment, or else at localhost:8391.
 
 ${describeOptions(OPTIONS)}
 
@@ -92,12 +94,11 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
     { host: hostName, port: portText, 'allow-host': allowHost },
     { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
   );
-  const { targets: file, dir } = values;
-  const folder = dir === undefined ? undefined : socketFolder(dir);
-  const hasTargets = positionals.length > 0 || file !== undefined || folder !== undefined;
-  const targets: Target[] = hasTargets
-    ? await parseTargets(positionals, file, timeoutMs)
-    : [{ name: undefined, label: '', client: createClient({}, timeoutMs) }];
+  const folder = values.dir === undefined ? undefined : socketFolder(values.dir);
+  const hasTargets = positionals.length > 0 || values.targets !== undefined || folder !== undefined;
+  const targets = hasTargets
+    ? await parseTargets(positionals, { ...values, timeoutMs })
+    : [onlyTarget(createClient({}, timeoutMs))];
   const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
   const viewKey = viewKeyFile === undefined ? undefined : readKey(parseText('--view-key-file', viewKeyFile));
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);

@@ -2,27 +2,28 @@
 
 import { setMaxListeners } from 'node:events';
 import { parseArgs } from 'node:util';
-import { DEFAULT_PORT, SystemStatus } from '../../control.ts';
+import { SystemStatus } from '../../control.ts';
 import {
   acceptedIn, COMPLETION_MS, completionsOf, isArgument, parseArguments, wordsBefore,
 } from '../shared/accepts.ts';
-import { ADDRESS_OPTIONS, BY, checkTarget, createClient, ENVIRONMENT_HELP } from '../shared/access.ts';
+import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
-import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
+import { DIR_OPTION } from '../shared/folder.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
 import { describeUnknown, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
-import { inParallel, parseTargets, TARGETS_OPTION } from '../shared/targets.ts';
+import { inParallel, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
 import { isCondition, parseCondition } from './condition.ts';
 import { pauseFor, resumeMine } from './lease.ts';
 import { list } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
+import { selectAll, selectTargets } from './targets.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { Command, CommandName, Shell } from '../shared/commands.ts';
@@ -68,7 +69,8 @@ Shows what running systems are doing, sends them one command, or waits for a sta
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
-A target is HOST, HOST:PORT or unix:PATH. Each line of the output then begins with its target; the exit code is the
+A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT,
+:PORT, unix:PATH or a path with a slash. Each line of the output then begins with its target; the exit code is the
 highest of all. The arguments of run may also be one object of JSON: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
@@ -139,7 +141,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);
-  const targets = await selectTargets(names, values, requestMs);
+  const targets = await selectTargets(names, values, requestMs, invocation === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
   const end = endOfOutput();
   const settings = { values, condition, invocation, timeoutMs, hook, end };
@@ -211,7 +213,7 @@ async function complete(line: string): Promise<number> {
     const current = words.pop() ?? '';
     const { values, positionals } = parseArgs({ args: words, options: OPTIONS, allowPositionals: true });
     const [, name, ...others] = positionals;
-    const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS);
+    const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS, '');
     const accepts = acceptedIn(await targets[0]?.client.request('info'));
     const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
     for (const word of completionsOf(accepts, [...typed, current])) console.log(word);
@@ -253,14 +255,14 @@ function parseArgument(argument: NonNullable<Command['argument']>, text: string 
 /** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
 function takeInvocation(words: string[], values: Values): Invocation | null {
   const [first] = words;
-  if (first === undefined || (/[.:]/.test(first) && !isArgument(first))) { // a target: no command has such a name
+  const isTarget = first === undefined || (/[.:/]|^\d+$/.test(first) && !isArgument(first)); // it can be no command
+  if (isTarget) {
     const option = (['wait', 'by', 'reason'] as const).find((name) => values[name] !== undefined);
     if (option !== undefined) throw new UsageError(`--${option} requires the name of a command: run alone lists them`);
     return null;
   }
   const [name = '', ...others] = words.splice(0, Infinity);
   words.push(...others.filter((word) => !isArgument(word)));
-  for (const word of words) checkTarget(word, HINT);
   return { name, typed: parseArguments(others.filter(isArgument)) };
 }
 
@@ -281,38 +283,6 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
-  const usesFolder = values.all === true || name === 'list';
-  if (values.dir !== undefined && !usesFolder) throw new UsageError('--dir requires --all or list');
-}
-
-/** Returns all live systems of a folder, for `--all` and `list`. */
-async function selectAll(owner: string, names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
-  for (const option of ['host', 'port', 'socket', 'targets'] as const) {
-    if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
-  }
-  if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}': ${owner} takes no targets`);
-  const folder = socketFolder(values.dir);
-  const targets = await findTargets(folder, timeoutMs);
-  if (targets.length === 0) warn(`no live system in '${folder}'`);
-  return targets;
-}
-
-/** Returns the targets, or else the system at the address in the options or the environment. */
-async function selectTargets(names: string[], values: Values, timeoutMs: number): Promise<Target[]> {
-  if (values.all === true) return selectAll('--all', names, values, timeoutMs);
-  if (names.length === 0 && values.targets === undefined) {
-    return [{ name: undefined, label: '', client: createClient(values, timeoutMs) }];
-  }
-  const word = names.find((name) => findCommand('client', name) !== undefined || STATUS_WORDS.includes(name));
-  if (word !== undefined) {
-    throw new UsageError(`unexpected argument '${word}'; a host of that name is ${word}:${DEFAULT_PORT}`);
-  }
-  for (const option of ['host', 'port', 'socket'] as const) {
-    if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
-  }
-  return parseTargets(names, values.targets, timeoutMs);
 }
 
 /** The command that resumes what `pause --for` with these arguments has paused. */
@@ -346,17 +316,18 @@ function endOfOutput(): AbortSignal {
 // ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
-function print({ text = '', json, error = '' }: Outcome, { name, label, client }: Target, isJson: boolean): void {
+function print({ text = '', json, error = '' }: Outcome, target: Target, isJson: boolean): void {
+  const { name, title, label, client } = target;
   const reason = name === undefined ? error : client.shorten(error);
   if (isJson && json !== undefined) {
-    const target = name === undefined ? {} : { target: name };
-    console.log(printableJson({ ...target, ...json, ...target })); // in front, and not the server's
+    const own = name === undefined ? {} : { target: name };
+    console.log(printableJson({ ...own, ...json, ...own })); // in front, and not the server's
   } else if (text !== '') {
     const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
     console.log(`${text}${suffix}`.replaceAll(/^/gm, () => label));
     if (name !== undefined) return;
   }
-  if (error !== '') warn(name === undefined ? error : `${name}: ${reason}`);
+  if (error !== '') warn(name === undefined ? error : `${title}: ${reason}`);
 }
 
 // ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,8 +6,10 @@ import { hostname, userInfo } from 'node:os';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
 import { parseInteger, UsageError, warn } from './options.ts';
 import { PrintableClient } from './replies.ts';
+import { printable } from './text.ts';
 import type { WebApiAddress } from '../../control.ts';
 import type { ListOption, TextOption } from './options.ts';
+import type { PrintableReply } from './replies.ts';
 
 // ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,7 +63,7 @@ Environment variables; options win:
 `.trim();
 
 /** An address as given, and what messages call its parts. */
-type Address = Partial<Record<'host' | 'port' | 'socket', string | undefined>>;
+export type Address = Partial<Record<'host' | 'port' | 'socket', string | undefined>>;
 type Names = Record<'host' | 'port' | 'socket' | 'token', string>;
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
@@ -99,33 +101,30 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
 }
 
 /**
- * Returns a client for `HOST`, `HOST:PORT`, `http://HOST:PORT` or `unix:PATH`. An IPv6 address before a port is in
- * brackets.
+ * Returns a client for `HOST`, `HOST:PORT`, `:PORT`, `http://HOST:PORT`, `unix:PATH`, or a path with a slash. An IPv6
+ * address before a port is in brackets.
  *
  * @throws {UsageError} If the target or the token is invalid.
  */
-export function createTargetClient(target: string, timeoutMs?: number, tokenFile?: string): PrintableClient {
-  checkTarget(target);
-  const [, socket] = /^unix:(.*)$/s.exec(target) ?? [];
-  const address = socket === undefined ? splitAuthority(target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1')) : { socket };
+export function createTargetClient(
+  target: string,
+  timeoutMs?: number,
+  tokenFile?: string,
+  words?: Words,
+): PrintableClient {
+  if (target.startsWith('https://')) {
+    throw new UsageError(`the web API speaks HTTP without TLS: a target is http://HOST:PORT, got '${target}'`);
+  }
+  const [, path = /^(?!http:\/\/).*\//s.test(target) ? target : undefined] = /^unix:(.*)$/s.exec(target) ?? [];
+  const authority = target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
+  const address = path === undefined ? splitAuthority(authority) : { socket: path };
   const names = {
     host: `the host of the target '${target}'`,
     port: `the port of the target '${target}'`,
     socket: `the path of the target '${target}'`,
     token: OPTIONS.token,
   };
-  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs);
-}
-
-/**
- * Refuses a number: as a host, 9000 is the address 0.0.35.40, which would be sent the token.
- *
- * @param hint What else it may be meant for.
- * @throws {UsageError} If the target is a number.
- */
-export function checkTarget(target: string, hint: string = ''): void {
-  if (!/^\d+$/.test(target)) return;
-  throw new UsageError(`a target must be HOST or HOST:PORT, such as localhost:${target}, got '${target}'${hint}`);
+  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs, words);
 }
 
 /** Splits `HOST` or `HOST:PORT`. */
@@ -204,8 +203,36 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
   return new WebApiClient(host, undefined, { socketPath, token });
 }
 
-function clientFor({ host, port, socketPath, token }: Access, timeoutMs: number | undefined): PrintableClient {
-  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token });
+function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number, words?: Words): PrintableClient {
+  return new TargetClient(words, host, port, { timeout: timeoutMs, socketPath, token });
+}
+
+/** What messages say of a target. */
+interface Words {
+  /** Instead of the address. */
+  title?: string;
+  /** After the error of a host that does not exist. */
+  hint?: () => Promise<string>;
+}
+
+class TargetClient extends PrintableClient {
+  readonly #words: Words;
+
+  constructor(words: Words = {}, ...args: ConstructorParameters<typeof WebApiClient>) {
+    super(...args);
+    this.#words = words;
+  }
+
+  override get target(): string {
+    return this.#words.title ?? super.target;
+  }
+
+  override async request(...args: Parameters<PrintableClient['request']>): Promise<PrintableReply> {
+    const reply = await super.request(...args);
+    if (reply.ok || this.#words.hint === undefined || !/ (ENOTFOUND|EAI_AGAIN)\b/.test(reply.error)) return reply;
+    const hint = await this.#words.hint();
+    return { ...reply, error: reply.error + printable(hint), original: reply.original + hint };
+  }
 }
 
 // ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────

@@ -1,12 +1,13 @@
 // The systems whose Unix sockets are in a folder.
 
 import { once } from 'node:events';
-import { existsSync, lstatSync, readdirSync, unlinkSync } from 'node:fs';
+import { accessSync, constants, lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs';
 import { connect } from 'node:net';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { createTargetClient } from './access.ts';
 import { parseText, UsageError } from './options.ts';
-import { labelled } from './targets.ts';
+import { inParallel, labelled } from './targets.ts';
+import { printable } from './text.ts';
 import type { Stats } from 'node:fs';
 import type { TextOption } from './options.ts';
 import type { Target } from './targets.ts';
@@ -14,37 +15,72 @@ import type { Target } from './targets.ts';
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
   type: 'string', value: 'DIR', completion: 'files',
-  help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/)',
+  help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
 };
 
 const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
+const MAX_NAME_LENGTH = 32; // of a system, in the path of its socket
 const YOUNG_MS = 1000; // a program of another kind may not listen yet at a socket that it has just made
 
 /**
  * Returns the folder that is given, or else the one of this user's session, which need not exist.
  *
- * @throws {UsageError} If there is none, or it cannot be read.
+ * @throws {UsageError} If there is none, it cannot be read, or other users could put sockets into it.
  */
 export function socketFolder(given: string | undefined): string {
   const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
+  if (folder === undefined) throw new UsageError('--dir is required, because XDG_RUNTIME_DIR is not set');
   try {
-    if (given !== undefined || existsSync(folder)) readdirSync(folder);
+    checkOwner(folder);
+    readdirSync(folder);
   } catch (error) {
-    const reason = (error as Error).message;
-    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${reason}`);
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' && given === undefined) return folder;
+    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${message}`);
   }
   return folder;
 }
 
-function sessionFolder(): string {
-  const session = process.env['XDG_RUNTIME_DIR'] || undefined;
-  if (session === undefined) throw new UsageError('--dir is required, because XDG_RUNTIME_DIR is not set');
-  return join(session, 'control');
+/**
+ * Returns the folder of this user's session with a slash at the end, for a program that serves there. Creates it.
+ * Returns undefined if it cannot be used.
+ */
+export function serverFolder(): string | undefined {
+  const folder = sessionFolder();
+  const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;
+  if (process.platform === 'win32' || folder === undefined || Buffer.byteLength(longest) > MAX_PATH_LENGTH) {
+    return undefined;
+  }
+  try {
+    if (statSync(folder, { throwIfNoEntry: false }) === undefined) mkdirSync(folder, { mode: 0o700 });
+    checkOwner(folder);
+    accessSync(folder, constants.W_OK | constants.X_OK);
+    return `${folder}/`;
+  } catch {
+    return undefined;
+  }
 }
 
-/** Returns the paths of the sockets in a folder, live or dead. */
-function socketsIn(folder: string): string[] {
-  if (!existsSync(folder)) return [];
+/** Undefined if there is none. */
+function sessionFolder(): string | undefined {
+  const session = process.env['XDG_RUNTIME_DIR'] || undefined;
+  if (session !== undefined) return join(session, 'control');
+  const uid = process.geteuid?.(); // not on Windows
+  return uid === undefined ? undefined : `/tmp/control-${uid}`;
+}
+
+/** Refuses what servers refuse: a folder in which another user could replace the socket. */
+function checkOwner(folder: string): void {
+  const { uid, mode } = statSync(folder);
+  if (process.geteuid === undefined) return;
+  if (uid !== 0 && uid !== process.geteuid()) throw new Error('it belongs to another user');
+  const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
+  if (isOpen) throw new Error(`others can write to it; chmod go-w '${folder}'`);
+}
+
+/** Returns the paths of the sockets in a folder, live or dead; none if there is no folder. */
+export function socketsIn(folder: string): string[] {
+  if (statSync(folder, { throwIfNoEntry: false }) === undefined) return [];
   const entries = readdirSync(folder, { withFileTypes: true });
   const sockets = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
   const paths = sockets.map(({ name }) => join(folder, name)).sort();
@@ -52,29 +88,42 @@ function socketsIn(folder: string): string[] {
 }
 
 /**
- * Returns the systems in a folder that accept connections, and removes the sockets that dead systems of this user have
- * left there.
+ * Returns the systems in a folder that are not dead, and removes the sockets that dead systems of this user have left
+ * there. A system that hangs, or cannot be asked now, is not dead: a request to it tells why.
  *
  * @param known Targets to leave out.
  */
-export async function findTargets(folder: string, timeoutMs: number, known?: ReadonlySet<string>): Promise<Target[]> {
-  const paths = socketsIn(folder).filter((path) => known?.has(`unix:${path}`) !== true);
-  const live = await Promise.all(paths.map(isLive));
-  const names = paths.filter((_, index) => live[index]).map((path) => `unix:${path}`);
-  return labelled(names.map((name) => [name, createTargetClient(name, timeoutMs)]));
+export async function findTargets(folder: string, timeoutMs?: number, known?: ReadonlySet<string>): Promise<Target[]> {
+  const paths = await liveOf(socketsIn(folder).filter((path) => known?.has(`unix:${path}`) !== true));
+  return labelled(paths.map((path) => targetAt(path, timeoutMs)));
 }
 
-/** Returns whether a socket accepts connections, and removes it if it is dead. */
-async function isLive(path: string): Promise<boolean> {
+/** The system that listens at a socket of a folder. */
+export function targetAt(path: string, timeoutMs?: number, tokenFile?: string): Omit<Target, 'label'> {
+  const title = printable(basename(path, '.sock'));
+  const name = `unix:${path}`;
+  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, { title }) };
+}
+
+/** Returns the paths at which a system is not dead, and removes the sockets of those that are. */
+export async function liveOf(paths: readonly string[]): Promise<string[]> {
+  const dead = new Set<string>();
+  await inParallel(paths, async (path) => void (await isDead(path) && dead.add(path)));
+  return paths.filter((path) => !dead.has(path));
+}
+
+/** Returns whether nothing listens at a socket, and then removes it. */
+async function isDead(path: string): Promise<boolean> {
   const before = entryAt(path);
   const socket = connect(path);
   try {
     await once(socket, 'connect');
-    return true;
-  } catch (error) {
-    const isRefused = (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'; // not EAGAIN, of a server that hangs
-    if (isRefused && before !== undefined && isRemovable(before) && isSame(before, entryAt(path))) remove(path);
     return false;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException; // a server that hangs: EAGAIN; too many open files: EMFILE
+    const isRefused = code === 'ECONNREFUSED';
+    if (isRefused && before !== undefined && isRemovable(before) && isSame(before, entryAt(path))) remove(path);
+    return isRefused || code === 'ENOENT';
   } finally {
     socket.destroy();
   }

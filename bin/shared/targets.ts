@@ -1,10 +1,6 @@
 // Several systems at once: who they are, and how they are asked in parallel.
 
-import { dirname, resolve } from 'node:path';
-import { text as readAll } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createTargetClient, readTrusted } from './access.ts';
-import { UsageError } from './options.ts';
 import { printable } from './text.ts';
 import type { TextOption } from './options.ts';
 import type { PrintableClient } from './replies.ts';
@@ -19,57 +15,24 @@ const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one
 
 export interface Target {
-  /** As given; undefined for a system at the address in the options. */
+  /** As given, or `unix:PATH` for a system of a folder; undefined for a system at the address in the options. */
   name: string | undefined;
-  /** What each line about it begins with. */
+  /** For people: as given, or `NAME-PID` for a system of a folder. */
+  title: string;
+  /** What each line about it begins with: the title. */
   label: string;
   client: PrintableClient;
 }
 
-/**
- * Returns the targets of the command line and of the file, each once.
- *
- * @param file Its lines are `TARGET` or `TARGET token-file=PATH`, the path relative to the file. `-` is standard input.
- * @throws {UsageError} If a target or the file is invalid, or the file names none.
- */
-export async function parseTargets(
-  names: readonly string[],
-  file: string | undefined,
-  timeoutMs: number,
-): Promise<Target[]> {
-  const clients = new Map<string, [name: string, client: PrintableClient]>(); // by URL
-  const add = (name: string, tokenFile?: string): void => {
-    const client = createTargetClient(name, timeoutMs, tokenFile);
-    if (tokenFile !== undefined || !clients.has(client.baseUrl)) clients.set(client.baseUrl, [name, client]);
-  };
-  for (const name of names) add(name);
-  if (file !== undefined) await addLines(file, add);
-  return labelled([...clients.values()]);
+/** The one at the address in the options or the environment: lines about it begin with nothing. */
+export function onlyTarget(client: PrintableClient): Target {
+  return { name: undefined, title: client.target, label: '', client };
 }
 
 /** Labels are equally wide. */
-export function labelled(clients: [name: string, client: PrintableClient][]): Target[] {
-  const width = Math.max(...clients.map(([name]) => name.length));
-  return clients.map(([name, client]) => ({ name, label: `${printable(name).padEnd(width)}  `, client }));
-}
-
-async function addLines(file: string, add: (name: string, tokenFile?: string) => void): Promise<void> {
-  const isInput = file === '-';
-  const called = isInput ? 'standard input' : file;
-  const lines = (isInput ? await readAll(process.stdin) : readTrusted('targets', file, false)).split('\n');
-  let isEmpty = true;
-  for (const [index, line] of lines.entries()) {
-    const [, name, tokenFile] = /^(.+?)(?:\s+token-file=(.*))?$/.exec(line.replace(/(^|\s)#.*/, '').trim()) ?? [];
-    if (name === undefined) continue;
-    isEmpty = false;
-    try {
-      add(name, tokenFile === undefined ? undefined : resolve(isInput ? '.' : dirname(file), tokenFile));
-    } catch (error) {
-      if (error instanceof UsageError) error.message = `line ${index + 1} of ${called}: ${error.message}`;
-      throw error;
-    }
-  }
-  if (isEmpty) throw new UsageError(`${called} names no target`);
+export function labelled(targets: Omit<Target, 'label'>[]): Target[] {
+  const width = Math.max(...targets.map(({ title }) => title.length));
+  return targets.map((target) => ({ ...target, label: `${printable(target.title).padEnd(width)}  ` }));
 }
 
 /** Runs `work` for all items: at most 32 at once, not counting those that take longer than 100 ms. */

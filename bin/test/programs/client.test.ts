@@ -164,11 +164,11 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual(rows.map(([name, pid, status, , target]) => [name, pid, status, target]), [
       ['eval', `${process.pid}`, 'active', targets[0]], ['train', `${process.pid}`, 'active', targets[1]],
     ]);
+    const named = await runProgram(t, 'client', ['status', 'train', '--dir', folder]);
+    assert.equal(named.stdout, `train-${process.pid}  active\n`);
     const { code, stdout } = await runProgram(t, 'client', ['shutdown', '--wait', '--all', '--dir', folder]);
-    const width = targets[1]?.length ?? 0;
-    assert.deepEqual([code, stdout.trimEnd().split('\n').sort()], [0, targets.map((target) => {
-      return `${target.padEnd(width)}  offline`;
-    })]);
+    const lines = [`eval-${process.pid}   offline`, `train-${process.pid}  offline`];
+    assert.deepEqual([code, stdout.trimEnd().split('\n').sort()], [0, lines]);
     for (const { finished } of systems) await finished;
   });
 

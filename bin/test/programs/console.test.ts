@@ -114,8 +114,12 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
   });
 
   it('exits with 2 after a usage error, in one line', async (t) => {
-    const stderr = "control-console: unexpected argument 'pause'; see --help\n";
-    assert.deepEqual(await runProgram(t, 'console', ['pause'], 'pause\n'), { code: 2, stdout: '', stderr });
+    const rows = [['pause', '; a host of that name is pause:8391'], ['gpu1:1', 'gpu2:1', '; see --help']];
+    for (const row of rows) {
+      const [args, hint] = [row.slice(0, -1), row.at(-1)];
+      const stderr = `control-console: unexpected argument '${args.at(-1)}'${hint}\n`;
+      assert.deepEqual(await runProgram(t, 'console', args, 'pause\n'), { code: 2, stdout: '', stderr });
+    }
   });
 
   it('--help explains commands, options and variables, and --version is the version', async (t) => {
@@ -131,6 +135,17 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
 });
 
 describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lacks('script') }, () => {
+  it('takes the name of a system in the folder of the session', async (t) => {
+    const session = makeFolder(t);
+    const socketPath = `${session}/control/`;
+    await launchSystem(t, {}, { name: 'train', webApiAddress: undefined, socketPath });
+    const { shows, type, ended } = await terminal(t, 'train', { XDG_RUNTIME_DIR: session });
+    await shows(new RegExp(`control-console train-${process.pid} \\(active\\) > $`));
+    await type('shutdown\r', new RegExp(`Shut train-${process.pid} down\\?`));
+    await type('y\r', /offline \(\d+\.\d s\)\n/);
+    assert.equal((await ended).code, 0);
+  });
+
   it('shows the status in the prompt, completes and recalls commands, and asks before a shutdown', async (t) => {
     const paused = defer();
     t.after(() => paused.resolve()); // first, or a failure keeps the system from its end

@@ -177,13 +177,22 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
     assert.deepEqual([existsSync(marker), methods], [false, []]);
   });
 
+  it('takes the name of a system', async (t) => {
+    const folder = makeFolder(t);
+    await startServer(t, { name: 'train', socketPath: `${folder}/` });
+    const { child, ended, output } = await listening(t, ['train', '--dir', folder]);
+    assert.match(output(), new RegExp(`^unix:${folder}/train-${process.pid}.sock: active$`, 'm'));
+    child.kill();
+    assert.equal((await ended).code, 0);
+  });
+
   it('prints its help', async (t) => {
     const { code, stdout, stderr } = await runProgram(t, 'kbctl', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.deepEqual([code, stderr], [0, '']);
     assert.match(stdout, /^Usage: control-kbctl /);
     const options = [...stdout.matchAll(/^  (?:-h, )?--(\S+)/gm)].map(([, option]) => option);
     const keys = ['pause-key', 'resume-key', 'quit-key'];
-    assert.deepEqual(options, ['host', 'port', 'socket', ...keys, 'backend', 'help', 'version']);
+    assert.deepEqual(options, ['host', 'port', 'socket', 'dir', ...keys, 'backend', 'help', 'version']);
     assert.match(stdout, /\bCONTROL_TOKEN\b[^]*^Exit codes: 0 .*; 1 .*; 2 /m);
     assert.ok(!stdout.includes(TOKEN));
   });

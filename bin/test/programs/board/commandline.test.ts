@@ -35,7 +35,7 @@ describe('The command line of control-board', LIMIT, () => {
     [/^--allow-host must be .*, got 'http:\/\/box'$/, ['--allow-host', 'http://box']],
     [/^--allow-host must be .*, got ''$/, ['--allow-host=']],
     ['--key-file must not be empty', ['--key-file=']],
-    ["the host of the target ':80' must be a host name or an IP address, got ''", [':80']],
+    ["'80' is neither a process of the folder nor an address: write :80 for the port", ['80']],
     ["the port of the target 'box:0' must be an integer from 1 to 65535, got '0'", ['box:0']],
     ["the path of the target 'unix:' must be a non-empty string, got ''", ['unix:']],
     ["the path of the target 'unix:/nowhere/' must be the path of a socket, not of a folder, got '/nowhere/'",

@@ -34,6 +34,20 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.equal(board.running.output().split('\n').length, 2, board.running.output());
   });
 
+  it('is where names are looked up, or else in the folder of the session', async (t) => {
+    const session = makeFolder(t);
+    const [folder, socketPath] = [makeFolder(t), `${session}/control/`];
+    await startServer(t, { socketPath, name: 'early' });
+    await startServer(t, { socketPath, name: 'other' });
+    const env = { XDG_RUNTIME_DIR: session };
+    const board = await startBoard(t, ['early'], [], env);
+    await untilShown(board, [['early', 'active']]);
+    await startServer(t, { socketPath: `${folder}/`, name: 'late' });
+    const both = await startBoard(t, ['late'], ['--dir', folder], env);
+    assert.match(both.running.output(), /^1 system · /);
+    await untilShown(both, [['late', 'active']]);
+  });
+
   it('begins with no system, and sends the first one to a page that waits', async (t) => {
     const folder = join(makeFolder(t), 'sockets');
     mkdirSync(folder);

@@ -395,7 +395,7 @@ function createSystem(read: () => object | Promise<object>): BoardSystem {
   const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const listener = { period: LIVE, nextVersion: () => (version += 1), onChange: () => {} };
-  return new BoardSystem(0, { name: 'box', label: '', client }, listener);
+  return new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, listener);
 }
 
 /** Values of `accepts`, or their JSON. */

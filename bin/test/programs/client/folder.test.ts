@@ -141,9 +141,9 @@ describe('control-client --all', SUITE, () => {
     const { folder, launch } = openFolder(t);
     const systems = [await launch('a'), await launch('long name', { saveState: () => 'x' })];
     await makeOtherFiles(t, folder);
-    const targets = ['a', 'long_name'].map((name) => `unix:${folder}/${name}-${process.pid}.sock`);
-    const width = Math.max(...targets.map((target) => target.length));
-    const labels = targets.map((target) => target.padEnd(width));
+    const titles = ['a', 'long_name'].map((name) => `${name}-${process.pid}`);
+    const width = Math.max(...titles.map((title) => title.length));
+    const labels = titles.map((title) => title.padEnd(width));
     const lines = (...texts: string[]): string[] => texts.map((text, index) => `${labels[index]}  ${text}`);
     const rows: [args: string[], ...texts: string[]][] = [
       [['status'], 'active', 'active'],
@@ -169,7 +169,7 @@ describe('control-client --all', SUITE, () => {
     }
     assert.ok(info.every((line) => labels.some((label) => line.startsWith(`${label}  `))));
     const outcomes = linesOf((await call(['status', '--json', '--all', '--dir', folder])).stdout);
-    const expected = targets.map((target) => ({ target, status: 'active' }));
+    const expected = titles.map((title) => ({ target: `unix:${folder}/${title}.sock`, status: 'active' }));
     assert.deepEqual(outcomes.sort().map((line) => JSON.parse(line)), expected);
 
     const ended = await call(['shutdown', '--wait', '--all', '--dir', folder]);
@@ -182,11 +182,11 @@ describe('control-client --all', SUITE, () => {
     const { client } = await launch('a');
     await launch('b');
     const { child, shows, output } = watch(t, ['--all', '--dir', folder]);
-    const target = (name: string): string => `unix:${folder}/${name}-${process.pid}\\.sock`;
-    for (const name of ['a', 'b']) await shows(new RegExp(`${target(name)}  active.*\\n`));
+    const title = (name: string): string => ` ${name}-${process.pid}`;
+    for (const name of ['a', 'b']) await shows(new RegExp(`${title(name)}  active.*\\n`));
     await client.pause();
-    await shows(new RegExp(`${target('a')}  paused.*\\n`));
-    assert.doesNotMatch(output(), new RegExp(`${target('b')}  paus`));
+    await shows(new RegExp(`${title('a')}  paused.*\\n`));
+    assert.doesNotMatch(output(), new RegExp(`${title('b')}  paus`));
     child.kill('SIGTERM');
   });
 
@@ -198,12 +198,12 @@ describe('control-client --all', SUITE, () => {
     await startServer(t, { socketPath: `${folder}/`, name: 'locked', token: TOKEN });
     const denied = await call(args);
     assert.equal(denied.code, 1);
-    assert.equal(denied.stderr, `control-client: unix:${folder}/locked-${process.pid}.sock: not paused: ${NO_TOKEN}\n`);
-    const silent = await startSilent(t, join(folder, 'silent-5.sock'));
+    assert.equal(denied.stderr, `control-client: locked-${process.pid}: not paused: ${NO_TOKEN}\n`);
+    await startSilent(t, join(folder, 'silent-5.sock'));
     const status = await call(['status', '--all', '--dir', folder]);
     assert.equal(status.code, 5);
-    assert.match(status.stdout, new RegExp(`^${silent} +no answer: `, 'm'));
-    assert.match(status.stdout, new RegExp(`a-${process.pid}\\.sock +paused\\n`));
+    assert.match(status.stdout, /^silent-5 +no answer: /m);
+    assert.match(status.stdout, new RegExp(`^a-${process.pid} +paused$`, 'm'));
     assert.equal(await client.getStatus(), SystemStatus.PAUSED);
   });
 
@@ -211,7 +211,7 @@ describe('control-client --all', SUITE, () => {
     const { root: session, launch } = openFolder(t, 'control');
     await launch('a');
     const env = { XDG_RUNTIME_DIR: session, CONTROL_SOCKET: '/nowhere/x.sock' };
-    const expected = { code: 0, stdout: `unix:${session}/control/a-${process.pid}.sock  active\n`, stderr: '' };
+    const expected = { code: 0, stdout: `a-${process.pid}  active\n`, stderr: '' };
     assert.deepEqual(await call(['status', '--all'], env), expected);
   });
 });
@@ -278,7 +278,7 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
     assert.equal(existsSync(path), false);
   });
 
-  it('are not those of systems whose queue of connections is full', async (t) => {
+  it('are not those of systems whose queue of connections is full, which are named', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'full-1.sock');
     const { child, shows } = start(t, process.execPath, ['--eval', `
@@ -295,6 +295,11 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
       assert.ok(code === undefined || code === 'EAGAIN', code);
     }
     utimesSync(path, LONG_AGO, LONG_AGO);
+    for (const args of [['status', '--all'], ['pause', '--wait', '--all'], ['pause', 'full'], ['pause', '1']]) {
+      const { code, stdout, stderr } = await call([...args, '--dir', folder]);
+      assert.match(stdout + stderr, /^(control-client: )?full-1\b.* EAGAIN\b.*\n$/);
+      assert.notEqual(code, 0);
+    }
     await call(['list', '--dir', folder]);
     assert.equal(existsSync(path), true);
   });

@@ -218,7 +218,8 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual([listed.code, /^control-client: 127\.0\.0\.1:\d+ has not/.test(listed.stderr)], [5, true]);
     const mistyped = await call(['run', 'list', 'episodes.invalid']);
     assert.equal(mistyped.code, 3);
-    assert.match(mistyped.stderr, /: list not sent: .*\bepisodes\.invalid; arguments are name=value\n$/);
+    const hints = /: list not sent: .*\bepisodes\.invalid; .* no system of that name.*; arguments are name=value\n$/;
+    assert.match(mistyped.stderr, hints);
   });
 
   it('prints no control characters of a server, whatever it declares', async (t) => {

@@ -2,10 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { chownSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
+import { parseTargets } from '../../../shared/names.ts';
 import { UsageError } from '../../../shared/options.ts';
-import { inParallel, parseTargets } from '../../../shared/targets.ts';
+import { inParallel } from '../../../shared/targets.ts';
 import {
   defer, freePort, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, startServer, TOKEN, until,
 } from '../../helpers.ts';
@@ -142,9 +143,11 @@ describe('control-client with several targets', SUITE, () => {
       ['10.0.0.1:65535', 'http://10.0.0.1:65535'], ['::1', 'http://[::1]:8391'], ['[::1]:9000', 'http://[::1]:9000'],
       ['fe80::2', 'http://[fe80::2]:8391'], ['[fe80::3]', 'http://[fe80::3]:8391'],
       ['unix:/nowhere/a:1', 'unix:/nowhere/a:1'], ['http://gpu2:9000', 'http://gpu2:9000'],
-      ['http://[::1]:9001/', 'http://[::1]:9001'],
+      ['http://[::1]:9001/', 'http://[::1]:9001'], [':9000', 'http://localhost:9000'],
+      ['/nowhere/a b:1', 'unix:/nowhere/a b:1'], ['./a', `unix:${resolve('a')}`],
+      ['localhost', 'http://localhost:8391'],
     ];
-    const targets = await parseTargets([...urls.map(([target]) => target), 'gpu1:8391'], undefined, 1000);
+    const targets = await parseTargets([...urls.map(([target]) => target), 'gpu1:8391'], {});
     assert.deepEqual(targets.map(({ name, client }) => [name, client.baseUrl]), urls);
   });
 
@@ -198,17 +201,19 @@ describe('control-client with several targets', SUITE, () => {
       ['gpu1:65536', `the port of the target 'gpu1:65536' ${port} '65536'`],
       ['gpu1:1:2', `the port of the target 'gpu1:1:2' ${port} '1:2'`],
       ['[::1]:x', `the port of the target '[::1]:x' ${port} 'x'`],
-      [':80', `the host of the target ':80' ${host} ''`],
+      [':', `the port of the target ':' ${port} ''`],
+      [':0', `the port of the target ':0' ${port} '0'`],
       ['http://gpu1', `the port of the target 'http://gpu1' ${port} '//gpu1'`],
-      ['gpu1/api', `the host of the target 'gpu1/api' ${host} 'gpu1/api'`],
+      ['https://gpu1:1', "the web API speaks HTTP without TLS: a target is http://HOST:PORT, got 'https://gpu1:1'"],
+      ['./', `the path of the target './' must be the path of a socket, not of a folder, got './'`],
       ['gpu1 gpu2', `the host of the target 'gpu1 gpu2' ${host} 'gpu1 gpu2'`],
       ['[gpu1', `the host of the target '[gpu1' ${host} '[gpu1'`],
       ['unix:', "the path of the target 'unix:' must be a non-empty string, got ''"],
     ];
     for (const [name, message] of wrong) {
-      await assert.rejects(parseTargets(['gpu1', name], undefined, 1000), new UsageError(message));
+      await assert.rejects(parseTargets(['gpu1', name], {}), new UsageError(message));
       const file = makeFile(t, `# all\ngpu1\n\n${name} # the last\n`);
-      await assert.rejects(parseTargets([], file, 1000), new UsageError(`line 4 of ${file}: ${message}`));
+      await assert.rejects(parseTargets([], { targets: file }), new UsageError(`line 4 of ${file}: ${message}`));
     }
   });
 
@@ -259,9 +264,9 @@ describe('control-client --targets', SUITE, () => {
   });
 
   it('names the line of standard input that is wrong', async (t) => {
-    const message = "the host of the target 'a/b' must be a host name or an IP address, got 'a/b'";
+    const message = "the host of the target 'a b' must be a host name or an IP address, got 'a b'";
     const stderr = `control-client: line 2 of standard input: ${message}\n`;
-    assert.deepEqual(await run(t, ['status', '--targets', '-'], 'gpu1\na/b\n'), { code: 2, stdout: '', stderr });
+    assert.deepEqual(await run(t, ['status', '--targets', '-'], 'gpu1\na b\n'), { code: 2, stdout: '', stderr });
   });
 
   it('refuses a file that does not exist', async () => {

@@ -17,7 +17,7 @@ const AWAITED = `the status must be one of ${STATUS}, or a condition in quotes s
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
-const NUMBER = "a target must be HOST or HOST:PORT, such as localhost:200, got '200'";
+const NUMBER = "'200' is neither a process of the folder nor an address: write :200 for the port";
 const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, or one such as 30m, 2h or 1.5d, ' +
   'got';
 
@@ -87,11 +87,12 @@ const REFUSED: Record<string, Row[]> = {
     [['run', 'set', 'box:80', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', 'set', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', '--wait'], '--wait requires the name of a command: run alone lists them'],
+    [['run', './x.sock', '--wait'], '--wait requires the name of a command: run alone lists them'],
+    [['run', '200', '--wait'], '--wait requires the name of a command: run alone lists them'],
     [['run', 'gpu1:80', '--reason', 'x'], '--reason requires the name of a command: run alone lists them'],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--on', 'paused'], '--on requires --exec'],
-    [['status', '--dir', '.'], '--dir requires --all or list'],
-    [['pause', '--dir', '.', 'box:80'], '--dir requires --all or list'],
+    [['status', '--dir', '.'], '--dir requires --all, list or a target'],
   ],
   'an option that is unknown, lacks its value or has one too many': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
@@ -145,6 +146,7 @@ const REFUSED: Record<string, Row[]> = {
     [['list', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
     [['pause', '--all', '--dir', 'package.json'], /^--dir must be a folder that can be read, got '.*': ENOTDIR: /],
     [['list', '--dir='], '--dir must not be empty'],
+    [['status', 'gpu1', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
   ],
 };
 
@@ -166,12 +168,6 @@ describe('control-client refuses', LIMIT, () => {
     await refuses(['status', '--socket', folder], `--socket ${rest}`);
     await refuses(['status'], `CONTROL_SOCKET ${rest}`, { CONTROL_SOCKET: folder, CONTROL_PORT: '' });
     await refuses(['status', `unix:${folder}`], `the path of the target 'unix:${folder}' ${rest}`);
-  });
-
-  it('to guess a folder where there is none for this session', async () => {
-    const line = '--dir is required, because XDG_RUNTIME_DIR is not set';
-    await refuses(['list'], line, { XDG_RUNTIME_DIR: '' });
-    await refuses(['pause', '--all'], line, { XDG_RUNTIME_DIR: '' });
   });
 
   it('an address in the environment that is wrong, and names the variable', async () => {

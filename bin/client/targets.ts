@@ -1,0 +1,41 @@
+// The systems to which a command of control-client goes.
+
+import { createClient } from '../shared/access.ts';
+import { findTargets, socketFolder } from '../shared/folder.ts';
+import { parseTargets, refuseOthers } from '../shared/names.ts';
+import { UsageError, warn } from '../shared/options.ts';
+import { onlyTarget } from '../shared/targets.ts';
+import type { Address } from '../shared/access.ts';
+import type { Sources } from '../shared/names.ts';
+import type { Target } from '../shared/targets.ts';
+
+type Values = Address & Sources & { all?: boolean | undefined };
+
+/** Returns all live systems of a folder, for `--all` and `list`. */
+export async function selectAll(owner: string, words: string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  for (const option of ['host', 'port', 'socket', 'targets'] as const) {
+    if (values[option] === undefined) continue;
+    throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
+  }
+  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
+  const folder = socketFolder(values.dir);
+  const targets = await findTargets(folder, timeoutMs);
+  if (targets.length === 0) warn(`no live system in '${folder}'`);
+  return targets;
+}
+
+/** Returns the targets, or else the system at the address in the options or the environment. */
+export async function selectTargets(
+  words: string[],
+  values: Values,
+  timeoutMs: number,
+  hint: string,
+): Promise<Target[]> {
+  if (values.all === true) return selectAll('--all', words, values, timeoutMs);
+  if (words.length === 0 && values.targets === undefined) {
+    if (values.dir !== undefined) throw new UsageError('--dir requires --all, list or a target');
+    return [onlyTarget(createClient(values, timeoutMs))];
+  }
+  refuseOthers(words, values);
+  return parseTargets(words, { ...values, timeoutMs, hint });
+}

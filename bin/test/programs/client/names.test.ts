@@ -1,0 +1,269 @@
+// Names as targets: of the systems whose sockets are in a folder.
+
+import assert from 'node:assert/strict';
+import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { serverFolder, socketFolder } from '../../../shared/folder.ts';
+import { parseTargets, selectClient } from '../../../shared/names.ts';
+import { UsageError } from '../../../shared/options.ts';
+import { assertHarmless, HOSTILE, makeFolder, start, startServer, TOKEN } from '../../helpers.ts';
+import { leaveSocket } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, call, linesOf, makeFile } from './helpers.ts';
+import { startSilent, startWeb } from './systems.ts';
+import type { TestContext } from 'node:test';
+
+const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
+
+describe('A name as a target', SUITE, () => {
+  it('is all systems of that name, and each line begins with NAME-PID', async (t) => {
+    const folder = await openFolder(t, 'train-5', 'train-12', 'train.py-7', 'eval-6');
+    const { code, stdout, stderr } = await call(['pause', 'train', 'train.py', '--dir', folder]);
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual(linesOf(stdout).sort(), ['train-12    ok', 'train-5     ok', 'train.py-7  ok']);
+    const json = linesOf((await call(['status', 'eval', '--json', '--dir', folder])).stdout);
+    const outcomes = [{ target: `unix:${folder}/eval-6.sock`, status: 'active' }];
+    assert.deepEqual(json.map((line) => JSON.parse(line)), outcomes);
+    const session = join(folder, '..');
+    assert.match((await call(['status', 'eval'], { XDG_RUNTIME_DIR: session })).stdout, /^eval-6  active\n$/);
+  });
+
+  it('may also be NAME-PID or the process id, and stand in a file', async (t) => {
+    const folder = await openFolder(t, 'train-5', 'train-12', 'exp-7-9', 'bare');
+    const rows: [target: string, ...names: string[]][] = [
+      ['train-5', 'train-5'], ['12', 'train-12'], ['exp-7', 'exp-7-9'], ['exp-7-9', 'exp-7-9'], ['bare', 'bare'],
+    ];
+    for (const [target, ...names] of rows) assert.deepEqual(await titlesOf(target, folder), names, target);
+    const file = makeFile(t, '12\n:12\ntrain # both\n');
+    const { stdout } = await call(['status', '--targets', file, '--dir', folder]);
+    assert.deepEqual(linesOf(stdout).map((line) => line.split(' ')[0]).sort(), [':12', 'train-12', 'train-5']);
+  });
+
+  it('wins over a host, but an address never is a name', async (t) => {
+    const folder = await openFolder(t, 'localhost-5', 'box.lan-6', '127.0.0.1-7', 'gpu1:80-8');
+    const rows: [target: string, url: string][] = [
+      ['localhost', `unix:${folder}/localhost-5.sock`], ['box.lan', `unix:${folder}/box.lan-6.sock`],
+      ['127.0.0.1', 'http://127.0.0.1:8391'], ['gpu1:80', 'http://gpu1:80'], ['LOCALHOST', 'http://LOCALHOST:8391'],
+      ['::1', 'http://[::1]:8391'], ['box.lan:8391', 'http://box.lan:8391'], 
+    ];
+    const targets = await parseTargets(rows.map(([target]) => target), { dir: folder });
+    assert.deepEqual(targets.map(({ client }) => client.baseUrl), rows.map(([, url]) => url));
+  });
+
+  it('is that of a live system', { skip: lacks('Linux') }, async (t) => {
+    const folder = await openFolder(t, 'train-5');
+    await leaveSocket(join(folder, 'train-6.sock'));
+    await leaveSocket(join(folder, 'dead-7.sock'));
+    assert.deepEqual(await titlesOf('train', folder), ['train-5']);
+    const [host] = await parseTargets(['dead'], { dir: folder });
+    assert.equal(host?.client.baseUrl, 'http://dead:8391');
+  });
+
+  it('is the real name, where the path of the socket has another one', async (t) => {
+    const folder = `${makeFolder(t)}/`;
+    const long = 'a-name-of-more-than-32-characters';
+    const names = [`${long}-a`, `${long}-b`, 'train 7B!', 'train 7B?', '学习'];
+    const titles = names.map((name, index) => {
+      return [name, `${name.replaceAll(/[^\w.-]/g, '_').slice(0, 32)}-${index}`] as const;
+    });
+    for (const [name, title] of titles) {
+      await startWeb(t, () => ({ name, status: 'active' }), { socketPath: `${folder}${title}.sock` });
+    }
+    for (const [name, title] of titles) assert.deepEqual(await titlesOf(name, folder), [title], name);
+    assert.deepEqual(await titlesOf('train 7B!-3', folder), ['train_7B_-3'], 'the process decides');
+    assert.deepEqual(await titlesOf('train_7B_', folder), ['train_7B_-2', 'train_7B_-3']);
+    const [host] = await parseTargets([`${long}-c`], { dir: folder });
+    assert.equal(host?.client.baseUrl, `http://${long}-c:8391`);
+  });
+
+  it('is refused if a system with a similar one does not tell its name, and sends nothing', async (t) => {
+    const folder = makeFolder(t);
+    await startServer(t, { socketPath: `${folder}/`, name: 'train 7B!', token: TOKEN });
+    const respond = (): object => ({ name: 'train 7B?', status: 'active' });
+    const { requests } = await startWeb(t, respond, { socketPath: `${folder}/train_7B_-5.sock` });
+    const title = `train_7B_-${process.pid}`;
+    const message = new RegExp(`^cannot tell whether ${title} is 'train 7B\\?': .*token.*; write ${title}$`);
+    await assert.rejects(call(['shutdown', 'train 7B?', '--dir', folder]), { message });
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
+  });
+
+  it('is refused if it is also a process', async (t) => {
+    const folder = await openFolder(t, 'exp-12', 'exp-12-40');
+    const message = "'exp-12' is a name and a process, of " +
+      `unix:${folder}/exp-12-40.sock and unix:${folder}/exp-12.sock: write one of these`;
+    await assert.rejects(call(['shutdown', 'exp-12', '--dir', folder]), new UsageError(message));
+    assert.deepEqual(await titlesOf('exp-12-40', folder), ['exp-12-40']);
+    assert.deepEqual(await titlesOf('exp', folder), ['exp-12']);
+  });
+
+  it('that is mistyped gets a hint, unless there is such a host', async (t) => {
+    const folder = await openFolder(t, 'train.invalid-5', 'train.invalid-6', 'eval-7');
+    const mistyped = await call(['status', 'trian.invalid', '--dir', folder]);
+    assert.equal(mistyped.code, 3);
+    const hint = `; '${folder}' has no system of that name (did you mean train.invalid?)`;
+    assert.ok(mistyped.stdout.endsWith(`${hint}\n`), mistyped.stdout);
+    const [other, none] = [await call(['status', 'x.invalid', '--dir', folder]), await openFolder(t)];
+    assert.ok(other.stdout.endsWith(' has no system of that name, only eval, train.invalid\n'), other.stdout);
+    const { stdout } = await call(['status', 'x.invalid', '--dir', none]);
+    assert.ok(stdout.endsWith(`; '${none}' has no system of that name\n`), stdout);
+    const { stdout: address } = await call(['status', 'x.invalid:80', '--dir', folder]);
+    assert.doesNotMatch(address, /system/);
+  });
+
+  it('runs and lists commands', async (t) => {
+    const folder = makeFolder(t);
+    const body = { name: 'x', status: 'active', result: 'ok', accepts: { evaluate: {} } };
+    for (const name of ['train.py-5', 'train-6']) {
+      await startWeb(t, () => body, { socketPath: join(folder, `${name}.sock`) });
+    }
+    const dir = ['--dir', folder];
+    const sent = await call(['run', 'evaluate', 'train', ...dir]);
+    assert.deepEqual(sent, { code: 0, stdout: 'train-6  ok\n', stderr: '' });
+    for (const [target, title] of [['train.py', 'train.py-5'], ['6', 'train-6'], [`${folder}/train-6.sock`, folder]]) {
+      const { code, stdout } = await call(['run', `${target}`, ...dir]);
+      assert.deepEqual([code, stdout.startsWith(`${title}`), /evaluate\n$/.test(stdout)], [0, true, true], target);
+    }
+    await assert.rejects(call(['run', 'evaluate', '7', ...dir]), {
+      message: "'7' is neither a process of the folder nor an address: write :7 for the port; arguments are name=value",
+    });
+  });
+
+  it('is one system for programs that control one', async (t) => {
+    const folder = await openFolder(t, 'train-5', 'train-6', 'eval-7');
+    const client = await selectClient('eval', { dir: folder });
+    assert.deepEqual([client.baseUrl, client.target], [`unix:${folder}/eval-7.sock`, 'eval-7']);
+    const rows: [word: string | undefined, values: object, message: string][] = [
+      ['train', { dir: folder }, "TARGET must be one system, got 'train', which is train-5 and train-6"],
+      ['eval', { dir: folder, port: '1' }, '--port and targets are mutually exclusive: a target is a whole address'],
+      ['pause', { dir: folder }, "unexpected argument 'pause'; a host of that name is pause:8391"],
+      ['7', { dir: folder, host: 'x' }, '--host and targets are mutually exclusive: a target is a whole address'],
+      [undefined, { dir: folder }, '--dir requires a TARGET'],
+    ];
+    for (const [word, values, message] of rows) {
+      await assert.rejects(selectClient(word, values), new UsageError(message));
+    }
+  });
+
+  it('is printed without control characters', async (t) => {
+    const folder = makeFolder(t);
+    const name = 'a\x1b[2J\n-5';
+    await startWeb(t, () => ({ code: 500, error: HOSTILE }), { socketPath: join(folder, `${name}.sock`) });
+    await startSilent(t, join(folder, 'b\x1b[2J-6.sock'));
+    const short = ['--timeout', '0.2'];
+    const all = [['status', '--all', ...short], ['pause', '5'], ['pause', '5', '--json'], ['pause', 'x.invalid']];
+    for (const args of all) {
+      const { stdout, stderr } = await call([...args, '--dir', folder]);
+      assertHarmless(stdout + stderr);
+      if (args.length === 2) assert.match(stderr, /a \[2J -5|a \[2J , b \[2J/);
+    }
+  });
+});
+
+describe('What cannot be asked', SUITE, () => {
+  it('is named, and the exit code is not 0, with few file descriptors', { skip: lacks('Linux') }, async (t) => {
+    const names = Array.from({ length: 60 }, (_, index) => `t${index}-${index + 5}`);
+    const folder = await openFolder(t, ...names);
+    for (const command of ['status', 'pause']) {
+      const client = `exec '${process.execPath}' dist/bin/client.js ${command} --all --dir '${folder}'`;
+      const { code, stdout, stderr } = await start(t, 'sh', ['-c', `ulimit -n 40; ${client}`]).ended;
+      const lines = [...linesOf(stdout), ...linesOf(stderr).map((line) => line.replace('control-client: ', ''))];
+      const titles = lines.map((line) => /^[\w-]+/.exec(line)?.[0]);
+      assert.deepEqual(titles.sort(), names.sort(), stdout + stderr);
+      const failed = lines.filter((line) => line.includes('EMFILE')).length;
+      assert.equal(code, failed > 0 ? 3 : 0, stderr);
+      assert.ok(failed > 0 && failed < 60, `${failed} of 60 failed`);
+    }
+  });
+});
+
+describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
+  it('is control in XDG_RUNTIME_DIR, or else one in /tmp with the number of the user', (t) => {
+    setVariable(t, '/nowhere/x');
+    assert.equal(socketFolder(undefined), '/nowhere/x/control');
+    setVariable(t, '');
+    t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
+    assert.equal(socketFolder(undefined), '/tmp/control-987654321');
+  });
+
+  it('is made for servers, for this user alone', (t) => {
+    const session = setVariable(t, makeFolder(t));
+    for (let time = 0; time < 2; time += 1) assert.equal(serverFolder(), `${session}/control/`);
+    assert.equal(statSync(`${session}/control`).mode & 0o777, 0o700);
+  });
+
+  it('is refused by servers and clients if others could put sockets there', (t) => {
+    const session = setVariable(t, makeFolder(t));
+    const folder = join(session, 'control');
+    mkdirSync(folder);
+    for (const [mode, isUsable] of [[0o770, false], [0o707, false], [0o755, true], [0o1777, true]] as const) {
+      chmodSync(folder, mode);
+      assert.equal(serverFolder(), isUsable ? `${folder}/` : undefined, mode.toString(8));
+      const message = `--dir must be a folder that can be read, got '${folder}': others can write to it; ` +
+        `chmod go-w '${folder}'`;
+      for (const given of [undefined, folder]) {
+        if (isUsable) assert.equal(socketFolder(given), folder);
+        else assert.throws(() => socketFolder(given), new UsageError(message));
+      }
+    }
+  });
+
+  it('is refused if it belongs to another user', { skip: lacks('root') }, async (t) => {
+    const session = setVariable(t, makeFolder(t));
+    const folder = join(session, 'control');
+    mkdirSync(folder);
+    chownSync(folder, 12345, 12345);
+    assert.equal(serverFolder(), undefined);
+    const message = `--dir must be a folder that can be read, got '${folder}': it belongs to another user`;
+    assert.throws(() => socketFolder(undefined), new UsageError(message));
+    await assert.rejects(call(['list']), new UsageError(message));
+    const { stdout } = await call(['status', 'x.invalid']);
+    assert.ok(stdout.endsWith(`; ${message}\n`), stdout);
+  });
+
+  it('is none for servers where it cannot be used', (t) => {
+    const session = makeFolder(t);
+    const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
+    for (const [length, isUsable] of [[94, true], [95, false]] as const) {
+      const long = join(session, 'x'.repeat(length - longest - session.length - 1));
+      mkdirSync(long);
+      setVariable(t, long);
+      assert.equal(serverFolder(), isUsable ? `${long}/control/` : undefined, `${length}`);
+    }
+    setVariable(t, join(session, 'none'));
+    assert.equal(serverFolder(), undefined, 'XDG_RUNTIME_DIR does not exist');
+    writeFileSync(join(session, 'control'), '');
+    setVariable(t, session);
+    assert.equal(serverFolder(), undefined, 'it is a file');
+    rmSync(join(session, 'control'));
+    symlinkSync('nowhere', join(session, 'control'));
+    assert.equal(serverFolder(), undefined, 'it is a link to nothing');
+  });
+});
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** A folder with systems of these names, in that of a session. */
+async function openFolder(t: TestContext, ...titles: string[]): Promise<string> {
+  const folder = join(makeFolder(t), 'control');
+  mkdirSync(folder);
+  for (const title of titles) await startWeb(t, undefined, { socketPath: join(folder, `${title}.sock`) });
+  return folder;
+}
+
+async function titlesOf(target: string, folder: string): Promise<string[]> {
+  const targets = await parseTargets([target], { dir: folder });
+  for (const { name, title } of targets) assert.equal(name && basename(name, '.sock'), title);
+  return targets.map(({ title }) => title);
+}
+
+/** Sets the folder of the session until the end of the test. */
+function setVariable(t: TestContext, session: string): string {
+  const before = process.env['XDG_RUNTIME_DIR'];
+  t.after(() => {
+    if (before === undefined) delete process.env['XDG_RUNTIME_DIR'];
+    else process.env['XDG_RUNTIME_DIR'] = before;
+  });
+  process.env['XDG_RUNTIME_DIR'] = session;
+  return session;
+}
