@@ -5,15 +5,16 @@
 //   zsh    eval "$(control-client completion zsh)"     to ~/.zshrc, after compinit
 //   fish   control-client completion fish | source     to ~/.config/fish/config.fish
 //
-// Each script looks for the command among the words before the cursor, and skips the values of options. After `run`, it
-// passes the line to control-client itself, which asks the live system. The other programs are asked for their help.
+// Each script looks for the command among the words before the cursor, and skips the values of options. For targets,
+// and after `run`, it passes the line to control-client itself, which looks into the folder and asks the live system.
+// The other programs are asked for their help.
 
 import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
 import { withCommon } from '../shared/options.ts';
 import type { Command, Shell } from '../shared/commands.ts';
 import type { NamedOption, Option, Options } from '../shared/options.ts';
 
-/** The word before an unfinished line, for which control-client prints what the live system completes it with. */
+/** The word before an unfinished line, for which control-client prints what live systems complete it with. */
 export const LIVE = '__complete';
 
 /** Prints the names of the systems in the folder. */
@@ -72,15 +73,15 @@ function bash(options: NamedOption[]): string {
     return `case $command in ''|${patternOf(...ownersOf(name))}) flags+=' --${name}' ;; esac`;
   });
   const offers = COMMANDS.map((command) => {
-    const targets = offer(targetsOf(command));
-    const first = command.argument && offer(command.argument.values);
+    const targets = targetsOf(command) ? `live=1; ${offer('hosts')}` : ':';
+    const first = command.argument && (isLive(command) ? 'live=1' : offer(command.argument.values));
     return `${patternOf(command)}) ${first ? `if [[ $argument ]]; then ${targets}; else ${first}; fi` : targets} ;;`;
   });
   const values = options.map(([name, { completion }]) => `--${name}) ${offer(completion)} ;;`);
   return `
 _control_client() {
   local current=\${COMP_WORDS[COMP_CWORD]} line=\${COMP_LINE:0:COMP_POINT} IFS=$' \\t\\n'
-  local command= argument= option= word words= start
+  local command= argument= option= word words= live= start
   local flags='${options.filter(isCommon).flatMap(flagsOf).join(' ')}'
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
     if [[ $word == [@:=]* ]]; then option=\${option:-$word} # bash splits words here: the rest of a value follows
@@ -96,18 +97,19 @@ _control_client() {
   [[ $current == [@:=]* ]] && option=\${option:-$current} current=
   ${own.join('\n  ')}
   COMPREPLY=()
-  if [[ $command == run && $option != [-@:]* && $current != -* ]]; then
+  case \${option:-$command} in
+    '') ${offer(COMMANDS.map(({ name }) => name))} ;;
+    ${[...offers, ...values].join('\n    ')}
+  esac
+  [[ $command$option == run= ]] && live=1 # a value
+  if [[ $live && $current != -* ]]; then
     words=$("$1" ${LIVE} "$line" 2>/dev/null </dev/null)
     start=\${line##*[[:space:]]} start=\${start%"$current"} # of the same word: bash splits it at =
     words=\${words//"$start"}
     [[ $words == *= ]] && compopt -o nospace 2>/dev/null
   fi
-  [[ $words ]] || case \${option:-$command} in
-    '') ${offer(COMMANDS.map(({ name }) => name))} ;;
-    ${[...offers, ...values].join('\n    ')}
-  esac
   [[ -z $option && $current == -* ]] && words=$flags
-  [[ $words ]] && COMPREPLY=($(compgen -P "\${current%"\${current##*,}"}" -W "$words" -- "\${current##*,}"))
+  [[ $words ]] && COMPREPLY+=($(compgen -P "\${current%"\${current##*,}"}" -W "$words" -- "\${current##*,}"))
 }
 complete -F _control_client control-client
 _control_other() {
@@ -136,7 +138,7 @@ _control_other() {
   fi
   case $option$current:$program in
     -*:*) [[ $option ]] || words=$flags ;;
-    *:control-board|*:control-console) words=$(${NAMES}) ;;
+    *:control-board|*:control-console|*:control-kbctl) words=$(${NAMES}) ;;
   esac
   if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); else ${files}; fi
 }
@@ -159,15 +161,16 @@ function zsh(options: NamedOption[]): string {
   });
   const offers = COMMANDS.map((command) => {
     const { argument } = command;
-    const values = isLive(command) ? '_control_client_run' : `(${argument?.values?.join(' ')})`;
+    const values = isLive(command) ? '_control_client_live' : `(${argument?.values?.join(' ')})`;
     const first = argument ? `'2:${argument.name}:${values}' ` : '';
-    const others = isLive(command) ? '{_control_client_run || _hosts}' : '_hosts';
-    return `${patternOf(command)}) specs+=(${first}${targetsOf(command) ? `'*:TARGET:${others}'` : ''}) ;;`;
+    const others = targetsOf(command) ? `'*:TARGET:{_control_client_live; _hosts}'` : '';
+    return `${patternOf(command)}) specs+=(${first}${others}) ;;`;
   });
   return `
-_control_client_run() {
+_control_client_live() {
   local -a found=(\${(f)"$($words[1] ${LIVE} "\${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null </dev/null)"})
-  compadd -S '' -- \${(M)found:#*=} || compadd -- \${found:#*=}
+  compadd -S '' -- \${(M)found:#*=}
+  compadd -- \${found:#*=}
 }
 _control_client() {
   local word command option
@@ -199,7 +202,7 @@ _control_other() {
   done
   case $service in
     control-run) specs+=('(-)1:command:_command_names -e' '*::arguments:_normal') ;;
-    control-board|control-console) specs+=('*:TARGET:_control_names') ;;
+    control-board|control-console|control-kbctl) specs+=('*:TARGET:_control_names') ;;
   esac
   _arguments -S $specs
 }
@@ -220,8 +223,8 @@ function fish(options: NamedOption[]): string {
     return [
       `${after('')} -a ${name} -d ${text(help)}`,
       ...argument?.values ? [`${after(anyOf(command))} -a ${quote(argument.values.join(' '))}`] : [],
-      ...isLive(command) ? [`${after(`${anyOf(command)}( .+)?`)} -a '(${live})'`] : [],
-      ...targetsOf(command) ? [`${after(targets)} -a '(__fish_print_hostnames)'`] : [],
+      ...isLive(command) ? [`${after(anyOf(command))} -a '(${live})'`] : [],
+      ...targetsOf(command) ? [`${after(targets)} -a '(${live}; __fish_print_hostnames)'`] : [],
     ];
   });
   const offer = (completion: Completion): string => {
@@ -277,7 +280,7 @@ function __control_other
         complete -C (string join ' ' -- (string escape -- $words) $current)
     else if string match -q -- '-*' $current
         string replace -rf '^  (?:-., )?(--[a-z-]+)(?: \\S+)?(?: +(.*))?$' '$1'\\t'$2' -- $help
-    else if contains $program control-board control-console
+    else if contains $program control-board control-console control-kbctl
         ${NAMES}
     else
         __fish_complete_path $current

@@ -11,6 +11,7 @@ import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { DIR_OPTION } from '../shared/folder.ts';
+import { completeName } from '../shared/names.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
 } from '../shared/options.ts';
@@ -205,20 +206,25 @@ function execute(
   return (wait ? finish : send)(client, command, options);
 }
 
-/** Prints what may come next on an unfinished line, for the scripts of the completion, or nothing. */
+/** Prints the targets, and what else may come next after `run`, for the scripts of the completion, or nothing. */
 async function complete(line: string): Promise<number> {
   const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // nothing else ends a look-up of a name
   try {
     const [, ...words] = wordsBefore(line);
     const current = words.pop() ?? '';
     const { values, positionals } = parseArgs({ args: words, options: OPTIONS, allowPositionals: true });
-    const [, name, ...others] = positionals;
+    const [command = '', name, ...others] = positionals;
+    const isRun = findCommand('client', command)?.name === 'run';
+    if (!isRun || name !== undefined) for (const word of await completeName(current, values.dir)) console.log(word);
+    if (!isRun) return EXIT.DONE;
     const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS, '');
     const accepts = acceptedIn(await targets[0]?.client.request('info'));
     const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
     for (const word of completionsOf(accepts, [...typed, current])) console.log(word);
   } catch {} // the user is typing, and is told when the line is complete
-  clearTimeout(limit);
+  finally {
+    clearTimeout(limit);
+  }
   return EXIT.DONE;
 }
 

@@ -113,6 +113,10 @@ export function partsOf(path: string): { name: string; pid: string | undefined }
   return { name, pid };
 }
 
+function nameOf({ name = '' }: Target): string {
+  return partsOf(name).name;
+}
+
 /** A name as the path of a socket has it; see `socketPath` in control.ts. */
 function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, 32);
@@ -186,10 +190,18 @@ async function hasName({ title, client }: Found, word: string): Promise<boolean>
 async function describeNames(text: string, dir: string | undefined): Promise<string> {
   try {
     const folder = socketFolder(dir);
-    const names = new Set((await findTargets(folder)).map(({ name = '' }) => partsOf(name).name));
+    const names = new Set((await findTargets(folder)).map(nameOf));
     const all = names.size === 0 || names.size > MAX_SHOWN ? '' : `, only ${[...names].join(', ')}`;
     return `; '${folder}' has no system of that name${suggest(text, names) || all}`;
   } catch (error) {
     return `; ${(error as Error).message}`;
   }
+}
+
+/** What completes a target: names or, if none begins like that, NAME-PID. Without what a shell could expand. */
+export async function completeName(current: string, dir: string | undefined): Promise<string[]> {
+  const targets = await findTargets(socketFolder(dir));
+  const all = [[...new Set(targets.map(nameOf))], targets.map(({ title }) => title)];
+  const offers = all.map((words) => words.filter((word) => word.startsWith(current) && /^\w[\w.-]*$/.test(word)));
+  return offers.find(({ length }) => length > 0) ?? [];
 }

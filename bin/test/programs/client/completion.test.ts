@@ -56,6 +56,16 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['wait far\t', ['wait', 'far']],
   ['help far\t', ['help', 'far']],
   ['x far\t', ['x', 'far']],
+  ['status tra\t', ['status', 'train.py']],
+  ['--json pause --wait box tra\t', ['--json', 'pause', '--wait', 'box', 'train.py']],
+  ['watch exp-1\t', ['watch', 'exp-12']],
+  ['wait paused tra\t', ['wait', 'paused', 'train.py']],
+  ['wait tra\t', ['wait', 'tra']],
+  ['help tra\t', ['help', 'tra']],
+  ['status --reason tra\t', ['status', '--reason', 'tra']],
+  ['status --dir none tra\t', ['status', '--dir', 'none', 'tra']],
+  ['run evaluate tra\t', ['run', 'evaluate', 'train.py']],
+  ['run tra\t', ['run', 'tra']],
   ['run eval\t', ['run', 'evaluate']],
   ['--json run eval\t', ['--json', 'run', 'evaluate']],
   ['--reason "to see" run evaluate epi\t5', ['--reason', 'to see', 'run', 'evaluate', 'episodes=5']],
@@ -97,15 +107,20 @@ for (const shell of SHELLS) {
   describe(`control-client completion in ${shell}`, { ...LIMIT, skip: lacks('script', shell) }, () => {
     it('completes what is typed', async (t) => {
       const { port } = await startServer(t, { commands: COMMANDS });
-      const { run } = await openShell(t, shell, { port });
+      const { run, home } = await openShell(t, shell, { port });
+      mkdirSync(join(home, 'control'));
+      for (const name of ['train.py-5', 'exp-12', 'exp-23', '$(touch owned)-6', '`touch owned`;-7']) {
+        await startWeb(t, undefined, { socketPath: join(home, 'control', `${name}.sock`) });
+      }
       for (const [typed, args] of LINES) {
         const name = `control-client ${typed.replace('\t', '<Tab>')}`;
         const runs = (): Promise<string[]> => run(`control-client ${typed}`);
         await t.test(name, async () => {
-          if (args.includes('run')) await passesAtLast(args, runs);
+          if (/^(run|status|pause|watch|wait)$/m.test(args.join('\n'))) await passesAtLast(args, runs);
           else assert.deepEqual(await runs(), args);
         });
       }
+      assert.ok(!existsSync(join(home, 'owned')));
     });
 
     it('completes the other programs', async (t) => {
