@@ -45,8 +45,10 @@ export class Board {
   /** @param isRecording Whether samples are taken while no page is open. */
   constructor(targets: readonly Target[], isRecording: boolean = false) {
     this.#period = isRecording ? RECORD : LIVE;
-    if (isRecording) setInterval(() => void this.read(), RECORD.intervalMs);
     for (const target of targets) this.#add(target, false);
+    if (!isRecording) return;
+    setInterval(() => void this.read(), RECORD.intervalMs);
+    void this.read();
   }
 
   get size(): number {

@@ -27,7 +27,7 @@ const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
 const MAX_SERIES = 32;
 const MAX_COUNTED = 64; // names of commands
-const SLACK_MS = 500; // a read may come this much before the next sample is due
+const DUE = 0.95; // of the interval: a timer may fire early
 
 const STATUS_NAMES = Object.values(SystemStatus).map(({ statusName }) => statusName);
 
@@ -418,7 +418,7 @@ export class BoardSystem {
   #sample(): void {
     const { period } = this.#listener;
     const isKept = this.#isWatched || period !== LIVE;
-    if (!isKept || steadyNow() - this.#sampledAt < period.intervalMs - SLACK_MS) return;
+    if (!isKept || steadyNow() - this.#sampledAt < period.intervalMs * DUE) return;
     this.#sampledAt = steadyNow();
     const at = this.#listener.nextVersion(); // later: a page that has had news since asks for what follows
     const numbers = this.numbers.filter(([name]) => name !== 'pid').slice(0, MAX_SERIES);

@@ -2,8 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { getInfo, startServer, TOKEN } from '../../helpers.ts';
+import { getInfo, makeFolder, startServer, TOKEN } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
 import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { Update } from '../../../board/system.ts';
 import type { StartedServer } from '../../helpers.ts';
@@ -81,6 +84,32 @@ describe('The web API of control-board', LIMIT, () => {
       assert.ok(!response.text.includes(board.key), 'the key is nowhere');
     }
     assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
+  });
+
+  it('shows everything with the view key, and takes no command', { skip: lacks('Unix') }, async (t) => {
+    const path = join(makeFolder(t), 'view');
+    const viewing = await startBoard(t, [`127.0.0.1:${declaring.port}`], ['--view-key-file', path]);
+    const [, url, viewKey = ''] = /view only · (http:.*)#([\w-]+) /.exec(viewing.running.output()) ?? [];
+    assert.deepEqual([url, viewKey], [viewing.url, readFileSync(path, 'utf8').trim()]);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    const own = await untilSystem(viewing, ({ accepts = [] }) => accepts.length === 1);
+    assert.equal((await newsOf(viewing)).canPress, true);
+    const news = await newsOf({ ...viewing, get: (path_) => viewing.get(path_, { Authorization: `Bearer ${viewKey}` }) });
+    assert.equal(news.canPress, false);
+    assert.deepEqual(news.systems[0]?.accepts, own.accepts);
+    for (const line of [
+      'POST /api/systems/0/pause', 'POST /api/systems/pause', 'POST /api/systems/0/evaluate', 'POST /api/systems',
+      'POST /nothing',
+    ]) {
+      const response = await exchange(viewing.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);
+      assert.deepEqual([response.status, JSON.parse(response.body)], [
+        403, { error: 'This key only shows; commands need the other' },
+      ], line);
+      checkResponse(response, line);
+    }
+    assert.equal(declaring.server.hasCommands(), false);
+    assert.equal((await viewing.post('/api/systems/0/pause')).status, 202);
+    assert.equal(await take(DECLARING), 'pause');
   });
 
   it('serves a page that holds no secret, and may do nothing but what its hashes permit', async () => {

@@ -2,9 +2,12 @@
 // adds to that is in page.test.ts.
 
 import assert from 'node:assert/strict';
+import { connect } from 'node:net';
 import { before, describe, it } from 'node:test';
-import { startServer } from '../../helpers.ts';
+import { startServer, until } from '../../helpers.ts';
 import { exchange, forSuite, LIMIT, startBoard, untilSystem } from './helpers.ts';
+import type { Socket } from 'node:net';
+import type { TestContext } from 'node:test';
 import type { StartedServer } from '../../helpers.ts';
 import type { StartedBoard } from './helpers.ts';
 
@@ -127,6 +130,48 @@ describe('control-board keeps others out', LIMIT, () => {
     }
   });
 });
+
+describe('control-board serves others in spite of', LIMIT, () => {
+  it('more connections than it accepts, of which the silent ones are closed', async (t) => {
+    const board = await startBoard(t, ['127.0.0.1:9']);
+    const sockets = Array.from({ length: 300 }, () => openTo(t, board.port));
+    const open = (): number => sockets.filter(({ destroyed }) => !destroyed).length;
+    await until(() => open() <= 256);
+    const read = (): Promise<number> => statusOf(board, READ, HOST, `Authorization: Bearer ${board.key}`);
+    await until(async () => await read().catch(() => 0) === 200); // once there is room
+    await until(() => open() === 0);
+  });
+
+  it('a request that never ends: its header, its body, or a body that nobody asked for', async (t) => {
+    const { port: system } = await startServer(t, { commands: { evaluate: {} } });
+    const board = await startBoard(t, [`127.0.0.1:${system}`]);
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1);
+    const fields = `${HOST}\r\nAuthorization: Bearer ${board.key}\r\n`;
+    const chunked = 'Transfer-Encoding: chunked\r\n\r\n';
+    const start = performance.now();
+    const endless: [start: string, more: string][] = [
+      [`${PAUSE} HTTP/1.1\r\n${fields}`, 'X: x\r\n'], [`${READ} HTTP/1.1\r\n`, 'X'],
+      [`${EVALUATE} HTTP/1.1\r\n${fields}${chunked}`, '1\r\nx\r\n'],
+      [`${PAUSE} HTTP/1.1\r\n${fields}${chunked}`, '400\r\n'.padEnd(0x406, 'x') + '\r\n'],
+      [`${PAGE} HTTP/1.1\r\n${HOST}\r\n${chunked}`, '1\r\nx\r\n'],
+    ];
+    await Promise.all(endless.map(async ([begin, more]) => {
+      const socket = openTo(t, board.port);
+      socket.write(begin);
+      const timer = setInterval(() => socket.write(more), 50);
+      await until(() => socket.destroyed);
+      clearInterval(timer);
+    }));
+    assert.ok(performance.now() - start < 50_000, 'without a limit, Node takes 60 s for a header, and 300 s for a body');
+    assert.equal(await statusOf(board, READ, HOST, `Authorization: Bearer ${board.key}`), 200);
+  });
+});
+
+function openTo(t: TestContext, port: number): Socket {
+  const socket = connect(port, '127.0.0.1').on('error', () => {}).resume();
+  t.after(() => socket.destroy());
+  return socket;
+}
 
 /** Checks the status code that requests with the key and each of these values of Host get. */
 async function decides(board: StartedBoard, line: string, hosts: readonly string[], expected: number): Promise<void> {

@@ -36,6 +36,7 @@ describe('The command line of control-board', LIMIT, () => {
     [/^--allow-host must be .*, got ''$/, ['--allow-host=']],
     ['--key-file must not be empty', ['--key-file=']],
     ["'80' is neither a process of the folder nor an address: write :80 for the port", ['80']],
+    ['--view-key-file must not be empty', ['--view-key-file=']],
     ["the port of the target 'box:0' must be an integer from 1 to 65535, got '0'", ['box:0']],
     ["the path of the target 'unix:' must be a non-empty string, got ''", ['unix:']],
     ["the path of the target 'unix:/nowhere/' must be the path of a socket, not of a folder, got '/nowhere/'",
@@ -188,6 +189,15 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     assert.equal(readFileSync(path, 'utf8'), `${key}\n`);
     assert.equal(Buffer.from(key, 'base64url').length, 16);
     assert.equal(await keyIn(path), key);
+  });
+
+  it('is another one than --view-key-file', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    const message = `--view-key-file must hold another key than --key-file: '${path}'`;
+    await refuses(['--key-file', path, '--view-key-file', path], message);
+    await refuses(['--view-key-file', join(path, 'x')], /^cannot create the key file .*: ENOTDIR/);
+    const { key, viewKey } = await parseCommandLine(1000, ['--view-key-file', path, NOWHERE]) ?? assert.fail();
+    assert.ok(viewKey === readFileSync(path, 'utf8').trim() && viewKey !== key);
   });
 
   it('may be written by a person', async (t) => {

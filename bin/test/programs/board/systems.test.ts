@@ -98,6 +98,63 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     await untilSystem(board, (system) => system.unansweredSince === null && system.status === 'active');
   });
 
+  it('tells a system that has ended from one that was killed', { skip: lacks('Unix') }, async (t) => {
+    const signal = join(makeFolder(t), 'signal');
+    const system = `
+      step: () => sleep(20),
+      onShutdown: async () => { while (!process.getBuiltinModule('node:fs').existsSync('${signal}')) await sleep(20) },
+    `;
+    const [commanded, killed, interrupted] = [
+      await startHost(t, system), await startHost(t, system), await startHost(t, system),
+    ];
+    let status = SystemStatus.ACTIVE;
+    const failing = await startServer(t, { systemStatus: () => status });
+    const all = [commanded, killed, interrupted, failing];
+    const board = await startBoard(t, all.map(({ port }) => `127.0.0.1:${port}`));
+    for (const id of all.keys()) await untilSystem(board, (shown) => shown.status === 'active', id);
+    await fetch(`http://127.0.0.1:${commanded.port}/api/shutdown?by=ana&reason=lunch`, { method: 'POST' });
+    killed.running.child.kill('SIGKILL');
+    interrupted.running.child.kill('SIGTERM');
+    failing.server.post('shutdown', { reason: 'exit code 7' }); // as control-run does
+    failing.server.receiveCommand();
+    status = SystemStatus.SHUTTING_DOWN;
+    for (const id of [0, 2, 3]) {
+      await untilSystem(board, (shown) => shown.status === 'shutting down', id);
+    }
+    writeFileSync(signal, '');
+    await failing.server.close();
+    const expected = [[true, 'ana', 'lunch'], [false, '', ''], [true, 'itself', 'SIGTERM'],
+      [false, 'itself', 'exit code 7']];
+    for (const [id, end] of expected.entries()) {
+      const { ended, by, reason } = await untilSystem(board, (shown) => shown.status === 'offline', id);
+      assert.deepEqual([ended, by, reason], end);
+    }
+  });
+
+  it('tells what was saved last, and why the latest save has failed', async (t) => {
+    const { server, port } = await startServer(t);
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    const save = async (outcome: object): Promise<void> => {
+      await board.post('/api/systems/0/save-state');
+      await server.nextCommand();
+      server.report(outcome);
+    };
+    const startedAt = Date.now();
+    await save({ value: 'states/1' });
+    const first = await untilSystem(board, ({ saved }) => saved?.value === 'states/1');
+    assert.ok(Number(first.saved?.at) >= startedAt && Number(first.saved?.at) <= Date.now());
+    await save({ error: new Error('ENOSPC') });
+    const failed = await untilSystem(board, ({ saveError }) => saveError === 'ENOSPC');
+    assert.deepEqual(failed.saved, first.saved);
+    await save({ value: 'states/2' });
+    await untilSystem(board, ({ saved, saveError }) => saved?.value === 'states/2' && saveError === '');
+    await board.post('/api/systems/0/shutdown');
+    await server.nextCommand();
+    server.report({ value: 'states/3; exit code 0' }); // as control-run does
+    await server.close();
+    await untilSystem(board, ({ status, saved }) => status === 'offline' && saved?.value === 'states/3');
+  });
+
   it('reports since when the program is in a long step', async (t) => {
     const startedAt = Date.now();
     const signal = join(makeFolder(t), 'signal');

@@ -1,0 +1,186 @@
+// The samples that control-board keeps: when they are taken, how many there are, and what follows from them.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { limitSamples, LIVE, RECORD, Series, steadyNow } from '../../../board/series.ts';
+import { BoardSystem } from '../../../board/system.ts';
+import { defer, startServer, until } from '../../helpers.ts';
+import { INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
+import type { TestContext } from 'node:test';
+import type { RequestOptions } from '../../../../control.ts';
+import type { Period } from '../../../board/series.ts';
+import type { Update } from '../../../board/system.ts';
+import type { Target } from '../../../shared/targets.ts';
+
+const START = 1e9;
+
+describe('--record', LIMIT, () => {
+  it('takes a sample every 10 s while no page is open', async (t) => {
+    const calls: number[] = [];
+    const describe = (): object => ({ calls: calls.push(performance.now()) });
+    const { port } = await startServer(t, { describe });
+    const board = await startBoard(t, [`127.0.0.1:${port}`], ['--record']);
+    await until(() => calls.length > 0 && Number(calls.at(-1)) - Number(calls[0]) > 9000);
+    const { detail: [row] } = await untilSystem(board, (system) => (samplesOf(system) ?? []).length === 2);
+    const [[first], [second]] = row?.samples as [[number, number], [number, number]];
+    assert.ok(second - first >= 9500, `${second - first} ms`);
+    assert.equal(row?.intervalMs, 10_000);
+    assert.ok(calls.length < 12, 'it was not read each second');
+    assert.equal((await newsOf(board)).keepMs, 24 * 3_600_000);
+  });
+
+  it('is needed for samples while no page is open', async (t) => {
+    const { system, tick } = await createSystem(t, LIVE);
+    await tick(5000);
+    assert.deepEqual(samplesOf(system.updateSince(0)), undefined);
+    system.setWatched(true);
+    await tick(1000);
+    await tick(1000);
+    system.setWatched(false);
+    await tick(1000);
+    assert.equal(samplesOf(system.updateSince(0))?.length, 2);
+  });
+});
+
+describe('Samples', LIMIT, () => {
+  it('are taken once in an interval, however often the system is read', async (t) => {
+    for (const [period, stepMs, count] of [[LIVE, 100, 11], [LIVE, 990, 100], [RECORD, 1000, 11]] as const) {
+      const { system, tick } = await createSystem(t, period);
+      system.setWatched(true);
+      for (let step = 0; step < 101; step += 1) await tick(stepMs);
+      const samples = samplesOf(system.updateSince(0)) ?? assert.fail();
+      assert.ok(Math.abs(samples.length - count) <= 1, `${samples.length} in ${101 * stepMs} ms`);
+    }
+  });
+
+  it('have the times of a steady clock', async (t) => {
+    const { system, tick } = await createSystem(t, LIVE);
+    system.setWatched(true);
+    let wallMs = START;
+    t.mock.method(Date, 'now', () => wallMs);
+    for (const jumpMs of [0, 3_600_000, -7_200_000, 0]) {
+      wallMs += 1000 + jumpMs;
+      await tick(1000);
+    }
+    const times = (samplesOf(system.updateSince(0)) ?? []).map(([time]) => time);
+    const gaps = times.slice(1).map((time, index) => time - (times[index] as number));
+    assert.equal(gaps.length, 3);
+    assert.ok(gaps.every((gap) => gap >= 999 && gap <= 1010), `gaps of ${gaps}`);
+  });
+
+  it('are of all numbers but a process id', async (t) => {
+    const { system, tick } = await createSystem(t, LIVE, () => ({ pid: 1, command: 'x', 'CPU seconds': 2, x: 3, text: '4' }));
+    system.setWatched(true);
+    await tick(1000);
+    const { detail } = system.updateSince(0);
+    const shown = detail.map(({ name, isRun, samples }) => [name, isRun === true, samples?.length]);
+    assert.deepEqual(shown, [
+      ['x', false, 1], ['text', false, undefined], ['pid', true, undefined], ['command', true, undefined],
+      ['CPU seconds', true, 1],
+    ]);
+  });
+
+  it('tell the time that is left, while the program is active and makes progress', async (t) => {
+    let step = 0;
+    const detail = { loss: 1, step, of: 100 };
+    const { system, tick, setStatus } = await createSystem(t, LIVE, () => ({ ...detail, step: (step += 2) }));
+    system.setWatched(true);
+    await tick(1000);
+    assert.deepEqual(system.updateSince(0).progress, { name: 'step', done: 2, of: 100, leftMs: null });
+    await tick(1000);
+    const { leftMs, ...progress } = system.updateSince(0).progress ?? assert.fail();
+    assert.deepEqual(progress, { name: 'step', done: 4, of: 100 });
+    assert.ok(Math.abs(Number(leftMs) - 48_000) < 500, `${leftMs}`);
+    await setStatus('paused');
+    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    await tick(60_000);
+    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    await setStatus('active');
+    await tick(1000);
+    await tick(1000);
+    assert.ok(Number(system.updateSince(0).progress?.leftMs) < 60_000, 'the pause does not count');
+    step = 0; // it begins anew
+    await tick(1000);
+    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    detail.of = -1;
+    await tick(1000);
+    assert.equal(system.updateSince(0).progress, null);
+  });
+
+  it('of all systems together are limited, and the oldest are dropped', () => {
+    const seriesFrom = (start: number, count: number): Series => {
+      const series = new Series(RECORD);
+      for (let index = 0; index < count; index += 1) series.add(start + index * 10_000, index);
+      return series;
+    };
+    const now = steadyNow();
+    const all = [seriesFrom(now - 8_000_000, 100), seriesFrom(now - 2_000_000, 200), new Series(RECORD)];
+    limitSamples(all, 300);
+    assert.deepEqual(all.map(({ length }) => length), [100, 200, 0], 'few enough');
+    limitSamples(all, 250);
+    const [old = 0, young = 0] = all.map(({ length }) => length);
+    assert.ok(old <= 50 && old > 30 && young === 200, `${old} and ${young}`);
+    assert.equal(all[0]?.since(0).at(-1)?.[1], 99);
+    limitSamples(all, 0);
+    assert.deepEqual(all.map(({ length }) => length), [0, 0, 0]);
+  });
+
+  it('of a long series are further apart, as the interval says', () => {
+    for (const [period, seconds] of [[LIVE, 3600], [RECORD, 86_400], [LIVE, 100]] as const) {
+      const series = new Series(period);
+      for (let ms = 0; ms < seconds * 1000; ms += period.intervalMs) series.add(START + ms, ms);
+      const times = series.since(0).map(([time]) => time);
+      const gaps = times.slice(1).map((time, index) => time - (times[index] as number));
+      assert.ok(Math.max(...gaps) <= 2.5 * series.intervalMs, `${Math.max(...gaps)} and ${series.intervalMs}`);
+      assert.ok(series.intervalMs <= Math.max(period.intervalMs, seconds * 1000 / 300));
+    }
+  });
+});
+
+interface Driven {
+  system: BoardSystem;
+  /** Lets time pass and then reads the system. */
+  tick(ms: number): Promise<void>;
+  setStatus(status: string): Promise<void>;
+}
+
+/** A system with a clock of its own. Its waiting request ends when the status changes. */
+async function createSystem(
+  t: TestContext,
+  period: Period,
+  describe: () => object = () => ({ x: 1 }),
+): Promise<Driven> {
+  let clockMs = performance.now();
+  t.mock.method(performance, 'now', () => clockMs);
+  let status = 'active';
+  let tag = 1;
+  let change = defer();
+  const request = async (_: string, options: RequestOptions = {}): Promise<object> => {
+    if (options.tag !== undefined) await change.promise;
+    const body = { ...INFO, status, detail: options.signal === undefined ? describe() : null };
+    return { ok: true, value: status, body, tag: String(tag) };
+  };
+  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
+  let version = 1;
+  const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
+  const system = new BoardSystem(0, { name: 'box', label: '', client }, { period, nextVersion, onChange: () => {} });
+  await until(() => system.status === 'active');
+  return {
+    system,
+    tick(ms: number): Promise<void> {
+      clockMs += ms;
+      return system.read();
+    },
+    async setStatus(next: string): Promise<void> {
+      status = next;
+      tag += 1;
+      change.resolve();
+      change = defer();
+      await until(() => system.status === next);
+    },
+  };
+}
+
+function samplesOf({ detail: [row] }: Update): [time: number, value: number][] | undefined {
+  return row?.samples;
+}
