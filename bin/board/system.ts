@@ -281,7 +281,7 @@ export class BoardSystem {
     if (state === 'refused' && parameter !== undefined) sent.parameter = parameter;
     if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
     const now = new Date().toISOString();
-    if (command === 'shutdown' && state === 'done') this.#takeSave({ command, state, value, at: now });
+    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state, value, at: now });
     this.#publish();
   }
 

@@ -1,6 +1,7 @@
 // Shared by the tests of control-board: the program on a free port, its web API, and systems for it.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
@@ -8,6 +9,7 @@ import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { start, startProgram, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
 import type { News } from '../../../board/board.ts';
 import type { Update } from '../../../board/system.ts';
 import type { Running } from '../../helpers.ts';
@@ -133,6 +135,31 @@ export async function exchange(port: number, line: string, ...fields: string[]):
     return [field.slice(0, colon).toLowerCase(), field.slice(colon + 2)];
   }));
   return { status: Number(status), headers, body, text };
+}
+
+/** A line of metrics: its labels, its name, and a number. */
+const SAMPLE = /^((\w+)\{(?:,?\w+="(?:[^"\\]|\\["\\n])*")+\}) -?\d[\d.e+-]*$/;
+
+/** Checks the text format of Prometheus. Each line is a comment or a sample that no other line repeats, and each metric begins with its comments. */
+export function checkMetrics(text: string): void {
+  const keys = new Set<string>();
+  let metric = '';
+  for (const line of text.trimEnd().split('\n')) {
+    const [, name] = /^# HELP (\w+) \S.*$/.exec(line) ?? [];
+    if (name !== undefined) metric = name;
+    if (line.startsWith('#')) {
+      assert.match(line, new RegExp(`^# (HELP ${metric} \\S|TYPE ${metric} (gauge|counter)$)`));
+      continue;
+    }
+    const [, key = '', own] = SAMPLE.exec(line) ?? [];
+    assert.equal(own, metric, line);
+    assert.ok(!keys.has(key), `twice: ${line}`);
+    keys.add(key);
+  }
+  assert.ok(keys.size > 0);
+  if (lacks('promtool') !== false) return;
+  const checked = spawnSync('promtool', ['check', 'metrics'], { input: `${text.trimEnd()}\n`, encoding: 'utf8' });
+  assert.deepEqual([checked.status, checked.stdout + checked.stderr], [0, '']);
 }
 
 // ───── Systems ───────────────────────────────────────────────────────────────────────────────────────────────────

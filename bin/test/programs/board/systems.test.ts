@@ -17,10 +17,12 @@ import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem } from './helpers.ts';
+import {
+  checkMetrics, INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem,
+} from './helpers.ts';
 import type { Declaration } from '../../../board/declarations.ts';
 import type { Target } from '../../../shared/targets.ts';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Server } from 'node:net';
 
 describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('asks for the detail about once a second while a page is open, and seldom otherwise', async (t) => {
@@ -230,6 +232,11 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
         return [what, with_(`"accepts":${typeof accepts === 'string' ? accepts : JSON.stringify(accepts)}`)];
       }),
       ['a huge body', 'x'.repeat(500_000)],
+      ['100,000 fields', with_(`"detail":{${Array.from({ length: 100_000 }, (_, index) => `"k${index}":1`).join()}}`)],
+      ...['"7"', '-5', '0', '1e308', '1e999', '[9]', '{}', 'null', '"<b>"'].map((of): [string, string] => {
+        return [`of ${of}`, with_(`"detail":{"step":5,"of":${of}}`)];
+      }),
+      ['a progress of hostile names', with_(`"detail":{${JSON.stringify(HOSTILE)}:5,"of":9}`)],
       ['a long detail', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(60_000), ['y'.repeat(2000)]: 1 } })],
     ];
     const ports: number[] = [];
@@ -237,7 +244,18 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     const cutting = createServer((socket) => socket.on('error', () => {}).once('data', () => socket.destroy()));
     const mute = createServer((socket) => socket.on('error', () => {}));
     const babbling = createServer((socket) => socket.on('error', () => {}).end('220 mail ESMTP\r\n'));
-    for (const server of [cutting, mute, babbling]) {
+    const drip = (start: string, more: string): Server => createServer((socket) => {
+      socket.on('error', () => {}).once('data', () => socket.write(start));
+      const timer = setInterval(() => socket.write(more), 50);
+      socket.on('close', () => clearInterval(timer));
+    });
+    const ok = 'HTTP/1.1 200 OK\r\n';
+    const endless = [
+      drip('', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(100)), drip(ok, 'X: x\r\n'),
+      drip(`${ok}Transfer-Encoding: chunked\r\n\r\n`, `1000\r\n${'x'.repeat(4096)}\r\n`),
+      drip(`${ok}Content-Length: 9999\r\n\r\n`, ' '),
+    ];
+    for (const server of [cutting, mute, babbling, ...endless]) {
       t.after(() => server.close());
       await once(server.listen(0, '127.0.0.1'), 'listening');
       ports.push((server.address() as AddressInfo).port);
@@ -250,6 +268,10 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     await until(() => reads > 2); // and so those of the others
     for (const id of ports.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length + 2);
+    for (const [index] of endless.entries()) { // each request is cut by its time limit
+      await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null, bodies.length + 3 + index);
+    }
+    checkMetrics(await (await board.get('/metrics')).text());
     assert.equal(child.exitCode, null, board.running.output());
     const { systems } = await newsOf(board);
     for (const [index, system] of systems.entries()) {
@@ -259,6 +281,9 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       assert.ok(system.commands.length <= 5, what);
       checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
+      const { progress } = system;
+      const isPlausible = progress === null || (progress.done === 5 && Number.isFinite(progress.of));
+      assert.ok(isPlausible, `${what} ${JSON.stringify(progress)}`);
       for (const { value, samples } of system.detail) {
         assert.ok(['string', 'number'].includes(typeof value), what);
         assert.ok((samples ?? []).every(([time, number]) => Number.isFinite(time) && Number.isFinite(number)), what);
