@@ -89,13 +89,10 @@ Exit codes:
 
 /** How commands are used, after `control-client`. */
 const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
-  status: 'status gpu1 gpu2:9000',
   watch: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
   wait: 'wait paused --timeout 60',
   pause: "pause --wait --reason 'GPU needed until noon'",
-  resume: 'resume --all',
   'save-state': 'save-state --wait --timeout 300',
-  shutdown: 'shutdown --wait gpu1',
   run: 'run evaluate episodes=200 --wait',
   completion: 'completion fish | source',
 };

@@ -248,7 +248,7 @@ class Prompt {
     }
   }
 
-  /** Prints who has changed the status, and why. A change while a command runs is judged by its outcome, afterwards. */
+  /** Prints who else has changed the status, and why. While a command runs, it is not known yet which one that is. */
   #announce(): void {
     const status = excerptOf(this.#info['status']);
     const commands = commandsOf(this.#info).filter(({ state }) => state === 'done' || state === 'running');

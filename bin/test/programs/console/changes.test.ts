@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { launchSystem, makeFolder, startServer, until } from '../../helpers.ts';
+import { defer, launchSystem, makeFolder, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { hideFailures } from '../client/systems.ts';
@@ -19,7 +19,9 @@ hideFailures();
 
 describe('control-console while others change the status', SUITE, () => {
   it('says who has changed it and why, above what is typed', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
+    const shutDown = defer();
+    t.after(() => shutDown.resolve()); // first, or a failure keeps the system from its end
+    const { address: { port }, client } = await launchSystem(t, { onShutdown: () => shutDown.promise });
     const { type, shows } = await terminal(t, at(port));
     await type('help qu', /help qu$/);
     await client.request('pause', { ...BEN, reason: 'GPU \x1b[2Jneeded' });
@@ -27,6 +29,8 @@ describe('control-console while others change the status', SUITE, () => {
     await type('it\r', shown('  q, quit, exit .*', 'paused'));
     await client.request('resume', { wait: 60, by: 'ben@desk' });
     await shows(new RegExp(`resumed by ben@desk\n(${prompt('\\w+')})+$`));
+    await client.request('shutdown', { ...BEN, wait: undefined });
+    await shows(new RegExp(`shutting down by ben@desk: GPU needed\n(${prompt('[\\w ]+')})+$`));
   });
 
   it('prints nothing about its own commands, saves, commands without effect, and changes of nobody', async (t) => {
