@@ -6,7 +6,7 @@ import { History } from './console/history.ts';
 import { PipedLines, TerminalLines } from './console/lines.ts';
 import { Session } from './console/session.ts';
 import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/access.ts';
-import { commandsFor, helpOf } from './shared/commands.ts';
+import { commandsFor, helpOf, REASON_HELP } from './shared/commands.ts';
 import { DIR_OPTION } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
@@ -32,6 +32,7 @@ unix:PATH or a path with a slash.
 ${commandsFor('console').map(helpOf).join('\n')}
 
 The commands that the program declares are words, too: evaluate episodes=200
+${REASON_HELP}
 
 ${describeOptions(OPTIONS)}
 

@@ -113,10 +113,13 @@ _control_client() {
 }
 complete -F _control_client control-client
 _control_other() {
-  local current=\${COMP_WORDS[COMP_CWORD]} program=\${1##*/} option= flags= valued= line word words= index IFS=$' \\t\\n'
+  local current=\${COMP_WORDS[COMP_CWORD]} program=\${1##*/} IFS=$' \\t\\n'
+  local option= flags= valued= line word words= index
   local form='^  (-., )?(--[a-z-]+)( [^ ]+)?( |$)'
   while IFS= read -r line; do
-    [[ $line =~ $form ]] && flags+=" \${BASH_REMATCH[2]}" && [[ \${BASH_REMATCH[3]} ]] && valued+=" \${BASH_REMATCH[2]} "
+    [[ $line =~ $form ]] || continue
+    flags+=" \${BASH_REMATCH[2]}"
+    [[ \${BASH_REMATCH[3]} ]] && valued+=" \${BASH_REMATCH[2]} "
   done <<< "$("$1" --help 2>/dev/null </dev/null)"
   for ((index = 1; index < COMP_CWORD; index++)); do
     word=\${COMP_WORDS[index]}
@@ -128,18 +131,14 @@ _control_other() {
   done
   [[ $current == [@:=]* ]] && option=\${option:-$current} current=
   COMPREPLY=()
-  if [[ $program == control-run && -z $option ]] && { ((index < COMP_CWORD)) || [[ $current != -* ]]; }; then
+  if [[ $option ]]; then :
+  elif [[ $program == control-run ]] && { ((index < COMP_CWORD)) || [[ $current != -* ]]; }; then
     [[ $word == -- ]] && ((index++))
-    if declare -F _command_offset >/dev/null; then _command_offset $index # of the package bash-completion
-    elif ((index == COMP_CWORD)); then COMPREPLY=($(compgen -c -- "$current"))
-    else ${files}
-    fi
-    return
+    declare -F _command_offset >/dev/null && { _command_offset $index; return; } # of the package bash-completion
+    ((index == COMP_CWORD)) && words=$(compgen -c -- "$current")
+  elif [[ $current == -* ]]; then words=$flags
+  elif [[ $program =~ ^control-(board|console|kbctl)\$ ]]; then words=$(${NAMES})
   fi
-  case $option$current:$program in
-    -*:*) [[ $option ]] || words=$flags ;;
-    *:control-board|*:control-console|*:control-kbctl) words=$(${NAMES}) ;;
-  esac
   if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); else ${files}; fi
 }
 complete -F _control_other ${OTHERS}
@@ -194,9 +193,9 @@ _control_names() {
   compadd -- \${(f)"$(${NAMES})"}
 }
 _control_other() {
-  local line
+  local line help="$($words[1] --help 2>/dev/null </dev/null)"
   local -a specs
-  for line in \${(f)"$($words[1] --help 2>/dev/null </dev/null)"}; do
+  for line in \${(f)help//$'\\n'\${(l:20:)}( )#/ }; do # wrapped texts in one line
     [[ $line =~ '^  (-., )?(--[a-z-]+)( [^ ]+)?( +(.*))?$' ]] || continue
     specs+=("$match[2]\${match[3]:+=}[\${match[5]//(#m)[\\\\:\\[\\]]/\\\\$MATCH}]\${match[3]:+:value:_files}")
   done
@@ -259,7 +258,8 @@ function __control_other
     set -l words (commandline -opc)
     set -l current (commandline -ct)
     set -l program (string replace -r '.*/' '' -- $words[1])
-    set -l help ($words[1] --help 2>/dev/null </dev/null)
+    set -l help ($words[1] --help 2>/dev/null </dev/null | string collect)
+    set -l help (string replace -ra '\\n {20} *' ' ' -- $help) # wrapped texts in one line
     set -l valued (string replace -rf '^  (--[a-z-]+) \\S.*' '$1' -- $help)
     set -l option
     set -e words[1]

@@ -111,11 +111,7 @@ type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['valu
  */
 export async function main(args: readonly string[] = process.argv.slice(2)): Promise<number> {
   if (args[0] === LIVE) return complete(args[1] ?? '');
-  const helpFor = (word: string | undefined): string => {
-    const command = findCommand('client', word ?? 'help');
-    return command === undefined || command.name === 'help' ? HELP : explain(command);
-  };
-  const parsed = parseOptions(OPTIONS, helpFor, Infinity, args);
+  const parsed = parseOptions(OPTIONS, helpOn, Infinity, args);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals: [word, ...names] } = parsed;
   const command = parseCommand(word);
@@ -126,7 +122,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     const topic = command.name === 'help' ? names.shift() : undefined;
     if (names[0] !== undefined) throw new UsageError(`unexpected argument '${names[0]}'; see --help`);
     if (command.name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
-    else console.log(topic === undefined ? HELP.trim() : explain(parseCommand(topic)));
+    else console.log(helpOn(topic && parseCommand(topic).name));
     return EXIT.DONE;
   }
   const invocation = command.name === 'run' ? takeInvocation(names, values) : null;
@@ -236,8 +232,10 @@ function parseCommand(word: string | undefined): Command {
   throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
 }
 
-/** The help of one command: its line, its options, an example. */
-function explain(command: Command): string {
+/** The help of one command: its line, its options, an example. Of anything else, the whole help. */
+function helpOn(word: string = 'help'): string {
+  const command = findCommand('client', word);
+  if (command === undefined || command.name === 'help') return HELP.trim();
   const { name, isLocal, takesNoTargets, options: own = [] } = command;
   const isTaken = (option: string): boolean => {
     if (ownersOf(option).length > 0) return own.includes(option);

@@ -81,7 +81,8 @@ export class Session {
     const accepts = acceptedIn(info);
     if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
-    return declaration === undefined ? failUnknown(topic, accepts.keys()) : print(describeAccepts(new Map([[topic, declaration]])));
+    if (declaration === undefined) return failUnknown(topic, accepts.keys());
+    return print(describeAccepts(new Map([[topic, declaration]])));
   }
 
   /** Lists the commands that the program declares. */
@@ -248,11 +249,14 @@ class Prompt {
     }
   }
 
-  /** Prints who else has changed the status, and why. While a command runs, it is not known yet which one that is. */
+  /**
+   * Prints who else has changed the status, and why. While a command of the console runs, its id is not known yet. A
+   * save pauses the system until it is done, which is no change.
+   */
   #announce(): void {
     const status = excerptOf(this.#info['status']);
     const commands = commandsOf(this.#info).filter(({ state }) => state === 'done' || state === 'running');
-    const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running'); // it pauses
+    const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running');
     const change = `${status} since ${excerptOf(this.#info['since'])}`;
     const word = CHANGES.get(status);
     if (!this.#isReading || word === undefined || isSaving || change === this.#known) return;

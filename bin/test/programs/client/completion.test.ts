@@ -130,6 +130,12 @@ for (const shell of SHELLS) {
       }
     });
 
+    it('offers the options of the other programs, and says what they do', async (t) => {
+      const { offersFor } = await openShell(t, shell);
+      const entry = { name: '--resume-command', help: 'a resume ends with this one' };
+      await offersFor('control-run --re', [patternOf(shell, entry), /--release-gpu/, /--restart/]);
+    });
+
     it('completes the command of control-run as without it', {
       skip: shell === 'bash' && lacks('bashCompletion'),
     }, async (t) => {

@@ -258,7 +258,7 @@ describe('The help of control-client', LIMIT, () => {
 });
 
 it('suggest() finds the words that a mistyped one is nearest to', () => {
-  const words = ['pause', 'p', 'resume', 'save', 'save-state', 'status', 'shutdown', 'gpu1', 'gpu2', 'Trainer', 'pause'];
+  const words = ['pause', 'p', 'resume', 'save', 'save-state', 'status', 'shutdown', 'gpu1', 'gpu2', 'Trainer'];
   const rows: [word: string, nearest: string][] = [
     ['pasue', 'pause'], ['paus', 'pause'], ['paause', 'pause'], ['pauze', 'pause'], ['PAUSE', 'pause'],
     ['reusem', 'resume'], ['shutdwn', 'shutdown'], ['stauts', 'status'], ['sav', 'save'], ['shut', 'shutdown'],
