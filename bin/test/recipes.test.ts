@@ -3,12 +3,16 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import {
-  chownSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync,
+  chownSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync,
+  writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
-import { makeFolder, runProgram } from './helpers.ts';
+import { SystemStatus } from '../../control.ts';
+import { launchSystem, makeFolder, runProgram, start, until } from './helpers.ts';
 import { lacks, PYTHON } from './needs.ts';
+import type { WebApiClient } from '../../control.ts';
+import type { Ended, LaunchedSystem } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const FOLDER = 'bin/recipes';
@@ -31,13 +35,15 @@ import configparser, sys
 configparser.RawConfigParser(inline_comment_prefixes=(' ;', '\\t;')).read_file(open(sys.argv[1]))
 `;
 const INSTRUCTION = /^(FROM|COPY|RUN|WORKDIR|USER|ENV|HEALTHCHECK|ENTRYPOINT|CMD) \S/;
+const UNIX = { skip: lacks('Unix') };
 const NOT_INSTALLED = /: Command \S+ is not executable: No such file or directory$/;
 
 describe('The recipes', () => {
-  it(`are six files of at most ${MAX_LINES} lines, none of them wide`, () => {
+  it(`are ten files of at most ${MAX_LINES} lines, none of them wide`, () => {
     const names = readdirSync(FOLDER).sort();
     assert.deepEqual(names, [
-      'Dockerfile', 'compose.yaml', 'supervisord.conf', 'trainer.sbatch', 'trainer.service', 'trainer.yaml',
+      'Dockerfile', 'compose.yaml', 'office-hours.cron', 'office-hours.service', 'office-hours.timer',
+      'supervisord.conf', 'trainer.sbatch', 'trainer.service', 'trainer.yaml', 'yield-gpu.sh',
     ]);
     for (const name of names) {
       const lines = linesOf(name);
@@ -93,10 +99,96 @@ describe('The recipes', () => {
     }
   });
 
-  it('trainer.service has no key that systemd does not know', { skip: lacks('systemd-analyze') }, () => {
-    const { stderr } = spawnSync('systemd-analyze', ['verify', join(FOLDER, 'trainer.service')], { encoding: 'utf8' });
+  it('for systemd have no key that it does not know', { skip: lacks('systemd-analyze') }, () => {
+    const units = ['trainer.service', 'office-hours.service', 'office-hours.timer'].map((name) => join(FOLDER, name));
+    const { stderr } = spawnSync('systemd-analyze', ['verify', ...units], { encoding: 'utf8' });
     const lines = stderr.split('\n').filter((line) => line !== '' && !NOT_INSTALLED.test(line));
     assert.deepEqual(lines, []); // its exit code is 0 for keys that it ignores
+  });
+
+  it('office-hours.timer starts at 8:00 on weekdays', { skip: lacks('systemd-analyze') }, () => {
+    const [, time = ''] = /^OnCalendar=(.*)$/m.exec(readFileSync(join(FOLDER, 'office-hours.timer'), 'utf8')) ?? [];
+    const { stdout } = spawnSync('systemd-analyze', ['calendar', time], { encoding: 'utf8' });
+    assert.match(stdout, /^Normalized form: Mon\.\.Fri \*-\*-\* 08:00:00$/m);
+  });
+
+  it('office-hours.cron pauses at 8:00, and resumes what nobody else has paused at 18:00', UNIX, async (t) => {
+    const { folder, path, ana, ben } = await startTwo(t);
+    const [environment, lines] = [{} as Record<string, string>, [] as string[]];
+    for (const line of linesOf('office-hours.cron').filter((line) => !line.startsWith('#'))) {
+      const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? [];
+      if (name === undefined) lines.push(line);
+      else environment[name] = value;
+    }
+    const run = (line: string = '', times: string): Promise<Ended> => { // as cron does: with nothing else
+      assert.ok(line.startsWith(times), line);
+      const env = { ...environment, XDG_RUNTIME_DIR: folder, PATH: `${path}:${environment['PATH']}` };
+      return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
+        'sh', '-c', line.slice(times.length)]).ended;
+    };
+    assert.equal(lines.length, 2);
+    assert.deepEqual(await run(lines[0], '0 8 * * 1-5 '), { code: 0, stdout: '', stderr: '' });
+    const { status, by, reason } = await ana.info() ?? assert.fail();
+    assert.deepEqual([status, by, reason], ['paused', 'office-hours', 'office hours']);
+    await ben.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
+    const { code, stdout, stderr } = await run(lines[1], '0 18 * * 1-5 ');
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /^control-client: \S+: not resumed: paused by ben: lunch\n$/);
+    assert.deepEqual([await ana.getStatus(), await ben.getStatus()], [SystemStatus.ACTIVE, SystemStatus.PAUSED]);
+  });
+
+  it('yield-gpu.sh pauses while another user computes on the GPU, and undoes no pause of a person', UNIX, async (t) => {
+    const { folder, path, ana, ben } = await startTwo(t);
+    const standIns = {
+      'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails if there is no such file
+      ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // of 2.. there are none
+      sleep: `PATH=${process.env['PATH']}; exec sleep 0.02`,
+    };
+    for (const [name, script] of Object.entries(standIns)) {
+      writeFileSync(join(path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    }
+    const use = (...lines: string[]): void => {
+      writeFileSync(join(folder, 'new'), lines.map((line) => `${line}\n`).join(''));
+      renameSync(join(folder, 'new'), join(folder, 'apps'));
+    };
+    const asked = (): number => readFileSync(join(folder, 'asked'), 'utf8').split('\n').length - 1;
+    const looks = async (count: number): Promise<void> => { // and the last but one has had its effect
+      const before = asked();
+      await until(() => asked() > before + count);
+    };
+    const becomes = async (status: SystemStatus): Promise<void> => {
+      for (const client of [ana, ben]) await client.waitFor(status, { timeout: 60_000 });
+    };
+    writeFileSync(join(folder, 'asked'), '');
+    use('300, 9000', '201, 9000', '100, 499'); // ours, one that has ended, and one that is small
+    const env = { XDG_RUNTIME_DIR: folder, PATH: `${path}:${process.env['PATH']}` };
+    const { child, output, shows, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
+    await looks(3);
+    assert.equal(output(), '');
+    use('300, 9000', '100, 499', '101, [N/A]', '102, 9000');
+    await becomes(SystemStatus.PAUSED);
+    const { by, reason } = await ana.info() ?? assert.fail();
+    assert.deepEqual([by, reason], ['yield-gpu', 'ben computes on the GPU (process 101, [N/A] MiB)']);
+    rmSync(join(folder, 'apps')); // the driver does not respond
+    await looks(9);
+    assert.equal(await ana.getStatus(), SystemStatus.PAUSED);
+    await ben.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
+    use();
+    await shows(/not resumed: paused by ben: lunch/);
+    await ana.waitFor(SystemStatus.ACTIVE);
+    await looks(9);
+    assert.equal(output().match(/lunch/g)?.length, 1); // it does not try again
+    assert.equal(await ben.getStatus(), SystemStatus.PAUSED);
+    await ben.request('resume', { by: 'ben', wait: 30 });
+    use('102, 500');
+    await becomes(SystemStatus.PAUSED);
+    child.kill('SIGTERM');
+    assert.equal((await ended).code, 143);
+    await becomes(SystemStatus.ACTIVE);
+    const commands = (await ana.info())?.commands.map(({ command }) => command);
+    assert.deepEqual(commands, ['pause', 'resume', 'pause', 'resume']);
+    const question = /^--query-compute-apps=pid,used_memory --format=csv,noheader,nounits\n/;
+    assert.match(readFileSync(join(folder, 'asked'), 'utf8'), question);
   });
 
   for (const name of ['compose.yaml', 'trainer.yaml']) {
@@ -112,6 +204,27 @@ describe('The recipes', () => {
     assert.deepEqual(lines.filter((line) => !/^(#.*)?$/.test(line) && !INSTRUCTION.test(line)), []);
   });
 });
+
+/** Two systems in the folder of a session, and a folder for the PATH with control-client. */
+async function startTwo(
+  t: TestContext,
+): Promise<{ folder: string; path: string; ana: WebApiClient; ben: WebApiClient }> {
+  const systems: LaunchedSystem[] = [];
+  t.after(async () => { // while their sockets are there
+    for (const { client, finished } of systems) await Promise.all([client.shutdown(), finished]);
+  });
+  const [folder, path] = [makeFolder(t), makeFolder(t)];
+  const client = `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bin/client.js')}' "$@"\n`;
+  writeFileSync(join(path, 'control-client'), client, { mode: 0o755 });
+  mkdirSync(join(folder, 'control'), 0o700);
+  for (const name of ['ana', 'ben']) {
+    const socketPath = join(folder, 'control', `${name}.sock`);
+    systems.push(await launchSystem(t, {}, { webApiAddress: undefined, socketPath }));
+  }
+  const [ana, ben] = systems;
+  assert.ok(ana !== undefined && ben !== undefined);
+  return { folder, path, ana: ana.client, ben: ben.client };
+}
 
 function linesOf(name: string): string[] {
   return readFileSync(join(FOLDER, name), 'utf8').trimEnd().split('\n');

@@ -1,0 +1,42 @@
+#!/bin/sh
+# yield-gpu.sh pauses all systems of this user while another user computes on a GPU of this machine, and resumes them
+# a minute later. On the PATH: ps, control-client; and nvidia-smi of the driver, which lists no processes in containers.
+#
+#   nohup ./yield-gpu.sh >yield-gpu.log 2>&1 &
+#
+# What a person pauses meanwhile stays paused, and what a person resumes stays active. Systems that start meanwhile are
+# not paused. A paused program keeps its memory on the GPU, unless control-run gives it back: --release-gpu.
+
+export CONTROL_BY=yield-gpu # so that it does not resume what a person has paused
+at_least=500                # MiB: the idle notebook of a colleague is no reason
+me=$(ps -o user= -p $$)
+
+# Prints the first process of another user. Fails if the driver does not respond.
+find_other() {
+  apps=$(nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits) || return
+  echo "$apps" | while IFS=', ' read -r pid memory; do
+    [ "$pid" ] || break # no process at all
+    user=$(ps -o user= -p "$pid")
+    if [ -z "$user" ] || [ "$user" = "$me" ]; then continue; fi # it has ended meanwhile, or is ours
+    if [ "$memory" -lt "$at_least" ] 2>/dev/null; then continue; fi # it may be [N/A]
+    echo "$user computes on the GPU (process $pid, $memory MiB)"
+    break
+  done
+}
+
+resume() { control-client resume --all --mine --wait; }
+
+paused=
+trap 'if [ "$paused" ]; then resume; fi' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+while sleep 10; do
+  other=$(find_other) || continue
+  if [ "$other" ]; then
+    was_paused=$paused paused=yes idle=0 # before the pause, which TERM may interrupt
+    [ "$was_paused" ] || control-client pause --all --wait --reason "$other"
+  elif [ "$paused" ] && [ $((idle += 1)) -ge 6 ]; then
+    resume
+    case $? in 4 | 5) ;; *) paused= ;; esac # it looks again at those that did not respond in time
+  fi
+done
