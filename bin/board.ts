@@ -13,6 +13,7 @@ import type { AddressInfo } from 'node:net';
 import type { CommandLine } from './board/options.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
+const ASK_MS = 500; // of one to what uses the port
 
 async function main(): Promise<number> {
   const commandLine = await parseCommandLine(TIMEOUT_MS);
@@ -20,12 +21,22 @@ async function main(): Promise<number> {
   const { listen, port, targets, folder, isRecording } = commandLine;
   const board = new Board(targets, isRecording);
   if (folder !== undefined) await followFolder(board, folder, TIMEOUT_MS);
-  const addresses = await serve({ board, ...commandLine }, port).catch((error: Error) => {
-    warn(`cannot listen on ${listen}: ${error.message}`);
+  const addresses = await serve({ board, ...commandLine }, port).catch(async (error: Error) => {
+    warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
   announce(board.size, commandLine, addresses);
   return EXIT.DONE; // once it is interrupted
+}
+
+/** Says by whom a port is in use, and what to type. */
+async function explain(error: Error, { host, port }: CommandLine): Promise<string> {
+  const { code, message, address = host } = error as NodeJS.ErrnoException & { address?: string };
+  if (code !== 'EADDRINUSE') return message;
+  const [url, signal] = [baseUrlOf({ host: address, port }), AbortSignal.timeout(ASK_MS)];
+  const page = await fetch(url, { signal }).then((response) => response.text()).catch(() => '');
+  const user = page.includes('<title>control-board</title>') ? ' by another control-board' : '';
+  return `the port is in use${user}; --listen ${host.includes(':') ? `[${host}]` : host}:0 picks a free one`;
 }
 
 function announce(count: number, { host, key, viewKey }: CommandLine, addresses: readonly AddressInfo[]): void {

@@ -7,7 +7,7 @@ import { Learner, MEAN_EPISODES } from './demo/cartpole.ts';
 import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
 import { parseCommandLine } from './demo/options.ts';
 import { loadState } from './demo/state.ts';
-import { baseUrlOf } from './shared/access.ts';
+import { baseUrlOf, explainPort } from './shared/access.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { CommandRequest, Control, Parameter, StatusCause, System, WebApiAddress } from '../control.ts';
@@ -40,7 +40,7 @@ async function main(): Promise<number> {
   const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], startPaused, ...options });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
   await end.catch((error: unknown) => {
-    if (error !== demo.saveError) throw error;
+    if (error !== demo.saveError) throw explainPort(error);
   });
   return demo.isSaved ? EXIT.DONE : EXIT.REFUSED;
 }

@@ -5,6 +5,7 @@ import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
+import { explainPort } from './shared/access.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 
@@ -24,7 +25,7 @@ async function main(): Promise<number> {
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    say((error as Error).message);
+    say(explainPort(error).message);
     return NO_WEB_API;
   }
 }

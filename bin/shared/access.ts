@@ -190,6 +190,13 @@ export function parseServerOptions(
   return { ...access, allowedHosts, name };
 }
 
+/** Adds to the error of a server whose port is in use what to type. */
+export function explainPort(error: unknown): Error {
+  const { message, code } = error as NodeJS.ErrnoException;
+  if (code !== 'EADDRINUSE' || !/^Cannot serve at [^/]+:\d+: /.test(message)) return error as Error;
+  return new Error(`${message}; --port 0 picks a free one, and clients reach the program by its name`);
+}
+
 /** The URL of a server, for people. */
 export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
   const client = socketPath === undefined

@@ -105,7 +105,11 @@ describe('control-board', LIMIT, () => {
     const { port } = server.address() as AddressInfo;
     const { code, stdout, stderr } = await runProgram(t, 'board', ['--listen', `localhost:${port}`, NOWHERE]);
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^control-board: cannot listen on localhost:\d+: listen EADDRINUSE: .*\n$/);
+    const line = `cannot listen on localhost:${port}: the port is in use; --listen localhost:0 picks a free one`;
+    assert.equal(stderr, `control-board: ${line}\n`);
+    const other = await startBoard(t, [NOWHERE]);
+    const second = await runProgram(t, 'board', ['--listen', `localhost:${other.port}`, NOWHERE]);
+    assert.match(second.stderr, /: the port is in use by another control-board; --listen localhost:0 picks a free one\n$/);
   });
 
   it('exits with 2 and one line when an option is wrong', async (t) => {

@@ -144,7 +144,7 @@ describe('--listen of control-board', LIMIT, () => {
     const args = ['--listen', `localhost:${port}`, `127.0.0.1:${systemPort}`];
     const { code, stdout, stderr } = await runProgram(t, 'board', args);
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^control-board: cannot listen on localhost:\d+: listen EADDRINUSE: .*\n$/);
+    assert.match(stderr, /^control-board: cannot listen on localhost:\d+: the port is in use; --listen .*\n$/);
   });
 
   it('fails if the host is no address of this machine', async (t) => {
