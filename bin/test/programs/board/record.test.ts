@@ -163,7 +163,8 @@ async function createSystem(
   const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
-  const system = new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, { period, nextVersion, onChange: () => {} });
+  const target = { name: 'box', title: 'box', label: '', client };
+  const system = new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
   await until(() => system.status === 'active');
   return {
     system,
