@@ -909,7 +909,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, report: (mes
       const { uid, mode } = fs.statSync(folder);
       const isOwn = uid === 0 || uid === process.geteuid?.();
       const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
-      const message = isOwn ? `others can write to its folder; chmod go-w '${folder}'` : 'its folder is not yours';
+      const message = isOwn ? `others can write to '${folder}'; chmod go-w '${folder}'` : `'${folder}' is not yours`;
       if (!isOwn || isOpen) return listening.fail({ code: 'EACCES', message });
       const privateFolder = fs.mkdtempSync(`${folder}.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
@@ -937,7 +937,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, report: (mes
     /** Moves the socket of a dead server away, but neither that of a live one nor any other file. */
     makeWay(privateFolder: string, path: string): void {
       const found = fs.lstatSync(path, { throwIfNoEntry: false });
-      const message = 'it is not a socket; the path of a folder ends in /';
+      const message = `'${path}' is not a socket; the path of a folder ends in /`;
       if (found?.isSocket() === false) return listening.fail({ code: 'EEXIST', message });
       const probe = net.connect(path, () => {
         probe.destroy();
@@ -1512,7 +1512,7 @@ export class WebApiServer<Name extends string = never> {
 
   #where(): string {
     const { host, port, socketPath } = this.#data;
-    return [port === null ? [] : authorityOf(host, port), socketPath ?? []].flat().join(' and ');
+    return port === null ? socketPath as string : authorityOf(host, port);
   }
 
   async #stopThread(): Promise<void> {

@@ -8,6 +8,7 @@ import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
 import { parseCommandLine } from './demo/options.ts';
 import { loadState } from './demo/state.ts';
 import { baseUrlOf, explainPort } from './shared/access.ts';
+import { placeOf } from './shared/folder.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { CommandRequest, Control, Parameter, StatusCause, System, WebApiAddress } from '../control.ts';
@@ -36,8 +37,9 @@ async function main(): Promise<number> {
 
   const demo = new Demo(learner, checkpoints, { goal, saveMs, startPaused });
   process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
-  const { host, port, ...options } = access;
-  const end = launch(demo, { webApiAddress: noWebApi ? null : [host, port], startPaused, ...options });
+  const { host, port, ...options } = placeOf(access);
+  const address = host === undefined || port === undefined ? undefined : [host, port] as const;
+  const end = launch(demo, { webApiAddress: noWebApi ? null : address, startPaused, ...options });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers
   await end.catch((error: unknown) => {
     if (error !== demo.saveError) throw explainPort(error);
@@ -228,7 +230,7 @@ function describeControl(address: WebApiAddress | null): string {
   if (address === null) return 'no web API; Ctrl-C or SIGTERM shuts it down';
   const { host, port, socketPath } = address;
   const network = (host === DEFAULT_HOST ? '' : ` --host ${host}`) + (port === DEFAULT_PORT ? '' : ` --port ${port}`);
-  const options = socketPath === undefined ? network : ` --socket ${socketPath}`;
+  const options = port === 0 ? ` --socket ${socketPath}` : network;
   const isNpmStart = process.env['npm_lifecycle_event'] === 'start';
   const program = isNpmStart ? `npm run console${options && ' --'}` : 'control-console';
   return `web API at ${baseUrlOf(address)} · control it from another terminal: ${program}${options}`;

@@ -10,7 +10,7 @@ import {
 import { Gpu } from './gpu.ts';
 import { nameOf } from './name.ts';
 import { StateFile } from './state.ts';
-import type { WebApiServerOptions } from '../../control.ts';
+import type { ServerAccess } from '../shared/access.ts';
 import type { Settings } from './supervisor.ts';
 
 const OPTIONS = {
@@ -84,7 +84,7 @@ const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; /
 
 export interface CommandLine {
   settings: Omit<Settings, 'isOnTerminal'>;
-  serverOptions: Omit<WebApiServerOptions, 'systemStatus'>;
+  access: ServerAccess;
 }
 
 /**
@@ -104,14 +104,14 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     return null;
   }
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
-  const serverOptions = parseServerOptions(values, {}, nameOf(line));
+  const access = parseServerOptions(values, {}, nameOf(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
   if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive: give one or the other');
   }
   const settings: CommandLine['settings'] = {
     line: [file, ...line.slice(1)],
-    name: serverOptions.name as string, // there is a default
+    name: access.name as string, // there is a default
     isQuiet: values.quiet === true,
     saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
     saveCommand: parseShellCommand('--save-command', saveCommand),
@@ -123,7 +123,7 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
   };
-  return { settings, serverOptions };
+  return { settings, access };
 }
 
 /** Separates the options from the command, which begins with the first argument that is no option or value of one. */

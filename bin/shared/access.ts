@@ -77,7 +77,7 @@ interface Access {
   token: string | undefined;
 }
 
-interface ServerAccess extends Access {
+export interface ServerAccess extends Access {
   allowedHosts: string[];
   name: string | undefined;
 }
@@ -199,9 +199,7 @@ export function explainPort(error: unknown): Error {
 
 /** The URL of a server, for people. */
 export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
-  const client = socketPath === undefined
-    ? new WebApiClient(host, port)
-    : new WebApiClient(undefined, undefined, { socketPath });
+  const client = port === 0 ? new WebApiClient(undefined, undefined, { socketPath }) : new WebApiClient(host, port);
   return client.baseUrl;
 }
 

@@ -9,6 +9,7 @@ import { parseText, UsageError } from './options.ts';
 import { inParallel, labelled } from './targets.ts';
 import { printable } from './text.ts';
 import type { Stats } from 'node:fs';
+import type { ServerAccess } from './access.ts';
 import type { TextOption } from './options.ts';
 import type { Target } from './targets.ts';
 
@@ -59,6 +60,16 @@ export function serverFolder(): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, 'host' | 'port'>;
+
+/**
+ * Returns where a program serves: at the Unix socket that the user has given, or else at host and port, and in the
+ * folder of the session, where it is found by name.
+ */
+export function placeOf({ host, port, ...others }: ServerAccess): Place {
+  return others.socketPath === undefined ? { ...others, host, port, socketPath: serverFolder() } : others;
 }
 
 /** Undefined if there is none. */

@@ -36,8 +36,12 @@ export interface Running {
 /** For each suite: what hangs is a failure, not an endless run. A slow machine needs a fraction of it. */
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
 
+const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs serve in its folder, too
+process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
+
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
+  XDG_RUNTIME_DIR: SESSION,
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // which turns colour off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,

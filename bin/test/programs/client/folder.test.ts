@@ -3,14 +3,14 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
-  chownSync, existsSync, mkdirSync, readFileSync, renameSync, symlinkSync, utimesSync, writeFileSync,
+  chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { connect } from 'node:net';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import {
-  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, start, startServer,
+  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, start, startProgram, startServer,
   TOKEN, until,
 } from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
@@ -53,6 +53,18 @@ describe('control-client list', SUITE, () => {
       { target: `unix:${folder}/eval-${pid}.sock`, name: 'eval', pid, status: 'active' },
       { target: `unix:${folder}/train__7B-${pid}.sock`, name: 'train: 7B', pid, status: 'paused' },
     ]);
+  });
+
+  it('finds what serves at a port, too: control-demo and control-run', async (t) => {
+    const session = makeFolder(t);
+    const env = { XDG_RUNTIME_DIR: session };
+    startProgram(t, 'demo', ['--port', '0', '--name', 'pole', '--states-dir', join(session, 'states')], env);
+    startProgram(t, 'run', ['--port', '0', 'sleep', '60'], env);
+    await until(async () => linesOf((await call(['list'], env)).stdout).length === 2);
+    const { code, stdout } = await call(['pause', '--wait', 'pole', 'sleep'], env);
+    assert.deepEqual([code, stdout.match(/^(pole|sleep)-\d+ +paused$/gm)?.length], [0, 2], stdout);
+    assert.equal((await call(['shutdown', '--wait', '--all'], env)).code, 0);
+    assert.deepEqual(readdirSync(join(session, 'control')), []);
   });
 
   it('looks in the folder of the session by default', async (t) => {

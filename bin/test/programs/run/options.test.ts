@@ -14,7 +14,7 @@ const DURATION = 'must be a number of seconds above 0 and at most 2147483, or on
 const WRONG: [args: string[], message: string][] = [
   [[], 'COMMAND is missing; see --help'],
   [['--'], 'COMMAND is missing; see --help'],
-  [['--nice', '5', 'true'], "unknown option '--nice'; see --help"],
+  [['--nice', '5', 'true'], "unknown option '--nice' (did you mean --name?); see --help"],
   [['--grace', '--', 'true'],
     '--grace requires a value (write --grace=VALUE if it starts with a dash); see --help'],
   [['--port', '65536', 'true'], "--port must be an integer from 0 to 65535, got '65536'"],
@@ -82,7 +82,7 @@ describe('control-run: the command line', () => {
   });
 
   it('takes values with =, and names of signals in any case, with or without SIG', () => {
-    const { settings, serverOptions } = parse(
+    const { settings, access } = parse(
       '--grace=.5', '--force-stop=1.', '--restart=on-failure:3', '--save-signal=sigusr1', '--host=::1', '--port=0',
       '--allow-host=box.lan', '--allow-host=.test', '/bin/sleep', '1',
     );
@@ -90,10 +90,10 @@ describe('control-run: the command line', () => {
       ...DEFAULTS, line: ['/bin/sleep', '1'], name: 'sleep', saveSignal: 'SIGUSR1', graceMs: 500, forceStopMs: 1000,
       maxRestarts: 3,
     });
-    const { host, port, allowedHosts, name } = serverOptions;
+    const { host, port, allowedHosts, name } = access;
     assert.deepEqual([host, port, allowedHosts, name], ['::1', 0, ['box.lan', '.test'], 'sleep']);
-    assert.equal(parse('nice', 'python3', '-u', 'train.py').serverOptions.name, 'train.py');
-    assert.equal(parse('--name', 'lr 0.1 €', 'python3', '-u', 'train.py').serverOptions.name, 'lr 0.1 €');
+    assert.equal(parse('nice', 'python3', '-u', 'train.py').access.name, 'train.py');
+    assert.equal(parse('--name', 'lr 0.1 €', 'python3', '-u', 'train.py').access.name, 'lr 0.1 €');
     assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
   });
 
