@@ -75,7 +75,7 @@ export function placeOf({ host, port, ...others }: ServerAccess): Place {
 /** Undefined if there is none. */
 function sessionFolder(): string | undefined {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
-  if (session !== undefined) return join(session, 'control');
+  if (session !== undefined) return resolve(session, 'control');
   const uid = process.geteuid?.(); // not on Windows
   return uid === undefined ? undefined : `/tmp/control-${uid}`;
 }

@@ -6,6 +6,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
+import { splitDetail } from './describe.ts';
 import { findTargets, liveOf, socketFolder, socketsIn, targetAt } from './folder.ts';
 import { UsageError } from './options.ts';
 import { isAbsent } from './replies.ts';
@@ -128,7 +129,9 @@ async function find(word: Word, sockets: readonly string[], { dir, timeoutMs, hi
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const paths = isName ? sockets.filter((path) => isNamed(path, text) || isProcess(path, text)) : [];
+    const others = isName ? sockets.filter((path) => mayControl(path, text)) : [];
     const found = paths.length > 0 ? await choose(paths, word, timeoutMs) : []; // most targets take no time
+    if (found.length === 0 && others.length > 0) found.push(...await findControlled(others, word, timeoutMs));
     if (found.length > 0) return found;
     if (/^\d+$/.test(text)) { // as a host, 9000 is the address 0.0.35.40, which would be sent the token
       const error = `'${text}' is neither a process of the folder nor an address: write :${text} for the port`;
@@ -158,15 +161,39 @@ async function choose(paths: readonly string[], { text, tokenFile }: Word, timeo
   return [...named, ...processes].map((path) => targetAt(path, timeoutMs, tokenFile));
 }
 
+/** Returns the systems that control the process: lists show it, instead of that of control-run in the socket's name. */
+async function findControlled(
+  paths: readonly string[],
+  { text, tokenFile }: Word,
+  timeoutMs: number | undefined,
+): Promise<Found[]> {
+  const found: Found[] = [];
+  await inParallel(await liveOf(paths), async (path) => {
+    const target = targetAt(path, timeoutMs, tokenFile);
+    const reply = await target.client.request('info');
+    const { run } = splitDetail(reply.ok ? reply.body['detail'] : undefined);
+    if (run['pid'] === Number(pidIn(text))) found.push(target);
+  });
+  return found;
+}
+
 function isNamed(path: string, text: string): boolean {
   return partsOf(path).name === nameInPath(text);
 }
 
 /** Whether the text is its process id or `NAME-PID`. */
 function isProcess(path: string, text: string): boolean {
-  const { name, pid } = partsOf(path);
-  const [, textName, textPid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
-  return pid !== undefined && pid === textPid && (textName === undefined || name === nameInPath(textName));
+  return mayControl(path, text) && partsOf(path).pid === pidIn(text);
+}
+
+/** Whether the text is any process id, or its name and one. */
+function mayControl(path: string, text: string): boolean {
+  const [, name] = /^(?:(.+)-)?\d+$/s.exec(text) ?? [];
+  return pidIn(text) !== undefined && (name === undefined || isNamed(path, name));
+}
+
+function pidIn(text: string): string | undefined {
+  return /(?:^|-)(\d+)$/.exec(text)?.[1];
 }
 
 /** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */

@@ -40,6 +40,25 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(linesOf(stdout).map((line) => line.split(' ')[0]).sort(), [':12', 'train-12', 'train-5']);
   });
 
+  it('may have the process id of the program under control-run', async (t) => {
+    const folder = await openFolder(t, 'train-5', 'eval-6', 'train-8');
+    const body = (detail: object): object => ({ name: 'train', status: 'active', detail });
+    const rows = [['train-7', { pid: 70, command: 'python3 train.py' }], ['train-9', { pid: 71, loss: 0.1 }]] as const;
+    for (const [name, detail] of rows) {
+      await startWeb(t, () => body(detail), { socketPath: join(folder, `${name}.sock`) });
+    }
+    await startSilent(t, join(folder, 'silent-10.sock'));
+    const all: [target: string, ...titles: string[]][] = [['70', 'train-7'], ['train-70', 'train-7'], ['7', 'train-7']];
+    for (const [target, ...titles] of all) assert.deepEqual(await titlesOf(target, folder, 500), titles, target);
+    for (const target of ['71', '72']) {
+      await assert.rejects(parseTargets([target], { dir: folder, timeoutMs: 500 }), {
+        message: `'${target}' is neither a process of the folder nor an address: write :${target} for the port`,
+      });
+    }
+    const [host] = await parseTargets(['eval-70'], { dir: folder });
+    assert.equal(host?.client.baseUrl, 'http://eval-70:8391');
+  });
+
   it('wins over a host, but an address never is a name', async (t) => {
     const folder = await openFolder(t, 'localhost-5', 'box.lan-6', '127.0.0.1-7', 'gpu1:80-8');
     const rows: [target: string, url: string][] = [
@@ -251,8 +270,8 @@ async function openFolder(t: TestContext, ...titles: string[]): Promise<string> 
   return folder;
 }
 
-async function titlesOf(target: string, folder: string): Promise<string[]> {
-  const targets = await parseTargets([target], { dir: folder });
+async function titlesOf(target: string, folder: string, timeoutMs: number = 5000): Promise<string[]> {
+  const targets = await parseTargets([target], { dir: folder, timeoutMs });
   for (const { name, title } of targets) assert.equal(name && basename(name, '.sock'), title);
   return targets.map(({ title }) => title);
 }
