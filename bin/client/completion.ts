@@ -17,8 +17,6 @@ import type { NamedOption, Option, Options } from '../shared/options.ts';
 /** The word before an unfinished line, for which control-client prints what live systems complete it with. */
 export const LIVE = '__complete';
 
-/** Prints the names of the systems in the folder. */
-const NAMES = `control-client ${LIVE} 'control-client status ' 2>/dev/null </dev/null`;
 const OTHERS = 'control-board control-console control-demo control-kbctl control-run';
 
 type Completion = Option['completion'];
@@ -54,6 +52,11 @@ function valuedFlags(options: NamedOption[]): string[] {
 
 function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Prints the names of the systems in the folder that begin as a variable of the shell says. */
+function namesFor(variable: string): string {
+  return `control-client ${LIVE} "control-client status $${variable}" 2>/dev/null </dev/null`;
 }
 
 /** A pattern of bash and zsh for commands. */
@@ -137,7 +140,7 @@ _control_other() {
     declare -F _command_offset >/dev/null && { _command_offset $index; return; } # of the package bash-completion
     ((index == COMP_CWORD)) && words=$(compgen -c -- "$current")
   elif [[ $current == -* ]]; then words=$flags
-  elif [[ $program =~ ^control-(board|console|kbctl)\$ ]]; then words=$(${NAMES})
+  elif [[ $program =~ ^control-(board|console|kbctl)\$ ]]; then words=$(${namesFor('current')})
   fi
   if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); else ${files}; fi
 }
@@ -190,12 +193,12 @@ _control_client() {
 }
 compdef _control_client control-client
 _control_names() {
-  compadd -- \${(f)"$(${NAMES})"}
+  compadd -- \${(f)"$(${namesFor('PREFIX')})"}
 }
 _control_other() {
   local line help="$($words[1] --help 2>/dev/null </dev/null)"
   local -a specs
-  for line in \${(f)help//$'\\n'\${(l:20:)}( )#/ }; do # wrapped texts in one line
+  for line in \${(f)help//$'\\n'\${(l:20:)}( )#/  }; do # wrapped texts in one line
     [[ $line =~ '^  (-., )?(--[a-z-]+)( [^ ]+)?( +(.*))?$' ]] || continue
     specs+=("$match[2]\${match[3]:+=}[\${match[5]//(#m)[\\\\:\\[\\]]/\\\\$MATCH}]\${match[3]:+:value:_files}")
   done
@@ -259,7 +262,7 @@ function __control_other
     set -l current (commandline -ct)
     set -l program (string replace -r '.*/' '' -- $words[1])
     set -l help ($words[1] --help 2>/dev/null </dev/null | string collect)
-    set -l help (string replace -ra '\\n {20} *' ' ' -- $help) # wrapped texts in one line
+    set -l help (string replace -ra '\\n {20} *' '  ' -- $help) # wrapped texts in one line
     set -l valued (string replace -rf '^  (--[a-z-]+) \\S.*' '$1' -- $help)
     set -l option
     set -e words[1]
@@ -281,7 +284,7 @@ function __control_other
     else if string match -q -- '-*' $current
         string replace -rf '^  (?:-., )?(--[a-z-]+)(?: \\S+)?(?: +(.*))?$' '$1'\\t'$2' -- $help
     else if contains $program control-board control-console control-kbctl
-        ${NAMES}
+        ${namesFor('current')}
     else
         __fish_complete_path $current
     end

@@ -130,6 +130,17 @@ for (const shell of SHELLS) {
       }
     });
 
+    it('completes the names of systems for the other programs', { skip: lacks('Unix') }, async (t) => {
+      const { run, home } = await openShell(t, shell);
+      await startServer(t, { socketPath: join(home, 'control/'), name: 'trainer' });
+      const pid = `trainer-${process.pid}`;
+      for (const program of ['console --no-history', 'board --listen :0', 'kbctl --pause-key x']) {
+        const args = program.split(' ').slice(1);
+        await passesAtLast([...args, 'trainer'], () => run(`control-${program} tra\t`));
+        await passesAtLast([...args, pid], () => run(`control-${program} trainer-\t`));
+      }
+    });
+
     it('offers the options of the other programs, and says what they do', async (t) => {
       const { offersFor } = await openShell(t, shell);
       const entry = { name: '--resume-command', help: 'a resume ends with this one' };
