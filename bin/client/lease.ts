@@ -6,10 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { commandsOf, describeAuthor } from '../shared/describe.ts';
 import { EXIT, warn } from '../shared/options.ts';
 import { inParallel } from '../shared/targets.ts';
-import { failure } from './send.ts';
+import { failure, finish } from './send.ts';
 import type { Body } from '../shared/describe.ts';
 import type { FollowOptions } from '../shared/follow.ts';
-import type { PrintableClient } from '../shared/replies.ts';
+import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Outcome, send } from './send.ts';
 
@@ -22,10 +22,7 @@ export async function resumeMine(
   options: FollowOptions,
 ): Promise<Outcome> {
   const reply = await client.request('info');
-  if (!reply.ok) {
-    const [error = '', original = ''] = [reply.error, reply.original].map((text) => `resume not sent: ${text}`);
-    return failure({ ...reply, error, original });
-  }
+  if (!reply.ok) return notSent('resume', reply);
   const { body, value: status } = reply;
   const isPaused = status === 'paused' || status === 'pausing';
   const pauses = pausesOf(body, isPaused);
@@ -36,6 +33,17 @@ export async function resumeMine(
   const what = isPaused ? 'paused' : 'about to be paused';
   const error = `not resumed: ${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
   return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
+}
+
+/** Pauses a system, unless it does not report who has paused it: nobody would resume it later. */
+export async function pauseMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
+  const reply = await client.request('info', { signal: options.signal });
+  return reply.ok ? finish(client, 'pause', options) : notSent('pause', reply);
+}
+
+function notSent(command: string, reply: FailedReply): Outcome {
+  const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
+  return failure({ ...reply, error, original });
 }
 
 /**

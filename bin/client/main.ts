@@ -21,7 +21,7 @@ import { inParallel, TARGETS_OPTION } from '../shared/targets.ts';
 import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
 import { isCondition, parseCondition } from './condition.ts';
-import { pauseFor, resumeMine } from './lease.ts';
+import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
@@ -148,7 +148,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     const { reason, ...others } = { ...values, wait: true };
     return pauseFor(targets, {
       durationMs,
-      pause: (target, signal) => perform(target, 'pause', { values: { ...values, wait: true }, signal }),
+      pause: (target, signal) => perform(target, 'pause', { signal }),
       resume: (target) => perform(target, 'resume', { values: { ...others, mine: true } }),
       resumeLine: resumeLineFor(names, values),
     });
@@ -194,6 +194,7 @@ function execute(
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
   const options = { timeoutMs, by, reason, output, ...(signal && { signal }) };
+  if (command === 'pause' && values.for !== undefined) return pauseMine(client, options);
   if (mine) return resumeMine(client, wait ? finish : send, options);
   if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
   return (wait ? finish : send)(client, command, options);

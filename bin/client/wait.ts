@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { describeCurrent } from '../shared/follow.ts';
 import { EXIT } from '../shared/options.ts';
-import { isDenied, isOld, statusNameOf } from '../shared/replies.ts';
+import { isDenied, statusNameOf } from '../shared/replies.ts';
 import { excerpt, excerptOfJson, isRecord } from '../shared/text.ts';
 import { failure } from './send.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
@@ -39,7 +39,7 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
   while (!limit.aborted) {
     const reply = await client.request('info', { signal: limit });
     if (limit.aborted) break;
-    if (isDenied(reply) || (!reply.ok && isOld(reply))) return failure(reply);
+    if (isDenied(reply) || (!reply.ok && reply.statusCode === 404)) return failure(reply); // 404: only a status
     latest = reply;
     if (reply.ok) detail = reply.body['detail'];
     const value = fieldOf(detail, field);

@@ -204,7 +204,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     }
     assert.deepEqual(outcomes.filter(({ target }) => target === offline).length, 1); // it is not resumed
     assert.equal(code, 3);
-    assert.match(stderr, new RegExp(`^control-client: ${offline}: not paused: .*\n$`));
+    assert.match(stderr, new RegExp(`^control-client: ${offline}: pause not sent: .*\n$`));
     const { commands } = await getInfo(systems[0]?.address.port ?? 0);
     const sent = commands.map(({ command, by, reason }) => [command, by, reason]);
     assert.deepEqual(sent, [['pause', 'ana', 'lunch'], ['resume', 'ana', undefined]]);
@@ -222,6 +222,13 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.deepEqual(await kept, { code: 1, stdout: 'paused\n', stderr });
     assert.deepEqual(await active, { code: 0, stdout: 'paused\nactive\n', stderr: '' });
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
+  });
+
+  it('sends nothing to a system that does not report who has paused it', async (t) => {
+    const { posted, port } = await startOldServer(t);
+    const { code, stdout, stderr } = await call(['--port', `${port}`, 'pause', '--for', '1']);
+    assert.deepEqual([code, stdout, posted], [1, '', []]);
+    assert.match(stderr, /^control-client: pause not sent: the server .*\n$/);
   });
 
   it('also resumes a system that was not paused in time', async (t) => {
