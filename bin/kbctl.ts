@@ -231,10 +231,10 @@ class Sender {
   ): Promise<string> {
     if (reply === null || (!reply.ok && !reply.sent && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
-    const { state, error, summary } = await follow(this.#client, command, options);
+    const { state, error, summary, received } = await follow(this.#client, command, options);
     if (state === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
-    if (state === 'failed') return `failed: ${error}`;
-    if (state === 'refused') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
+    if (received.state === 'failed') return `failed: ${error}`;
+    if (state === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
     const isLost = !reply.ok && (state === 'unanswered' || state === 'pending');
     if (isLost) return reply.error.replace(`${command} `, ''); // the line begins with it
     if (state === 'offline') {

@@ -273,15 +273,15 @@ export class BoardSystem {
     const start = performance.now();
     const options = { arguments: values, wait: MAX_WAIT_S, by: BY, reason };
     const reply = await this.#client.request(command, options); // once: a full queue fails
-    const { state, value, error, summary } = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
+    const followed = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
+    const { value, error, summary } = followed;
     const seconds = (performance.now() - start) / 1000;
-    sent.state = ['done', 'absent', 'unconfirmed'].includes(state) ? 'done' : 'failed';
-    sent.text = this.#client.shorten(summary);
+    sent.state = error === '' ? 'done' : 'failed';
+    sent.text = this.#client.shorten(summary) || `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
     const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
-    if (state === 'refused' && parameter !== undefined) sent.parameter = parameter;
-    if (state === 'done') sent.text = `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    const now = new Date().toISOString();
-    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state, value, at: now });
+    if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
+    const at = new Date().toISOString();
+    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state: followed.state, value, at });
     this.#publish();
   }
 

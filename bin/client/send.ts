@@ -1,9 +1,9 @@
 // Sends one command to a system, and returns what control-client is to print.
 
-import { acceptedBy, describeAccepts, readArguments } from '../shared/accepts.ts';
+import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/accepts.ts';
 import { follow, GOALS } from '../shared/follow.ts';
 import { EXIT } from '../shared/options.ts';
-import { isInvalid, isUnanswered } from '../shared/replies.ts';
+import { isInvalid, isUnanswered, lacksInfo } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { printableJson } from '../shared/text.ts';
 import type { Typed } from '../shared/accepts.ts';
@@ -43,8 +43,7 @@ export async function send(client: PrintableClient, command: string, options: Fo
 }
 
 const EXIT_CODES: Record<Followed['state'], number> = {
-  done: EXIT.DONE, absent: EXIT.DONE, failed: EXIT.REFUSED, ended: EXIT.REFUSED, refused: EXIT.REFUSED,
-  pending: EXIT.NOT_REACHED, unconfirmed: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
+  done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
 /** Sends a command, and waits until it is done. */
@@ -54,7 +53,7 @@ export async function finish(client: PrintableClient, command: string, options: 
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[state];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
   if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
-  if (state === 'absent') return { exitCode, text: summary, json };
+  if (summary !== '') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
   const isObject = Object(received.value) === received.value; // whole, because scripts parse it
   const returned = isObject ? printableJson(received.value as object) : value || 'ok';
@@ -70,16 +69,16 @@ export async function runDeclared(
   options: FollowOptions,
 ): Promise<Outcome> {
   const reply = await client.request('info');
+  if (lacksInfo(reply) || (reply.ok && acceptedBy(reply.body) === null)) {
+    const error = 'the server takes pause, resume, save-state and shutdown only';
+    return { exitCode: EXIT.REFUSED, json: { error }, error };
+  }
   if (!reply.ok) {
     const before = invocation === null ? '' : `${invocation.name} not sent: `;
     const after = before !== '' && target !== undefined && /\b(ENOTFOUND|EAI_AGAIN)\b/.test(reply.error) ? HINT : '';
     return failure({ ...reply, error: before + reply.error + after, original: before + reply.original + after });
   }
-  const accepts = acceptedBy(reply.body);
-  if (accepts === null) {
-    const error = 'the server is of version 0.8 or older: it takes pause, resume, save-state and shutdown only';
-    return { exitCode: EXIT.REFUSED, json: { error }, error };
-  }
+  const accepts = acceptedIn(reply);
   const names = [...accepts.keys()].join(', ');
   const none = names === '' ? 'the program declares no commands' : '';
   if (invocation === null) {

@@ -11,7 +11,7 @@ import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from 
 import { follow, GOALS } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { UsageError } from '../shared/options.ts';
-import { describeUnknown, isAbsent, isOld, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { excerptOf, printable } from '../shared/text.ts';
 import { isComment } from './lines.ts';
@@ -95,7 +95,7 @@ export class Session {
   /** Runs one of them. */
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
-    if (!info.ok && !isOld(info)) return fail(`${name} not sent: ${info.error}`);
+    if (!info.ok && !lacksInfo(info)) return fail(`${name} not sent: ${info.error}`);
     const accepts = acceptedIn(info);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
@@ -110,7 +110,7 @@ export class Session {
   async #status(): Promise<boolean> {
     const info = await this.#request('info');
     if (info.ok) return print(describeStatusAndSave(info.body));
-    const reply = isOld(info) ? await this.#request('status') : info;
+    const reply = lacksInfo(info) ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
     return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
   }
@@ -142,13 +142,12 @@ export class Session {
   }
 
   async #follow(command: string, sent: Pick<FollowOptions, 'arguments' | 'reason'>): Promise<boolean> {
-    const { state, summary, received } = await this.#patiently((signal, output) => {
+    const { summary, error, received } = await this.#patiently((signal, output) => {
       return follow(this.#client, command, { ...sent, timeoutMs: FOLLOW_MS, by: BY, signal, output });
     });
     if (received.id !== undefined) this.#sent.add(received.id);
-    if (state === 'unconfirmed') return print(`${command}: ${excerptOf(received.result)}`);
-    if (state === 'absent') return print(summary);
-    return state === 'done' || fail(summary);
+    if (error !== '') return fail(summary);
+    return summary === '' || print(summary);
   }
 
   /** @param limit Ends the request, as Ctrl-C does. */

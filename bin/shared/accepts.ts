@@ -28,7 +28,7 @@ const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 /** How long a completion asks the system. In a step, /api/info takes 250 ms: it waits that long for describe(). */
 export const COMPLETION_MS = 500;
 
-/** Returns null if the server is of version 0.8 or older. */
+/** Returns null if the server does not say that it takes any. */
 export function acceptedBy(info: Body): Accepts | null {
   if (!isRecord(info['accepts'])) return null;
   const entries = entriesOf(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));

@@ -2,15 +2,18 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { entriesOf, isAbsent, isInvalid, isUnanswered, statusNameOf } from './replies.ts';
+import { observe } from './observe.ts';
+import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
 import { excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from './text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
+type Body = Readonly<Record<string, unknown>>;
+
+const { OFFLINE, SHUTTING_DOWN } = SystemStatus;
+
 /** The status to which each command leads; save-state and those that a program declares lead to none. */
 export const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
-  ['pause', SystemStatus.PAUSED],
-  ['resume', SystemStatus.ACTIVE],
-  ['shutdown', SystemStatus.OFFLINE],
+  ['pause', SystemStatus.PAUSED], ['resume', SystemStatus.ACTIVE], ['shutdown', OFFLINE],
 ]);
 
 const PARTICIPLES: ReadonlyMap<string, string> = new Map([
@@ -18,116 +21,64 @@ const PARTICIPLES: ReadonlyMap<string, string> = new Map([
 ]);
 
 const MAX_WAIT_S = 300; // of one request
-const WATCH_AFTER_MS = 100; // most commands are done before: their status need not be watched
-const GRACE_MS = 250; // for an outcome that is on its way when the system ends
-const LOOK_UP_MS = 50; // between two requests for the outcome
+const WATCH_AFTER_MS = 100; // most commands are done before, with one request and one connection
 const FULL_MS = 100; // between two tries while the queue is full
 const LAST_MS = 1000; // for a response when the time is up: two round trips, also from another continent
-const HURRY_MS = 250; // the same when the caller ends the wait
-const END_MS = 1000; // a system that is shutting down this long after its last save has not cancelled it
 
 /** The outcome of a command. Its texts are safe to print. */
 export interface Followed {
   /**
-   * - `ended`: a shutdown of which a part failed, such as the last save; the system has ended.
-   * - `refused`: it is not on the queue.
-   * - `pending`: it was not done in time, or the wait was ended.
-   * - `unconfirmed`: it was accepted, and the server reports no outcome.
-   * - `unanswered`: it was sent, and may still take effect.
+   * - `failed`: also if it was refused. A shutdown may have failed although the system has ended.
+   * - `pending`: not done in time, or when the wait was ended, or the server reports no outcome.
    * - `offline`: nothing responds, or nothing responds any more.
-   * - `absent`: a shutdown of a system that was already offline.
+   * - `unanswered`: the system does not respond. The command may still take effect, unless the error says `not sent`.
    */
-  state: 'done' | 'failed' | 'ended' | 'refused' | 'pending' | 'unconfirmed' | 'unanswered' | 'offline' | 'absent';
-  /** Whether it was refused because of its arguments. */
-  isInvalid: boolean;
-  /** What the program returned, as JSON if that is no text; empty if nothing. */
-  value: string;
-  /** The latest status; null if none is known. */
-  status: SystemStatus | null;
-  /** Duration of the wait. */
-  seconds: number;
-  /** Why it is not done. */
-  error: string;
-  /** The same in a line of its own, which names the command: `not paused: ` and the error. */
-  summary: string;
-  /** The latest report of the server, as received. */
-  received: Report;
+  state: 'done' | 'failed' | 'pending' | 'offline' | 'unanswered';
+  isInvalid: boolean; // it was refused because of its arguments
+  value: string; // what the program returned, as JSON if that is no text; empty if nothing
+  status: SystemStatus | null; // the latest; null if none is known
+  seconds: number; // duration of the wait
+  error: string; // why it is not done; empty if there is no reason to think so
+  summary: string; // the same in a line that names the command; empty if it is just done
+  received: Report; // the latest report of the server
 }
 
-/** What a server reports of a command; any field may have any type. */
-interface Report {
-  result?: unknown;
-  id?: unknown;
-  state?: unknown;
-  value?: unknown;
-  error?: unknown;
-}
+/** What a server reports of a command. */
+type Report = { readonly [field in 'result' | 'id' | 'state' | 'value' | 'error']?: unknown };
 
 export interface FollowOptions {
   timeoutMs: number;
-  /** Of a command that the program declares. */
-  arguments?: object | undefined;
+  arguments?: object | undefined; // of a command that the program declares
   by?: string;
   reason?: string | undefined;
-  /** The reply, if the caller has sent the command. */
-  reply?: PrintableReply;
-  /** Ends the wait. */
-  signal?: AbortSignal;
-  /** Receives the statuses that a long wait passes, and the result: `pausing … paused (0.1 s)`. */
-  output?: { write(text: string): unknown } | undefined;
+  reply?: PrintableReply; // if the caller has sent the command
+  signal?: AbortSignal; // ends the wait
+  output?: { write(text: string): unknown } | undefined; // for the statuses that a long wait passes, and the result
 }
 
 /**
  * Sends a command, unless the caller did, again while the queue is full, and waits for its outcome, of a shutdown also
- * for its effect. A server that reports no outcome (version 0.2 and older) is followed by its status. Stops early when
- * the system ends.
+ * for its effect. If the server reports no outcome, the status tells when it is done. Stops early when the system ends.
  */
-export async function follow(
-  client: PrintableClient,
-  command: string,
-  options: FollowOptions,
-): Promise<Followed> {
-  const start = performance.now();
-  const follower = new Follower(client, command, options);
-  const { state, error, reply, report } = await follower.run();
-  const seconds = (performance.now() - start) / 1000;
-  const isDone = state === 'done';
-  const goal = GOALS.get(command);
-  const value = isDone ? excerptOfJson(report.value) : '';
-  follower.endOutput(isDone ? describeDone(command, value) : '', `(${seconds.toFixed(1)} s)`);
-  const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
-  const after = isLate ? ` after ${seconds.toFixed(1)} s` : '';
-  const participle = PARTICIPLES.get(command);
-  const isNotDone = participle === undefined ? `${command} ${isLate ? 'not done' : 'failed'}` : `not ${participle}`;
-  const summary = summarize(command, state, error) ?? `${isNotDone}${after}: ${error}`;
-  const status = isDone ? goal ?? follower.status : follower.status;
-  return { state, isInvalid: isInvalid(reply), value, status, seconds, error, summary, received: report };
+export function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
+  return new Follower(client, command, options).run();
 }
 
-/** Null if the error needs the command and what has not happened in front of it. */
-function summarize(command: string, state: Followed['state'], error: string): string | null {
-  switch (state) {
-    case 'done': case 'absent': case 'unanswered': return error;
-    case 'ended': return `shut down, but: ${error}`;
-    case 'unconfirmed': return `${command} ${error}`;
-    case 'refused': return error.startsWith(`${command}: `) ? error : null; // that is how it refuses arguments
-    default: return null;
-  }
-}
+/** What becomes of a command, with a summary unless that is `not paused: ` and the error. */
+type Conclusion = Pick<Followed, 'state' | 'error'> & { summary?: string | undefined };
 
-type Conclusion = [state: Followed['state'], error: string];
+const DONE: Conclusion = { state: 'done', error: '' };
 
 /** One command, from the request to its outcome. */
 class Follower {
-  /** The latest status; null if none is known. */
-  status: SystemStatus | null = null;
   readonly #client: PrintableClient;
   readonly #command: string;
   readonly #options: FollowOptions;
   readonly #goal: SystemStatus | undefined;
-  /** Aborted by the time limit, the caller, or the end of the system. */
-  readonly #giveUp: AbortController = new AbortController();
-  #endTimer: NodeJS.Timeout | undefined;
+  readonly #timeUp: AbortController = new AbortController();
+  readonly #end: AbortController = new AbortController(); // of all requests: the response to the last may come later
+  #report: Report = {};
+  #status: SystemStatus | null = null; // the latest; null if none is known
   #hasOutput = false;
 
   constructor(client: PrintableClient, command: string, options: FollowOptions) {
@@ -137,106 +88,143 @@ class Follower {
     this.#goal = GOALS.get(command);
   }
 
-  async run(): Promise<{ state: Followed['state']; error: string; reply: PrintableReply; report: Report }> {
+  async run(): Promise<Followed> {
     const { timeoutMs, signal, reply: ownReply } = this.#options;
-    const timer = setTimeout(this.#stop, timeoutMs);
+    const start = performance.now();
+    let timer = setTimeout(() => {
+      this.#timeUp.abort();
+      timer = setTimeout(this.#stop, LAST_MS);
+    }, timeoutMs);
     signal?.addEventListener('abort', this.#stop);
     if (signal?.aborted === true) this.#stop();
-    const watching = new AbortController();
-    const watch = (): void => void this.#reaches(this.#goal ?? SystemStatus.OFFLINE, watching.signal);
-    const watchTimer = setTimeout(watch, WATCH_AFTER_MS);
-
     const reply = ownReply ?? await this.#send();
-    const report = await this.#learn(reply);
-    clearTimeout(watchTimer);
-    watching.abort();
-    const [state, error] = await this.#conclude(reply, report);
+    const conclusion = await this.#settle(reply);
     clearTimeout(timer);
-    clearTimeout(this.#endTimer);
     signal?.removeEventListener('abort', this.#stop);
-    return { state, error, reply, report };
+    return this.#describe(conclusion, reply, (performance.now() - start) / 1000);
   }
 
-  /** Ends the line of the statuses, with the result if there is one. */
-  endOutput(result: string, duration: string): void {
-    if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} ${duration}`.trimStart() + '\n');
-  }
+  readonly #stop = (): void => {
+    this.#timeUp.abort();
+    this.#end.abort();
+  };
 
-  readonly #stop = (): void => this.#giveUp.abort();
+  #describe({ state, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
+    const isDone = state === 'done';
+    const duration = `${seconds.toFixed(1)} s`;
+    const value = isDone ? excerptOfJson(this.#report.value) : '';
+    const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
+    if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
+    const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
+    const participle = PARTICIPLES.get(this.#command);
+    const verdict = participle ? `not ${participle}` : `${this.#command} ${isLate ? 'not done' : 'failed'}`;
+    return {
+      state, error, value, seconds,
+      isInvalid: isInvalid(reply),
+      status: isDone ? this.#goal ?? this.#status : this.#status,
+      summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
+      received: this.#report,
+    };
+  }
 
   /** Sends the command, again while the queue is full. */
   async #send(): Promise<PrintableReply> {
     const { timeoutMs, arguments: values, by, reason } = this.#options;
-    const { signal } = this.#giveUp;
     const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
-    const options = { arguments: values, wait, by, reason };
-    let reply = await this.#client.request(this.#command, { ...options, signal });
+    const request = { arguments: values, wait, by, reason, signal: this.#end.signal };
+    const responded = new AbortController();
+    void this.#watch(responded.signal);
+    let reply = await this.#client.request(this.#command, request);
     if (isFull(reply)) this.#show('the queue is full');
-    const late = new AbortController(); // the response to the last try may hold the outcome
-    signal.addEventListener('abort', () => setTimeout(() => late.abort(), LAST_MS).unref(), { once: true });
     while (isFull(reply)) {
-      await sleep(FULL_MS, undefined, { signal }).catch(() => {});
-      if (signal.aborted) break;
-      reply = await this.#client.request(this.#command, { ...options, signal: late.signal });
+      await sleep(FULL_MS, undefined, { signal: this.#timeUp.signal }).catch(() => {});
+      if (this.#timeUp.signal.aborted) break;
+      reply = await this.#client.request(this.#command, request);
     }
+    responded.abort();
     return reply;
   }
 
-  /** Returns the report in the response or, if that came before the outcome, a later one. */
-  async #learn(reply: PrintableReply): Promise<Report> {
-    const report = reportIn(reply, this.#command);
-    if (report.state !== 'waiting' && report.state !== 'running') return report;
-    return { ...report, ...await lookUp(this.#client, report.id, this.#giveUp.signal) };
-  }
-
-  async #conclude(reply: PrintableReply, report: Report): Promise<Conclusion> {
-    const isShutdown = this.#command === 'shutdown';
-    if (report.state === 'failed') {
-      const hasEnded = isShutdown && await ends(this.#client);
-      return [hasEnded ? 'ended' : 'failed', excerptOf(report.error, MAX_VALUE_LENGTH)];
+  /** Watches the status until there is a response: a system that is ending may give none. */
+  async #watch(signal: AbortSignal): Promise<void> {
+    await sleep(WATCH_AFTER_MS, undefined, { signal }).catch(() => {});
+    for await (const { isEnding } of this.#observe('status', signal)) {
+      if (isEnding && (this.#goal !== OFFLINE || this.#status === OFFLINE)) this.#stop();
     }
-    if (report.state === 'done' && !isShutdown) return ['done', ''];
-    if (!reply.ok && reply.answered) return ['refused', reply.error];
-    if (isShutdown && isAbsent(reply)) {
-      this.status = SystemStatus.OFFLINE;
-      return ['absent', 'already offline'];
+  }
+
+  /** Observes the system until it is certain what becomes of the command, or nothing more is to be learnt. */
+  async #settle(reply: PrintableReply): Promise<Conclusion> {
+    this.#report = reportIn(reply, this.#command);
+    let conclusion = this.#concludeFromReport(reply);
+    if (conclusion !== null) return conclusion;
+    for await (const { body, isEnding } of this.#observe('info', this.#timeUp.signal)) {
+      this.#report = latest(this.#report, body);
+      conclusion = this.#concludeFromReport(reply) ?? this.#concludeFromStatus(reply, isEnding);
+      if (conclusion !== null) return conclusion;
     }
-    if (!reply.ok && !isUnanswered(reply)) return ['offline', reply.error];
-
-    const { signal } = this.#giveUp;
-    const awaited = reply.ok || isShutdown ? this.#goal : undefined;
-    if (awaited !== undefined && await this.#reaches(awaited, signal)) return ['done', ''];
-    const isStatusNeeded = this.status === null && this.#options.signal?.aborted !== true;
-    const isSilent = (!reply.ok || isStatusNeeded) && await this.#isSilent();
-    if (this.status === SystemStatus.OFFLINE) return ['offline', 'the system is offline'];
-    if (!reply.ok && (isSilent || !signal.aborted)) return ['unanswered', reply.error];
-    if (!signal.aborted) return ['unconfirmed', 'accepted, but the server does not report when a command is done'];
-    const pending = isEnd(this.status) || report.state === 'done' ? '' : '; the command is still pending';
-    return ['pending', `${describeCurrent(this.status)}${pending}`];
+    return this.#concludeNow(reply);
   }
 
-  async #reaches(goal: SystemStatus, signal: AbortSignal): Promise<boolean> {
-    const options = { timeout: this.#options.timeoutMs, signal, onStatus: this.#onStatus };
-    return this.#client.waitFor(goal, options).then(() => true, (error: Error) => {
-      if (error.name !== 'TimeoutError' && error.name !== 'AbortError') throw error;
-      return false;
-    });
+  /** Concludes from the response and the report. Neither tells whether a system ends that is to shut down. */
+  #concludeFromReport(reply: PrintableReply): Conclusion | null {
+    const { state } = this.#report;
+    const isShutdown = this.#goal === OFFLINE;
+    if (state === 'done') return isShutdown ? null : DONE;
+    if (state === 'failed') return isShutdown ? null : this.#failed();
+    if (reply.ok) {
+      const summary = `${this.#command} accepted, but the server reports no outcome`;
+      return this.#goal === undefined && !isUnfinished(this.#report) ? { state: 'pending', error: '', summary } : null;
+    }
+    const { error, answered, sent } = reply;
+    const names = error.startsWith(`${this.#command}: `); // that is how a system refuses arguments
+    if (answered) return { state: 'failed', error, summary: names ? error : undefined };
+    if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
+    if (!isUnanswered(reply)) return { state: 'offline', error };
+    return sent && (isShutdown || isCut(reply)) ? null : this.#concludeNow(reply);
   }
 
-  readonly #onStatus = (status: SystemStatus): void => {
-    if (this.#goal !== undefined && status !== this.#goal && status !== this.status) this.#show(status.statusName);
-    this.status = status;
-    clearTimeout(this.#endTimer);
-    if (isEnd(status) && this.#goal !== SystemStatus.OFFLINE) this.#endTimer = setTimeout(this.#stop, GRACE_MS);
-  };
+  /** Concludes from the status that was just observed. */
+  #concludeFromStatus(reply: PrintableReply, isEnding: boolean): Conclusion | null {
+    const isOffline = this.#status === OFFLINE;
+    if (this.#report.state === 'failed') { // a shutdown, which is then cancelled, unless the system ends all the same
+      if (isOffline || isEnding) return this.#failed('shut down, but: ');
+      return this.#status === SHUTTING_DOWN ? null : this.#failed();
+    }
+    if (this.#goal === OFFLINE) return isOffline ? DONE : null;
+    if (this.#status === this.#goal && reply.ok && !isUnfinished(this.#report)) return DONE;
+    return isOffline || isEnding || !reply.ok ? this.#concludeNow(reply) : null;
+  }
 
-  /** Asks for the status a last time. Returns whether there is no response. */
-  async #isSilent(): Promise<boolean> {
-    const signal = AbortSignal.timeout(this.#options.signal?.aborted === true ? HURRY_MS : LAST_MS);
-    const reply = await this.#client.request('status', { signal });
-    if (signal.aborted || isUnanswered(reply)) return true;
-    this.status = statusOf(reply);
-    return false;
+  /** Concludes although something is missing. */
+  #concludeNow(reply: PrintableReply): Conclusion {
+    const { state } = this.#report;
+    const current = describeCurrent(this.#status);
+    if (state === 'failed') return this.#failed();
+    if (this.#status === OFFLINE) return this.#goal === OFFLINE ? DONE : { state: 'offline', error: current };
+    const isHeard = this.#status !== null && !isCut(reply);
+    if (!reply.ok && !isHeard) return { state: 'unanswered', error: reply.error, summary: reply.error };
+    const isOver = this.#status === SHUTTING_DOWN || state === 'done';
+    return { state: 'pending', error: isOver ? current : `${current}; the command is still pending` };
+  }
+
+  #failed(prefix?: string): Conclusion {
+    const error = excerptOf(this.#report.error, MAX_VALUE_LENGTH);
+    return { state: 'failed', error, summary: prefix && prefix + error };
+  }
+
+  /** Notes each status. `isEnding` is set from the second observation of an end on: a response may be on its way. */
+  async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
+    let wasEnd = false;
+    for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
+      const status = Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
+      const isPassed = this.#goal !== undefined && status !== this.#goal && status !== this.#status;
+      if (isPassed && status !== null) this.#show(status.statusName);
+      this.#status = status;
+      const isEnd = status === SHUTTING_DOWN || status === OFFLINE;
+      yield { body: reply.ok ? reply.body : {}, isEnding: isEnd && wasEnd };
+      wasEnd = isEnd;
+    }
   }
 
   #show(what: string): void {
@@ -247,30 +235,6 @@ class Follower {
 
 function isFull(reply: PrintableReply): boolean {
   return !reply.ok && reply.statusCode === 503;
-}
-
-/** Returns whether the system ends after a failed shutdown, instead of cancelling it. */
-async function ends(client: PrintableClient): Promise<boolean> {
-  for (const deadline = performance.now() + END_MS; performance.now() < deadline;) {
-    const status = statusOf(await client.request('status'));
-    if (status !== SystemStatus.SHUTTING_DOWN) return status === SystemStatus.OFFLINE;
-    await sleep(LOOK_UP_MS);
-  }
-  return true;
-}
-
-/** Null if the system reports no status. */
-function statusOf(reply: PrintableReply): SystemStatus | null {
-  const name = statusNameOf(reply);
-  return Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
-}
-
-export function describeCurrent(status: SystemStatus | null): string {
-  return `the system ${status === null ? 'does not report its status' : `is ${status}`}`;
-}
-
-function isEnd(status: SystemStatus | null): boolean {
-  return status === SystemStatus.SHUTTING_DOWN || status === SystemStatus.OFFLINE;
 }
 
 function reportIn(reply: PrintableReply, command: string): Report {
@@ -284,19 +248,19 @@ function reportIn(reply: PrintableReply, command: string): Report {
   return reply.answered ? { error: reply.original } : {};
 }
 
-/** Asks for the outcome of a command until there is one. Returns nothing if the server no longer knows the command. */
-async function lookUp(client: PrintableClient, id: unknown, signal: AbortSignal): Promise<Report> {
-  for (let tag: string | undefined; ;) {
-    const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : MAX_WAIT_S, signal });
-    if (!reply.ok && (signal.aborted || !isUnanswered(reply))) return {};
-    const commands = reply.ok ? reply.body['commands'] : undefined;
-    if (commands !== undefined) { // otherwise it is a 304, or the response is lost
-      const { state, value, error } = entriesOf(commands).find((entry) => entry['id'] === id) ?? {};
-      if (state !== 'waiting' && state !== 'running') return { state, value, error };
-    }
-    tag = reply.ok ? reply.tag : undefined;
-    await sleep(LOOK_UP_MS, undefined, { signal }).catch(() => {});
-  }
+function isUnfinished({ state }: Report): boolean {
+  return state === 'waiting' || state === 'running';
+}
+
+/** Completes the report of an unfinished command by the list in `/api/info`, which has the latest commands only. */
+function latest(report: Report, { commands }: Body): Report {
+  if (commands === undefined || !isUnfinished(report)) return report;
+  const { state, value, error } = entriesOf(commands).find(({ id }) => id === report.id) ?? {};
+  return { ...report, state, value, error };
+}
+
+export function describeCurrent(status: SystemStatus | null): string {
+  return `the system ${status === null ? 'does not report its status' : `is ${status}`}`;
 }
 
 /** A command that is done: `saved states/….json`, `paused`, or `evaluate: {"meanReturn":497.1}`. */

@@ -4,11 +4,18 @@ import { SystemStatus, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
 import type { WebApiReply } from '../../control.ts';
 
-/** Shown as the status of a system that responds, but with none of the statuses below. */
+/** Shown as the status of a system that responds with none of the statuses below, or cannot be asked. */
 export const UNKNOWN = 'unknown';
 
 /** Shown as the status of a system that takes requests, and responds to none: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
+
+/** What errors of connect() mean that do not say whether anything listens. */
+const HINTS: ReadonlyMap<string | undefined, string> = new Map([
+  ['EAGAIN', 'its queue of connections is full'],
+  ['EMFILE', 'this program has too many open files (see ulimit -n)'],
+  ['ENFILE', 'all programs together have too many open files'],
+]);
 
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
 const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
@@ -44,17 +51,23 @@ export class PrintableClient extends WebApiClient {
       const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
       return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
     }
-    if (endpoint === 'info' && isOld(reply)) {
-      const error = 'the server is of version 0.2 or older, which reports its status only';
+    if (endpoint === 'info' && lacksInfo(reply)) {
+      const error = 'the server reports its status only';
       return { ...reply, answered: true, error, original: error };
     }
-    if (isUnanswered(reply)) {
+    if (!reply.answered && reply.sent && reply.statusCode === undefined) {
       const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
       const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
       const how = /^timeout after|was cancelled$/.test(reason) ? `within ${seconds} s` : `(${printable(reason)})`;
       const error = isCommand
         ? `${endpoint} sent, but not answered ${how}: it may still take effect`
         : `${this.target} has not answered ${how}`;
+      return { ...reply, error, original: error };
+    }
+    const hint = HINTS.get(connectErrorOf(reply));
+    if (hint !== undefined) {
+      const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
+      const error = `${before}${printable(reply.error)}; ${hint}`;
       return { ...reply, error, original: error };
     }
     return { ...reply, error: reply.answered ? excerpt(reply.error) : printable(reply.error), original: reply.error };
@@ -66,14 +79,27 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
-/** Whether a request was sent to a system that did not respond: it is not offline, and may have taken a command. */
+/** Whether a system is not offline and did not respond. It has the request, unless its queue of connections is full. */
 export function isUnanswered(reply: WebApiReply): boolean {
-  return !reply.ok && !reply.answered && reply.sent && reply.statusCode === undefined;
+  if (reply.ok || reply.answered || reply.statusCode !== undefined) return false;
+  return reply.sent || connectErrorOf(reply) === 'EAGAIN';
+}
+
+/** Whether the connection was cut before the response: the system may be ending. */
+export function isCut(reply: PrintableReply): boolean {
+  return isUnanswered(reply) && !reply.ok && / answered \(/.test(reply.error);
 }
 
 /** Whether nothing listens at the address. A mistyped host or a network that is down is another matter. */
 export function isAbsent(reply: WebApiReply): boolean {
-  return !reply.ok && !reply.sent && / does not respond: (connect )?(ECONNREFUSED|ENOENT)\b/.test(reply.error);
+  const error = connectErrorOf(reply);
+  return error === 'ECONNREFUSED' || error === 'ENOENT';
+}
+
+/** The name of the error with which connecting failed. */
+function connectErrorOf(reply: WebApiReply): string | undefined {
+  if (reply.ok || reply.answered || reply.sent) return undefined;
+  return / does not respond: (?:connect )?(E[A-Z]+)\b/.exec(reply.error)?.[1];
 }
 
 /** Whether access is denied: no other request can succeed. */
@@ -91,8 +117,8 @@ export function obstacleIn(reply: PrintableReply): string | null {
   return !reply.ok && (!reply.answered || isDenied(reply)) ? reply.error : null;
 }
 
-/** Whether the server is of a version that does not know a request. */
-export function isOld(reply: WebApiReply): boolean {
+/** Whether a server has no `/api/info`, as that of PAMIQ. */
+export function lacksInfo(reply: WebApiReply): boolean {
   return !reply.ok && reply.statusCode === 404;
 }
 
@@ -102,7 +128,8 @@ export function statusNameOf(reply: PrintableReply): string {
   if (reply.statusCode === 401) return 'missing or wrong token';
   if (reply.statusCode === 403) return 'access denied';
   if (reply.answered) return UNKNOWN;
-  return isUnanswered(reply) ? NO_ANSWER : SystemStatus.OFFLINE.statusName;
+  if (isUnanswered(reply)) return NO_ANSWER;
+  return HINTS.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
 }
 
 /** The commands that `/api/info` lists, of which nothing can be taken for granted. */

@@ -5,14 +5,15 @@ import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
 import {
-  assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN,
+  assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN, start,
   startOldServer, startServer, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
-import { hideFailures, startOwnProcess, startSilent, startWeb } from './systems.ts';
+import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
 
+const LINUX = { skip: lacks('Linux') };
 const STATUSES = 'active, pausing, paused, resuming, shutting down';
 
 hideFailures();
@@ -211,7 +212,50 @@ describe('control-client and a system that is not there or does not respond', AT
     assert.match(reason, /^pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
   });
 
-  it('sends a command to a stopped system, which takes effect later', { skip: lacks('Linux') }, async (t) => {
+  it('exits with 5 if the queue of connections is full, and says that nothing was sent', LINUX, async (t) => {
+    const socketPath = await startFull(t);
+    const target = `unix:${socketPath}`;
+    const error = `${target} does not respond: connect EAGAIN ${socketPath}; its queue of connections is full`;
+    const rows: [args: string[], stdout: string, stderr: string][] = [
+      [['status'], 'no answer\n', error],
+      [['info'], '', error],
+      [['pause'], '', `pause not sent: ${error}`],
+      [['pause', '--wait'], '', `pause not sent: ${error}`],
+      [['shutdown', '--wait'], '', `shutdown not sent: ${error}`],
+    ];
+    for (const [args, stdout, stderr] of rows) {
+      const ended = { code: 5, stdout, stderr: `control-client: ${stderr}\n` };
+      assert.deepEqual(await call([...args, '--socket', socketPath]), ended);
+    }
+    const { code, stderr } = await call(['pause', '--wait', target]);
+    const reason = `pause not sent: connect EAGAIN ${socketPath}; its queue of connections is full`;
+    assert.deepEqual([code, stderr], [5, `control-client: ${target}: ${reason}\n`]);
+  });
+
+  it('exits with 3 and is not taken for offline if the client has too many open files', LINUX, async (t) => {
+    const { port } = await startServer(t, { host: '127.0.0.1' });
+    const client = async (...args: string[]): Promise<Ended> => {
+      const program = `
+        import { openSync } from 'node:fs';
+        const get = process.getBuiltinModule;
+        process.getBuiltinModule = (name) => { // called when it is about to connect
+          try { for (;;) openSync('/dev/null'); } catch {}
+          return get(name);
+        };
+        process.argv = [process.execPath, 'client', ...${JSON.stringify([...at(port), ...args])}];
+        await import('./dist/bin/client.js');
+      `;
+      const command = 'ulimit -n 64; exec "$0" --input-type=module --eval "$1"';
+      return start(t, 'sh', ['-c', command, process.execPath, program]).ended;
+    };
+    const error = new RegExp(`http://127\\.0\\.0\\.1:${port} does not respond: connect EMFILE .*open files.*\n$`);
+    const [status, shutdown] = await Promise.all([client('status'), client('shutdown', '--wait')]);
+    assert.deepEqual([status.code, status.stdout, shutdown.code, shutdown.stdout], [3, 'unknown\n', 3, '']);
+    assert.match(status.stderr, new RegExp(`^control-client: ${error.source}`));
+    assert.match(shutdown.stderr, new RegExp(`^control-client: not shut down: ${error.source}`));
+  });
+
+  it('sends a command to a stopped system, which takes effect later', LINUX, async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     const ended = once(child, 'exit');
     await stop();
@@ -223,19 +267,18 @@ describe('control-client and a system that is not there or does not respond', AT
   });
 });
 
-describe('control-client and a server of version 0.2, which reports its status only', AT_ONCE, () => {
+describe('control-client and a server that reports its status only', AT_ONCE, () => {
   for (const isOriginal of [false, true]) {
-    it(`follows it by its status${isOriginal ? ', which is a number' : ''}`, async (t) => {
+    it(`follows the status${isOriginal ? ', which is a number' : ''}`, async (t) => {
       const { port, posted } = await startOldServer(t, isOriginal);
       const client = (...args: string[]): Promise<Ended> => call(['--port', `${port}`, ...args]);
       assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
       assert.deepEqual(await client('pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
       assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
-      const unconfirmed = 'save-state accepted, but the server does not report when a command is done';
-      const stderr = `control-client: ${unconfirmed}\n`;
+      const stderr = 'control-client: save-state accepted, but the server reports no outcome\n';
       assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr });
-      const old = 'control-client: the server is of version 0.2 or older, which reports its status only\n';
-      assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: old });
+      const lacking = 'control-client: the server reports its status only\n';
+      assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: lacking });
       assert.equal((await client('pause')).stdout, 'ok\n');
       assert.deepEqual(await client('wait', 'paused'), { code: 0, stdout: 'paused\n', stderr: '' });
       const json = JSON.parse((await client('shutdown', '--wait', '--json')).stdout);
@@ -244,7 +287,7 @@ describe('control-client and a server of version 0.2, which reports its status o
     });
   }
 
-  it('watches its status', async (t) => {
+  it('watches the status', async (t) => {
     const { port } = await startOldServer(t);
     const { shows } = watch(t, ['--port', `${port}`]);
     await shows(/  active\n/);

@@ -3,9 +3,9 @@
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
-import { createServer, isIPv6 } from 'node:net';
+import { connect, createServer, isIPv6 } from 'node:net';
 import { pathToFileURL } from 'node:url';
-import { start, until } from '../../helpers.ts';
+import { makeSocketPath, start, until } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -76,6 +76,21 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
   else server.listen(socketPath);
   await once(server, 'listening');
   return socketPath === undefined ? `127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${socketPath}`;
+}
+
+/** Starts a process that hangs, at a socket whose queue of connections is full. Returns its path. */
+export async function startFull(t: TestContext): Promise<string> {
+  const path = makeSocketPath(t);
+  const hang = 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)';
+  const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('listening'))`;
+  const { shows } = start(t, process.execPath, ['--eval', `${listen}.on('listening', () => ${hang})`]);
+  await shows(/listening\n/);
+  for (let isFull = false; !isFull;) {
+    const socket = connect(path).on('error', () => {});
+    t.after(() => socket.destroy());
+    isFull = await once(socket, 'connect').then(() => false, () => true);
+  }
+  return path;
 }
 
 /** The hooks of a system that computes: its steps take 2 s, in which it can neither respond nor describe itself. */

@@ -114,6 +114,40 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.deepEqual(ended, { code: 1, stdout: '', stderr: 'control-client: not resumed: no GPU\n' });
     assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
   });
+
+  it('needs one request for a command that is done at once', async (t) => {
+    const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', id: '1', value: 'a.json' }));
+    for (const command of ['save-state', 'pause']) await call([...at(port), command, '--wait']);
+    assert.deepEqual(requests, ['POST /api/save-state', 'POST /api/pause']);
+  });
+
+  it('goes by the status if the list of commands no longer has the command', async (t) => {
+    let status = 'active';
+    const { port } = await startWeb(t, ({ method }) => {
+      if (method === 'POST') return { code: 202, result: 'ok', id: '1', state: 'running' };
+      const before = status;
+      status = 'paused';
+      return { status: before, commands: [{ id: '2', command: 'resume', state: 'done' }] };
+    });
+    assert.deepEqual(await call([...at(port), 'pause', '--wait']), { code: 0, stdout: 'paused\n', stderr: '' });
+    const stderr = 'control-client: save-state accepted, but the server reports no outcome\n';
+    assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 4, stdout: '', stderr });
+  });
+
+  it('waits for a last save, and exits with 1 if it fails, although the system ends', async (t) => {
+    const saved = { code: 0, stdout: 'offline\n', stderr: '' };
+    const error = new Error('ENOSPC: no space left');
+    const failed = { code: 1, stdout: '', stderr: `control-client: shut down, but: ${error.message}\n` };
+    await Promise.all([{}, { error }].map(async (outcome) => {
+      const { port, server } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
+      const ended = call([...at(port), 'shutdown', '--wait']);
+      assert.equal(await server.nextCommand(), 'shutdown');
+      await sleep(1500); // longer than other commands wait for a system that is shutting down
+      server.report(outcome);
+      await server.close();
+      assert.deepEqual(await ended, 'error' in outcome ? failed : saved);
+    }));
+  });
 });
 
 describe('control-client wait', AT_ONCE, () => {
@@ -201,6 +235,20 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     const ended = call([...at(port), 'wait', 'offline', '--timeout', '60']);
     child.kill('SIGKILL');
     assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
+  });
+
+  it('exits with 5 if the connection was cut, and with 3 if the system has ended', async (t) => {
+    const { port } = await startWeb(t, ({ method }) => (method === 'POST' ? null : ACTIVE));
+    const cut = await call([...at(port), 'pause', '--wait']);
+    assert.deepEqual([cut.code, cut.stdout], [5, '']);
+    assert.match(cut.stderr, /^control-client: pause sent, but not answered \(.+\): it may still take effect\n$/);
+    const web = await startWeb(t, () => {
+      web.end();
+      return null;
+    });
+    const { code, stderr } = await call([...at(web.port), 'pause', '--wait']);
+    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
+    assert.equal(code, 3);
   });
 
   it('does not take a slow connection for silence', async (t) => {

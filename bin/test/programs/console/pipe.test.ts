@@ -140,10 +140,10 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.equal(stdout, 'the program declares no commands\n');
     const unknown = "unknown command 'evaluate'; type help for a list of commands\n";
     assert.equal(stderr, unknown);
-    const { port: older } = await startWeb(t);
-    const { port: oldest } = await startOldServer(t);
-    assert.equal((await converse(older, 'evaluate\n')).stderr, unknown);
-    assert.equal((await converse(oldest, 'evaluate\n', { host: 'localhost' })).stderr, unknown);
+    const { port: undeclared } = await startWeb(t);
+    const { port: statusOnly } = await startOldServer(t);
+    assert.equal((await converse(undeclared, 'evaluate\n')).stderr, unknown);
+    assert.equal((await converse(statusOnly, 'evaluate\n', { host: 'localhost' })).stderr, unknown);
     const { port: closed } = await startServer(t, { token: TOKEN });
     assert.equal((await converse(closed, 'evaluate\n')).stderr, `evaluate not sent: ${NO_TOKEN}\n`);
   });
@@ -197,13 +197,14 @@ describe('control-console with a pipe', AT_ONCE, () => {
   });
 
   for (const isOriginal of [false, true]) {
-    it(`follows a server of version 0.2 by its status${isOriginal ? ', a number' : ''}`, async (t) => {
+    it(`follows the status of a server that reports nothing else${isOriginal ? ', a number' : ''}`, async (t) => {
       const { port, posted } = await startOldServer(t, isOriginal);
       const input = 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n';
       const { stdout, stderr } = await converse(port, input, { host: 'localhost' });
       assert.deepEqual(posted, ['pause', 'save-state', 'resume', 'shutdown']);
-      assert.equal(stderr, 'the server is of version 0.2 or older, which reports its status only\n');
-      const outcomes = ['active', 'paused (N s)', 'save-state: ok', 'active (N s)', 'active', 'offline (N s)\n'];
+      assert.equal(stderr, 'the server reports its status only\n');
+      const save = 'save-state accepted, but the server reports no outcome';
+      const outcomes = ['active', 'paused (N s)', save, 'active (N s)', 'active', 'offline (N s)\n'];
       assert.equal(stdout.replaceAll(/\w+ … /g, '').replaceAll(/\d+\.\d s/g, 'N s'), outcomes.join('\n'));
     });
   }
@@ -252,9 +253,10 @@ describe('control-console and a system that does not let it in, is away or does 
 
   it('prints no control characters of a server or of the input', async (t) => {
     const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
-    const saved = await converse(ok, 'save\n\x1b[2J\x9b\u202e!\n');
+    const refused = await converse(ok, 'save\n\x1b[2J\x9b\u202e!\n');
     const unknown = "unknown command ' [2J !'; type help for a list of commands\n";
-    assert.deepEqual(saved, { code: 1, stdout: `save-state: ${HARMLESS}\n`, stderr: unknown });
+    const stdout = 'save-state accepted, but the server reports no outcome\n';
+    assert.deepEqual(refused, { code: 1, stdout, stderr: unknown });
     const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
     const failed = await converse(failing, 'pause\n');
     assert.deepEqual(failed, { code: 1, stdout: '', stderr: `not paused: ${HARMLESS}\n` });
