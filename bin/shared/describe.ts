@@ -125,13 +125,30 @@ function textOf(body: Body, name: string): string {
   return excerptOf(body[name]);
 }
 
-/** An object without its braces and quotes: `episode 291750, mean return 497.1`. */
-function describeDetail(detail: unknown): string {
+/**
+ * An object without its braces and quotes, its progress first: `[####      ] 42 %, step 42 of 100, loss 0.31`.
+ *
+ * @param secondsLeft Until the progress is complete, if known.
+ */
+export function describeDetail(detail: unknown, secondsLeft: number | null = null): string {
   if (detail === null || detail === undefined) return '';
-  const text = isRecord(detail)
-    ? Object.entries(detail).map(([name, value]) => `${name} ${textOfJson(value)}`).join(', ')
-    : textOfJson(detail);
-  return excerpt(text, MAX_VALUE_LENGTH);
+  if (!isRecord(detail)) return excerpt(textOfJson(detail), MAX_VALUE_LENGTH);
+  const progress = progressOf(detail);
+  const fields = Object.entries(detail).flatMap(([name, value]) => {
+    if (progress === null) return `${name} ${textOfJson(value)}`;
+    return name === 'of' ? [] : `${name} ${textOfJson(value)}${name === progress.name ? ` of ${progress.of}` : ''}`;
+  });
+  if (progress !== null) fields.unshift(describeProgress(progress, secondsLeft));
+  return excerpt(fields.join(', '), MAX_VALUE_LENGTH);
+}
+
+const BAR_WIDTH = 10;
+
+/** `[####      ] 42 %, 3 min left`. Only what is complete has a full bar and 100 %. */
+function describeProgress({ done, of }: Progress, secondsLeft: number | null): string {
+  const bar = '#'.repeat(Math.floor(BAR_WIDTH * done / of)).padEnd(BAR_WIDTH);
+  const left = secondsLeft === null ? '' : `, ${describeDuration(secondsLeft)} left`;
+  return `[${bar}] ${Math.floor(100 * done / of)} %${left}`;
 }
 
 // ───── The detail ────────────────────────────────────────────────────────────────────────────────────────────────
