@@ -1,69 +1,76 @@
 // control-client list: what the live systems of a folder are, and what they are doing.
 
-import { basename } from 'node:path';
-import { paintStatus } from '../shared/colour.ts';
-import { describeDuration, secondsSince } from '../shared/describe.ts';
 import { EXIT, warn } from '../shared/options.ts';
 import { isAbsent, isUnanswered, statusNameOf } from '../shared/replies.ts';
 import { inParallel } from '../shared/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
+import { compareRows, Fleet, Row } from './fleet.ts';
+import { Screen, Table, terminalSize } from './table.ts';
 import type { Target } from '../shared/targets.ts';
+import type { Find } from './fleet.ts';
 
-interface Row {
-  target: string;
-  name: string;
-  /** Empty if the system does not tell it, and the name of its socket does not, either. */
-  pid: string;
-  status: string;
-  /** ISO 8601; undefined if the system does not tell it. */
-  since: string | undefined;
-  age: string;
-}
-
-/** Prints a line for each system. */
+/** Prints a line for each system; on a terminal, a table. Returns the exit code. */
 export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
-  const asked: (Row | null)[] = [];
-  await inParallel([...targets.entries()], async ([index, target]) => void (asked[index] = await ask(target)));
-  const rows = asked.filter((row) => row !== null);
+  const rows: Row[] = [];
+  let exitCode: number = EXIT.DONE;
+  await inParallel(targets, async (target) => {
+    const reply = await target.client.request('info');
+    if (isAbsent(reply)) return; // it has ended meanwhile
+    const row = new Row(target);
+    row.note(statusNameOf(reply), reply);
+    rows.push(row);
+    const isAsked = reply.ok || reply.answered;
+    exitCode = Math.max(exitCode, isAsked ? EXIT.DONE : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE);
+  });
+  rows.sort(compareRows);
   if (isJson) rows.forEach((row) => console.log(toJson(row)));
-  else show(rows);
-  return EXIT.DONE;
-}
-
-/** Returns null if the system has ended meanwhile, or cannot be asked. */
-async function ask({ name: target = '', client }: Target): Promise<Row | null> {
-  const reply = await client.request('info');
-  if (!reply.ok && !reply.answered && !isUnanswered(reply)) {
-    if (!isAbsent(reply)) warn(`${target}: ${client.shorten(reply.error)}`);
-    return null;
+  else if (process.stdout.isTTY) print(new Table().linesOf(rows, terminalSize().columns));
+  else print(linesOf(rows));
+  for (const { target, error } of rows) {
+    if (error !== '') warn(`${target.title}: ${error}`);
   }
-  const [, nameOfSocket = '', pidOfSocket = ''] = /^(.*?)(?:-(\d+))?\.sock$/.exec(basename(target)) ?? [];
-  const info = reply.ok ? reply.body : {};
-  const seconds = secondsSince(info, 'since');
-  return {
-    target,
-    name: excerptOf(info['name']) || nameOfSocket,
-    pid: excerptOf(info['pid']) || pidOfSocket,
-    status: statusNameOf(reply),
-    since: excerptOf(info['since']) || undefined,
-    age: seconds === null ? '' : describeDuration(seconds),
-  };
+  return exitCode;
 }
 
-function toJson({ target, name, pid, status, since }: Row): string {
-  return printableJson({ target, name, pid: Number(pid) || undefined, status, since });
+/** Redraws the table each second, and soon after each change, until the signal. */
+export async function watchList(find: Find, signal: AbortSignal): Promise<void> {
+  const table = new Table();
+  const screen = new Screen((width, height) => {
+    const room = height - 2; // the header, and a line for what the terminal shows of Ctrl-C
+    const isCut = fleet.rows.length > room;
+    fleet.visible = fleet.rows.slice(0, isCut ? room - 1 : room);
+    const lines = table.linesOf(fleet.visible, width);
+    if (isCut) lines.push(`… ${fleet.rows.length - fleet.visible.length} more: control-client top shows all`);
+    return lines;
+  });
+  const fleet = new Fleet(signal, () => screen.refresh());
+  process.stdout.write('\n'.repeat(terminalSize().rows)); // what the terminal has shown can be scrolled back to
+  process.on('SIGCONT', screen.redraw);
+  await fleet.addAll(find);
+  process.off('SIGCONT', screen.redraw);
+  screen.close();
 }
 
-function show(rows: readonly Row[]): void {
-  const widthOf = (column: 'name' | 'pid' | 'status' | 'age'): number => {
-    return Math.max(...rows.map((row) => row[column].length));
+function toJson({ target, name, pid, status, error, info }: Row): string {
+  return printableJson({
+    target: target.name, name, pid: Number(pid) || undefined, status, error: error || undefined,
+    since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
+    reason: excerptOf(info['reason']) || undefined, detail: info['detail'] ?? undefined,
+  });
+}
+
+/** For programs: whole, and no wider than needed. */
+function linesOf(rows: readonly Row[]): string[] {
+  const widthOf = (field: 'name' | 'pid' | 'status' | 'age'): number => {
+    return Math.max(...rows.map((row) => row[field].length));
   };
   const widths = { name: widthOf('name'), pid: widthOf('pid'), status: widthOf('status'), age: widthOf('age') };
-  for (const { target, name, pid, status, age } of rows) {
-    const cells = [
-      name.padEnd(widths.name), pid.padStart(widths.pid), paintStatus(status.padEnd(widths.status), status),
-      age.padStart(widths.age), printable(target),
-    ];
-    console.log(cells.join('  '));
-  }
+  return rows.map(({ target, name, pid, status, age }) => [
+    name.padEnd(widths.name), pid.padStart(widths.pid), status.padEnd(widths.status), age.padStart(widths.age),
+    printable(`${target.name}`),
+  ].join('  '));
+}
+
+function print(lines: readonly string[]): void {
+  for (const line of lines) console.log(line.trimEnd());
 }

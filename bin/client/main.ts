@@ -10,7 +10,7 @@ import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
-import { DIR_OPTION } from '../shared/folder.ts';
+import { DIR_OPTION, findTargets, socketFolder } from '../shared/folder.ts';
 import { completeName } from '../shared/names.ts';
 import {
   describeOptions, EXIT, listOf, parseDuration, parseOptions, parseText, UsageError, warn,
@@ -22,15 +22,17 @@ import { printableJson } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
 import { isCondition, parseCondition } from './condition.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
-import { list } from './list.ts';
+import { list, watchList } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
+import { top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { Command, CommandName, Shell } from '../shared/commands.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Condition } from './condition.ts';
+import type { Find } from './fleet.ts';
 import type { Invocation, Outcome } from './send.ts';
 import type { WatchOptions } from './watch.ts';
 
@@ -59,6 +61,7 @@ const OPTIONS = {
       'CONTROL_TARGET in its environment',
   },
   on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses alone' },
+  watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
 
@@ -134,7 +137,10 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const durationMs = values.for === undefined ? null : parseDuration('--for', values.for) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
-  if (command.name === 'list') return list(await selectAll('list', names, values, requestMs), values.json === true);
+  if (command.name === 'list' && values.watch !== true) {
+    return list(await selectAll('list', names, values, requestMs), values.json === true);
+  }
+  if (command.name === 'list' || command.name === 'top') return showLive(command.name, names, values, requestMs);
   const targets = await selectTargets(names, values, requestMs, invocation === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
   const end = endOfOutput();
@@ -198,6 +204,25 @@ function execute(
   if (mine) return resumeMine(client, wait ? finish : send, options);
   if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
   return (wait ? finish : send)(client, command, options);
+}
+
+/** Draws a table again and again: `list --watch`, or `top` of the targets or else of all systems in the folder. */
+async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
+  const what = name === 'list' ? 'list --watch' : 'top';
+  const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
+  if (!isTerminal || values.json === true) {
+    const why = isTerminal ? 'excludes --json' : 'requires a terminal';
+    throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
+  }
+  const find: Find = (known) => findTargets(socketFolder(values.dir), timeoutMs, known);
+  const isFolder = (['host', 'port', 'socket', 'targets'] as const).every((option) => values[option] === undefined);
+  if (name === 'list') {
+    await selectAll(what, names, values, timeoutMs); // refuses what list does not take
+    await watchList(find, endOfOutput());
+  } else {
+    await top(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
+  }
+  return EXIT.DONE;
 }
 
 /** Prints the targets, and what else may come next after `run`, for the scripts of the completion, or nothing. */

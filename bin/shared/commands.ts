@@ -6,7 +6,7 @@ import type { ControlCommand } from '../../control.ts';
 
 /** What a command is called in the programs. */
 export type CommandName =
-  ControlCommand | 'status' | 'info' | 'list' | 'watch' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
+  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -42,8 +42,9 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
   { name: 'info', help: 'print all that is known, and the latest commands', options: ['timeout'] },
-  { name: 'list', program: 'client', options: ['timeout'], takesNoTargets: true,
-    help: 'list the live systems of the folder --dir: name, process, status, since when, and target' },
+  { name: 'list', program: 'client', options: ['timeout', 'watch'], takesNoTargets: true,
+    help: 'list the live systems of the folder --dir: name, process, status, since when, and target or detail' },
+  { name: 'top', program: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', program: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
   { name: 'wait', program: 'client',

@@ -81,7 +81,7 @@ describe('control-client list', SUITE, () => {
     await assert.rejects(call(['list'], { XDG_RUNTIME_DIR: session }), { message });
   });
 
-  it('sorts them by path, whatever the order of the responses', async (t) => {
+  it('sorts them by name and path, whatever the order of the responses', async (t) => {
     const folder = makeFolder(t);
     const asked = defer();
     const respond = (): Promise<object> => asked.promise.then(() => ({ status: 'active', name: 'x' }));
@@ -106,7 +106,7 @@ describe('control-client list', SUITE, () => {
     const [{ code, stdout, stderr }, asJson, allowed] = await Promise.all([ // each waits for the silent one
       call(args), call([...args, '--json']), run(t, args, '', { CONTROL_TOKEN: TOKEN }),
     ]);
-    assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual([code, stderr], [5, '']);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
       ['my-job', '77', 'no answer', silent],
@@ -142,9 +142,9 @@ describe('control-client list', SUITE, () => {
     chownSync(path, 12345, 12345);
     await launch('own');
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
-    assert.match(stdout, /^own .*\n$/);
-    assert.deepEqual([code, requests], [0, []]);
-    assert.match(stderr, /^control-client: [^\n]*foreign-5\.sock: [^\n]*belongs to user 12345\n$/);
+    assert.match(stdout, /^foreign +5 +offline +unix:.*\nown .*\n$/);
+    assert.deepEqual([code, requests], [3, []]);
+    assert.match(stderr, /^control-client: foreign-5: [^\n]*belongs to user 12345\n$/);
   });
 });
 

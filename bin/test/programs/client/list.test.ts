@@ -1,9 +1,149 @@
-// control-client list and what it shares with the board: the detail of a system, in parts.
+// control-client list on a terminal, list --watch, and what they share with top and the board: details and widths.
 
 import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { progressOf, splitDetail } from '../../../shared/describe.ts';
-import { LIMIT } from '../../helpers.ts';
+import { SystemStatus } from '../../../../control.ts';
+import { columnsOf, fit, wrap } from '../../../client/table.ts';
+import { describeDetail, describeInfo, progressOf, splitDetail } from '../../../shared/describe.ts';
+import { assertHarmless, HOSTILE, LIMIT, makeFolder, start, startServer, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, call, linesOf, run } from './helpers.ts';
+import { screen } from './screen.ts';
+import { startSilent, startWeb } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
+
+const SUITE = { ...AT_ONCE, skip: lacks('script') };
+
+describe('control-client list on a terminal', SUITE, () => {
+  it('is a table in natural order, with who and why, since when, and the detail', async (t) => {
+    const { folder, serve } = openFolder(t);
+    const since = new Date(Date.now() - 3 * 60_000 - 30_000).toISOString();
+    await serve('t10', { since, detail: { loss: 0.3, step: 42, unit: 'k', of: 100 } });
+    await serve('t2', { status: 'paused', since, by: 'ana', reason: 'GPU needed', detail: 'idle' });
+    assert.deepEqual(await tableIn(t, folder, 90), [
+      'NAME  PROCESS  STATUS                     SINCE  DETAIL',
+      't2    7        paused by ana: GPU needed  3 min  idle',
+      't10   7        active                     3 min  [####      ] 42 %, loss 0.3, step 42 of …',
+    ]);
+  });
+
+  it('shows the process of the program under control-run, and only the fields of that program', async (t) => {
+    const { folder, serve } = openFolder(t);
+    const detail = { epoch: 3, pid: 4711, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1 };
+    await serve('train', { detail });
+    const [, line = ''] = await tableIn(t, folder, 90);
+    assert.match(line, /^train  4711     active {9}epoch 3$/);
+    const [row] = linesOf((await call(['list', '--json', '--dir', folder])).stdout).map((text) => JSON.parse(text));
+    assert.deepEqual([row.pid, row.detail], [4711, detail]);
+  });
+
+  it('has no line that is wider than the terminal, whatever the texts hold', async (t) => {
+    const { folder, serve } = openFolder(t);
+    const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE } };
+    await serve('a', { name: HOSTILE, status: 'paused', ...texts });
+    await serve('b', { name: '漢字漢字漢字漢字漢字漢字漢字漢字漢字', ...texts });
+    await serve('c', { name: 'c', detail: { step: 1, of: 3 } });
+    for (const width of [12, 40, 100]) {
+      const lines = await tableIn(t, folder, width);
+      assert.equal(lines.length, 4);
+      for (const line of lines) {
+        assertHarmless(line);
+        assert.ok(columnsOf(line) <= width, `${width}: ${line}`);
+      }
+    }
+  });
+
+  it('says what could not be asked', async (t) => {
+    const { folder, serve } = openFolder(t);
+    await serve('alive');
+    await startSilent(t, join(folder, 'hung-8.sock'));
+    await startWeb(t, () => ({ code: 200 }), { socketPath: join(folder, 'other-9.sock') });
+    const { code, stdout } = await listOn(t, folder, 100, '--timeout 1');
+    assert.equal(code, 5);
+    assert.match(stdout, /^alive +7 +active\b/m);
+    assert.match(stdout, /^hung +8 +no answer\r$/m);
+    assert.match(stdout, /^other +9 +offline: is not a control server: /m);
+  });
+});
+
+describe('control-client list --watch', SUITE, () => {
+  it('redraws the table when something changes, with systems that come and go', async (t) => {
+    const { session, folder, serve } = openFolder(t);
+    let status = SystemStatus.ACTIVE;
+    const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'own', systemStatus: () => status });
+    const { showsLine, write, ended } = await screen(t, 'list --watch', session, /NAME/);
+    await showsLine(/^own +\d+ +active/);
+    status = SystemStatus.PAUSED;
+    server.hasCommands();
+    await showsLine(/^own +\d+ +paused/);
+    const { end } = await serve('guest');
+    await showsLine(/^guest +7 +active/);
+    end();
+    await showsLine(/^guest +7 +offline/);
+    write('\x03');
+    assert.equal((await ended).code, 130);
+  });
+
+  it('shows as many systems as fit, and how many there are', async (t) => {
+    const { session, serve } = openFolder(t);
+    for (let number = 1; number <= 40; number++) await serve(`t${number}`);
+    const { showsLine, lines } = await screen(t, 'list --watch', session, /NAME/);
+    await showsLine(/^… 13 more: control-client top shows all$/);
+    await until(() => lines().every((line, index) => index === 0 || index > 27 || line.startsWith(`t${index} `)));
+    assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
+  });
+
+  it('requires a terminal, as top does, and excludes --json and addresses', async (t) => {
+    const hint = "; 'watch --all' prints a line for each change";
+    const rows: [args: string[], message: string][] = [
+      [['list', '--watch'], `list --watch requires a terminal${hint}`],
+      [['top'], `top requires a terminal${hint}`],
+    ];
+    for (const [args, message] of rows) await assert.rejects(call(args), { message });
+    const onTerminal: [args: string, message: RegExp][] = [
+      ['list --watch --json', /list --watch excludes --json; /],
+      ['list --watch --port 80', /--port and list --watch are mutually exclusive/],
+      ['top --json', /top excludes --json; /],
+    ];
+    for (const [args, message] of onTerminal) {
+      const { code, stdout } = await onPty(t, `exec ${process.execPath} dist/bin/client.js ${args}`);
+      assert.match(stdout, message);
+      assert.equal(code, 2);
+    }
+    const status = await run(t, ['status', '--watch']);
+    assert.deepEqual([status.code, status.stderr], [2, "control-client: --watch requires list, got 'status'\n"]);
+  });
+});
+
+describe('columns of a terminal', LIMIT, () => {
+  const rows: [text: string, columns: number][] = [
+    ['', 0], ['abc', 3], ['é', 1], ['e\u0301', 1], ['…', 1], ['漢字', 4], ['カ', 2], ['ｶ', 1], ['한', 2],
+    ['\u1112\u1161\u11ab', 2], ['😀', 2], ['⚡', 2], ['☀', 1], ['🇩🇪', 2], ['𠀀', 2], ['＃', 2],
+  ];
+
+  it('are those of its characters', () => {
+    for (const [text, columns] of rows) assert.equal(columnsOf(text), columns, text);
+  });
+
+  it('fit pads and truncates to them', () => {
+    const fitted: [text: string, width: number, shown: string][] = [
+      ['abc', 5, 'abc  '], ['abc', 3, 'abc'], ['abcd', 3, 'ab…'], ['漢字', 5, '漢字 '], ['漢字', 4, '漢字'],
+      ['漢字', 3, '漢…'], ['漢字', 2, '… '], ['e\u0301e\u0301e', 2, 'e\u0301…'], ['abc', 1, '…'],
+      ['👨\u200d👩', 4, '👨👩'], ['❤\ufe0f', 2, '❤ '], ['👍\u{1f3fd}', 2, '👍'],
+    ];
+    for (const [text, width, shown] of fitted) assert.equal(fit(text, width), shown, text);
+  });
+
+  it('wrap splits a text into lines of them', () => {
+    assert.deepEqual(wrap('detail    abcdefghij', 14, '  '), ['detail    abcd', '  efghij']);
+    assert.deepEqual(wrap('漢字漢字', 5, ' '), ['漢字', ' 漢字']);
+    assert.deepEqual(wrap('abc', 3, '  '), ['abc']);
+    assert.deepEqual(wrap('abcdef', 3, '  '), ['abc'], 'a terminal too narrow');
+  });
+});
 
 describe('progressOf', LIMIT, () => {
   it('is the number before "of"', () => {
@@ -47,3 +187,52 @@ describe('splitDetail', LIMIT, () => {
     for (const detail of [null, undefined, 7, 'x', [1]]) assert.deepEqual(splitDetail(detail), { own: {}, run: {} });
   });
 });
+
+describe('describeDetail', LIMIT, () => {
+  it('begins with the progress, which is complete only at its end', () => {
+    const rows: [detail: object, text: string][] = [
+      [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
+      [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
+      [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
+      [{ step: 4, of: 3 }, 'step 4, of 3'],
+    ];
+    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
+    assert.equal(describeDetail({ step: 1, of: 2 }, 200), '[#####     ] 50 %, 3 min left, step 1 of 2');
+    assert.ok(describeInfo({ detail: { step: 1, of: 2 } }).includes('detail    [#####     ] 50 %, step 1 of 2'));
+  });
+});
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Opened {
+  session: string;
+  folder: string;
+  /** Serves the reports of a system of process 7. */
+  serve(name: string, info?: object): Promise<{ end(): void }>;
+}
+
+function openFolder(t: TestContext): Opened {
+  const session = makeFolder(t);
+  const folder = join(session, 'control');
+  mkdirSync(folder);
+  const serve: Opened['serve'] = (name, info = {}) => {
+    const report = { name, pid: 7, status: 'active', ...info };
+    return startWeb(t, () => report, { socketPath: join(folder, `${name}-7.sock`) });
+  };
+  return { session, folder, serve };
+}
+
+function onPty(t: TestContext, command: string): Promise<Ended> {
+  return start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']).ended;
+}
+
+function listOn(t: TestContext, folder: string, width: number, options: string = ''): Promise<Ended> {
+  const command = `stty cols ${width}; exec ${process.execPath} dist/bin/client.js list --dir '${folder}' ${options}`;
+  return onPty(t, command);
+}
+
+async function tableIn(t: TestContext, folder: string, width: number): Promise<string[]> {
+  const { code, stdout } = await listOn(t, folder, width);
+  assert.equal(code, 0, stdout);
+  return stdout.trimEnd().split('\r\n');
+}

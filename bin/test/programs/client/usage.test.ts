@@ -29,12 +29,12 @@ type Row = [args: string[], line: string | RegExp];
 const REFUSED: Record<string, Row[]> = {
   'a command that it does not know': [
     [[], `${COMMAND} nothing`],
-    [['stop'], `${COMMAND} 'stop'`],
+    [['halt'], `${COMMAND} 'halt'`],
     [['pasue'], `${COMMAND} 'pasue' (did you mean pause?)`],
     [['help', 'Pausse'], `${COMMAND} 'Pausse' (did you mean pause?)`],
     [[''], `${COMMAND} ''`],
     [['quit'], `${COMMAND} 'quit'`],
-    [['help', 'stop'], `${COMMAND} 'stop'`],
+    [['help', 'halt'], `${COMMAND} 'halt'`],
   ],
   'an argument that the command does not take': [
     [['wait', 'pased'], `${AWAITED}, got 'pased' (did you mean paused?)`],
@@ -237,7 +237,7 @@ describe('The help of control-client', LIMIT, () => {
       ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['INFO', [...common.slice(0, 6), 'timeout', ...common.slice(6)], 'info'],
-      ['list', ['dir', 'timeout', 'json', 'help', 'version'], 'list'],
+      ['list', ['dir', 'timeout', 'watch', 'json', 'help', 'version'], 'list'],
       ['completion', ['help', 'version'], 'completion fish | source'],
     ];
     for (const [word, options, example] of rows) {

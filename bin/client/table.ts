@@ -1,0 +1,155 @@
+// A table of systems on a terminal: cells of a certain width whatever they hold, and lines that are written on change.
+
+import { paintStatus } from '../shared/colour.ts';
+import { jobState } from '../shared/terminal.ts';
+import { excerpt } from '../shared/text.ts';
+import type { Row } from './fleet.ts';
+
+// ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Invisible characters, and those that join or change others: terminals differ in the width of the result. */
+const UNCERTAIN = /[\p{Cf}\ufe00-\ufe0f\u20e3\u{1f3fb}-\u{1f3ff}]/gu;
+/** Characters above or below others, and the vowels and finals of Hangul. */
+const COMBINING = /[\p{Mn}\p{Me}\u1160-\u11ff]/u;
+/** Emoji and the characters of East Asia: two columns. A flag is two letters of one column each. */
+const WIDE = new RegExp('(?![\\u{1f1e6}-\\u{1f1ff}])[\\p{Emoji_Presentation}\\u1100-\\u115f\\u2e80-\\u303e' +
+  '\\u3041-\\u4dbf\\u4e00-\\ua4cf\\ua960-\\ua97c\\uac00-\\ud7a3\\uf900-\\ufaff\\ufe30-\\ufe6f\\uff01-\\uff60' +
+  '\\uffe0-\\uffe6\\u{16fe0}-\\u{18cff}\\u{1aff0}-\\u{1b2ff}\\u{20000}-\\u{3fffd}]', 'u');
+const ASCII = /^[\x20-\x7e]*$/;
+
+/** The columns of a terminal that a printable text takes. */
+export function columnsOf(text: string): number {
+  if (ASCII.test(text)) return text.length;
+  let columns = 0;
+  for (const character of text) columns += COMBINING.test(character) ? 0 : WIDE.test(character) ? 2 : 1;
+  return columns;
+}
+
+/** Truncates or pads a printable text to a number of columns. */
+export function fit(text: string, width: number): string {
+  const whole = text.replaceAll(UNCERTAIN, '');
+  const shown = columnsOf(whole) <= width ? whole : `${startOf(whole, width - 1)}…`;
+  return shown + ' '.repeat(Math.max(0, width - columnsOf(shown)));
+}
+
+/** Splits a printable text into lines; all but the first are indented. */
+export function wrap(text: string, width: number, indent: string): string[] {
+  const whole = text.replaceAll(UNCERTAIN, '');
+  const line = startOf(whole, width);
+  const isAll = line === whole || width <= 2 * indent.length; // the indented rest would not fit
+  return isAll ? [line] : [line, ...wrap(indent + whole.slice(line.length), width, indent)];
+}
+
+/** As much of a text as fits. */
+function startOf(text: string, width: number): string {
+  let [columns, end] = [0, 0];
+  for (const character of text) {
+    columns += columnsOf(character);
+    if (columns > width) break;
+    end += character.length;
+  }
+  return text.slice(0, end);
+}
+
+// ───── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+const GAP = '  ';
+const MIN_WIDTH = 4; // of a column that is truncated
+
+/** The columns: the title, the most that it takes of the width, and the cell. The last one takes all that is left. */
+const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: Row, isUnique: boolean) => string])[] = [
+  ['NAME', 0.35, ({ name, target: { title } }, isUnique) => isUnique ? name : excerpt(title)],
+  ['PROCESS', 0.2, ({ pid }) => pid],
+  ['STATUS', 0.45, ({ story }) => story],
+  ['SINCE', 0.2, ({ age }) => age],
+  ['DETAIL', 1, ({ detail }) => detail],
+];
+const [STATUS, DETAIL] = [2, 4];
+
+/** A table as wide as the terminal. Its columns do not become narrower from one drawing to the next. */
+export class Table {
+  #width = 0;
+  #widths: number[] = [];
+
+  /** Returns the header, and a line for each row. */
+  linesOf(rows: readonly Row[], width: number): string[] {
+    if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
+    this.#width = width;
+    const names = rows.map(({ name }) => name);
+    const isUnique = ({ name }: Row): boolean => names.indexOf(name) === names.lastIndexOf(name);
+    const cells = rows.map((row) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(row))));
+    this.#widths = this.#widths.map((least, column) => {
+      return column === DETAIL ? width : Math.max(least, ...cells.map((texts) => columnsOf(`${texts[column]}`)));
+    });
+    let rest = width;
+    const widths = COLUMNS.map(([, share], column) => {
+      const least = Math.min(this.#widths[column] as number, Math.floor(share * width), rest);
+      if (least >= MIN_WIDTH) rest -= least + GAP.length;
+      return least < MIN_WIDTH ? 0 : least;
+    });
+    return [COLUMNS.map(([title]) => title), ...cells].map((texts, line) => {
+      const shown = texts.map((text, column) => fit(text, widths[column] as number));
+      const status = rows[line - 1]?.status;
+      if (status) shown[STATUS] = paintStatus(`${shown[STATUS]}`, status);
+      return shown.filter((_, column) => widths[column] !== 0).join(GAP);
+    });
+  }
+}
+
+// ───── The screen ────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SOON_MS = 200; // what changes within this time is drawn at once
+
+/** A terminal that nobody looks at may have no size. */
+export function terminalSize(): { columns: number; rows: number } {
+  return { columns: process.stdout.columns || 80, rows: process.stdout.rows || 24 };
+}
+
+/** Draws on the whole terminal, and writes only lines that have changed. */
+export class Screen {
+  /** Whether it may draw. */
+  isOn: boolean;
+  readonly #linesOf: (width: number, height: number) => readonly string[];
+  #shown: readonly string[] = [];
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param linesOf Returns lines of at most that width. */
+  constructor(linesOf: (width: number, height: number) => readonly string[], isOn: boolean = true) {
+    this.#linesOf = linesOf;
+    this.isOn = isOn;
+    process.stdout.on('resize', this.redraw);
+  }
+
+  /** Draws soon. */
+  refresh(): void {
+    this.#timer ??= setTimeout(() => this.draw(), SOON_MS);
+  }
+
+  draw(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.isOn || jobState() === 'background') return;
+    const { columns, rows } = terminalSize();
+    const lines = this.#linesOf(columns, rows).slice(0, rows);
+    let text = '';
+    for (let index = 0; index < rows; index++) {
+      const line = lines[index] ?? '';
+      if (line !== this.#shown[index]) text += `\x1b[${index + 1}H\x1b[2K${line}`;
+    }
+    this.#shown = Array.from({ length: rows }, (_, index) => lines[index] ?? '');
+    // Without wrapping, a character that is wider than expected moves the rest of its own line only.
+    if (text !== '') process.stdout.write(`\x1b[?7l${text}\x1b[?7h\x1b[${lines.length + 1}H`);
+  }
+
+  /** Draws all lines: the terminal may show anything. */
+  readonly redraw = (): void => {
+    this.#shown = [];
+    this.draw();
+  };
+
+  close(): void {
+    this.isOn = false;
+    clearTimeout(this.#timer);
+    process.stdout.off('resize', this.redraw);
+  }
+}

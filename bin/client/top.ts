@@ -1,0 +1,199 @@
+// control-client top: a live table of systems, with keys that control them.
+
+import { once } from 'node:events';
+import { emitKeypressEvents } from 'node:readline';
+import { SystemStatus } from '../../control.ts';
+import { BY } from '../shared/access.ts';
+import { describeInfo } from '../shared/describe.ts';
+import { describeDone, follow } from '../shared/follow.ts';
+import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/terminal.ts';
+import { Fleet } from './fleet.ts';
+import { fit, Screen, Table, wrap } from './table.ts';
+import type { Key } from 'node:readline';
+import type { RawMode } from '../shared/terminal.ts';
+import type { Target } from '../shared/targets.ts';
+import type { Find, Row } from './fleet.ts';
+
+// ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and
+// ESC [ 27 m begin and end inverse video.
+const ENTER = '\x1b[?1049h\x1b[?25l';
+const LEAVE = '\x1b[?25h\x1b[?1049l';
+const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
+
+const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  / filter  ↑↓ select';
+const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
+const COMMAND_MS = 30_000;
+const INDENT = ' '.repeat(10); // of what describeInfo() tells
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/** Shows the given systems, or those of a folder, until `q` or Ctrl-C. Restores the terminal, however it ends. */
+export async function top(source: readonly Target[] | Find): Promise<void> {
+  await new View().run(source);
+}
+
+class View {
+  readonly #end = new AbortController();
+  readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
+  readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());
+  readonly #table = new Table();
+  #rawMode: RawMode | undefined;
+  #mode: 'table' | 'filter' | 'question' | 'info' = 'table';
+  #filter = '';
+  /** The latest outcome. */
+  #message = '';
+  #selected: Row | undefined;
+  /** The one that the question or the info is about. It may vanish from the table meanwhile. */
+  #subject: Row | undefined;
+  #index = 0; // of the selected one
+  #first = 0; // the index of the first one that is visible
+  #room = 1; // for rows
+
+  async run(source: readonly Target[] | Find): Promise<void> {
+    const { stdin } = process;
+    const quit = (reason?: unknown): void => this.#end.abort(reason);
+    for (const signal of SIGNALS) process.once(signal, quit);
+    process.on('exit', this.#close); // after an error
+    spareTerminalAtExit();
+    emitKeypressEvents(stdin);
+    stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
+    this.#rawMode = startRawMode(this.#enter);
+    if (this.#rawMode.isOn) this.#enter();
+    if (typeof source === 'function') void this.#fleet.addAll(source);
+    else this.#fleet.add(source);
+    await once(this.#end.signal, 'abort');
+    this.#close();
+    stdin.off('keypress', this.#onKey).pause();
+    for (const signal of SIGNALS) process.off(signal, quit);
+    const signal = SIGNALS.find((name) => name === this.#end.signal.reason);
+    if (signal !== undefined) process.kill(process.pid, signal); // the shell is to know
+  }
+
+  readonly #enter = (): void => {
+    process.stdout.write(ENTER);
+    this.#screen.isOn = true;
+    this.#screen.redraw();
+  };
+
+  #leave(): void {
+    if (this.#screen.isOn && jobState() !== 'background') process.stdout.write(LEAVE);
+    this.#screen.isOn = false;
+  }
+
+  readonly #close = (): void => {
+    this.#leave();
+    this.#rawMode?.end();
+    this.#screen.close();
+  };
+
+  // ───── What it shows ───────────────────────────────────────────────────────────────────────────────────────────
+
+  #linesOf(width: number, height: number): string[] {
+    const lines = this.#mode === 'info' ? this.#describe(this.#subject as Row, width) : this.#list(width, height);
+    const rest = Array.from({ length: height }, () => '');
+    return [...[...lines, ...rest].slice(0, height - 1), fit(this.#lastLine(), width)];
+  }
+
+  #list(width: number, height: number): string[] {
+    const rows = this.#found();
+    const index = rows.indexOf(this.#selected as Row);
+    this.#index = Math.max(0, Math.min(index < 0 ? this.#index : index, rows.length - 1));
+    this.#selected = rows[this.#index];
+    this.#room = Math.max(1, height - 3);
+    const last = Math.max(0, Math.min(this.#index, rows.length - this.#room));
+    this.#first = Math.max(this.#index - this.#room + 1, Math.min(this.#first, last));
+    const visible = rows.slice(this.#first, this.#first + this.#room);
+    this.#fleet.visible = visible;
+    const lines = this.#table.linesOf(visible, width);
+    const shown = lines.map((line, at) => at - 1 === this.#index - this.#first ? inverse(line) : line);
+    return [fit(this.#summarize(rows.length), width), ...shown];
+  }
+
+  /** `60 systems: 57 active, 2 paused, 1 offline`. */
+  #summarize(found: number): string {
+    const { rows, error } = this.#fleet;
+    const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
+    for (const { status } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
+    const parts = [...counts].filter(([, count]) => count > 0);
+    const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
+    const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${texts && ': '}${texts}`;
+    return `${systems}${this.#filter && `; ${found} with '${this.#filter}'`}${error && `; ${error}`}`;
+  }
+
+  #describe(row: Row, width: number): string[] {
+    this.#fleet.visible = [row];
+    const reported = row.info['status'];
+    const lines = reported === undefined ? [] : describeInfo(row.info);
+    const title = `${row.name}: ${row.story}${reported === row.status ? '' : '; before:'}`;
+    return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
+  }
+
+  #lastLine(): string {
+    switch (this.#mode) {
+      case 'info': return 'any key returns';
+      case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
+      case 'question': return `Shut ${this.#subject?.name} down? (y/N)`;
+      case 'table': return this.#message || HELP;
+    }
+  }
+
+  #found(): readonly Row[] {
+    const filter = this.#filter.toLowerCase();
+    return this.#fleet.rows.filter(({ name, status }) => `${name} ${status}`.toLowerCase().includes(filter));
+  }
+
+  // ───── The keys ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  readonly #onKey = (_: string | undefined, { name = '', sequence: key = '' }: Key): void => {
+    if (key === CTRL_C) return this.#end.abort();
+    if (key === CTRL_Z) {
+      this.#leave();
+      return this.#rawMode?.suspend();
+    }
+    if (name === 'enter') this.#rawMode?.renew(); // in raw mode, it is called return
+    this.#message = '';
+    const mode = this.#mode;
+    if (mode !== 'filter' || ['escape', 'return', 'enter'].includes(name)) this.#mode = 'table';
+    if (mode === 'table') this.#onTableKey(name, key);
+    if (mode === 'filter') this.#onFilterKey(name, key);
+    if (mode === 'question') this.#onAnswer(key);
+    this.#screen.draw();
+  };
+
+  #onTableKey(name: string, key: string): void {
+    const steps: Record<string, number> = {
+      up: -1, k: -1, down: 1, j: 1, pageup: -this.#room, pagedown: this.#room, home: -Infinity, end: Infinity,
+    };
+    const rows = this.#found();
+    const row = this.#selected;
+    if (key === 'q') this.#end.abort();
+    if (key === '/') this.#mode = 'filter';
+    if (name === 'escape') this.#filter = '';
+    if (Object.hasOwn(steps, name)) {
+      const index = this.#index + (steps[name] as number);
+      this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))];
+    }
+    if (row === undefined) return;
+    if (Object.hasOwn(COMMANDS, key)) void this.#send(COMMANDS[key] as string, row);
+    if (key === 'd') [this.#mode, this.#subject] = ['question', row];
+    if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', row];
+  }
+
+  #onFilterKey(name: string, key: string): void {
+    if (name === 'escape') this.#filter = '';
+    if (name === 'backspace') this.#filter = this.#filter.replace(/.$/u, '');
+    if (/^\P{Cc}+$/u.test(key)) this.#filter += key;
+  }
+
+  #onAnswer(key: string): void {
+    if (key.toLowerCase() === 'y') void this.#send('shutdown', this.#subject as Row);
+    else this.#message = 'shutdown cancelled';
+  }
+
+  async #send(command: string, { name, target: { client } }: Row): Promise<void> {
+    this.#message = `${command} ${name} …`;
+    const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#end.signal };
+    const { value, seconds, summary } = await follow(client, command, options);
+    this.#message = `${command} ${name}: ${summary || describeDone(command, value)} (${seconds.toFixed(1)} s)`;
+    this.#screen.refresh();
+  }
+}

@@ -1,0 +1,268 @@
+// control-client top, on a pseudo-terminal.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { HOSTILE, launchSystem, makeFolder, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
+import { AT_ONCE } from './helpers.ts';
+import { screen, screenOf } from './screen.ts';
+import { startSilent, startWeb } from './systems.ts';
+import type { System } from '../../../../control.ts';
+import type { LaunchedSystem } from '../../helpers.ts';
+import type { Screen } from './screen.ts';
+import type { TestContext } from 'node:test';
+
+const SUITE = { ...AT_ONCE, skip: lacks('script') };
+const DOWN = '\x1b[B';
+const ENTER_SCREEN = '\x1b[?1049h';
+const LEAVE_SCREEN = '\x1b[?1049l';
+
+describe('control-client top', SUITE, () => {
+  it('shows all systems of the folder, how many have each status, and those that come and go', async (t) => {
+    const { session, serve, top } = openFolder(t);
+    await serve('t2', { status: 'paused', by: 'ana', reason: 'lunch' });
+    await serve('t10');
+    const { lines, showsLine } = await top();
+    await showsLine(/^2 systems: 1 active, 1 paused$/);
+    assert.deepEqual(lines().slice(1, 4), [
+      'NAME  PROCESS  STATUS                SINCE  DETAIL',
+      't2    7        paused by ana: lunch',
+      't10   7        active',
+    ]);
+    assert.match(lines()[29] ?? '', /^q quit {2}p pause /);
+    const { end } = await serve('t1', { detail: { step: 1, of: 4 } });
+    await showsLine(/^t1 +7 +active +\[## {8}\] 25 %, step 1 of 4$/);
+    assert.deepEqual(lines().slice(2, 5).map((line) => line.split(' ')[0]), ['t1', 't2', 't10']);
+    end();
+    await showsLine(/^t1 +7 +offline /);
+    await showsLine(/^3 systems: 1 active, 1 paused, 1 offline$/);
+    await startSilent(t, join(session, 'control', 'hung-8.sock'));
+    await showsLine(/^hung +8 +no answer /);
+    await serve('t1'); // at the same path
+    await showsLine(/^4 systems: 2 active, 1 paused, 1 no answer$/);
+  });
+
+  it('pauses, resumes and saves the selected system, and shows the outcomes', async (t) => {
+    const { launch, serve, top } = openFolder(t);
+    await launch('one');
+    const { client } = await launch('three', { saveState: () => 'states/3.json' });
+    const guest = await serve('two');
+    const { write, showsLine } = await top();
+    await showsLine(/^3 systems: 3 active$/);
+    write(`${DOWN}${DOWN}${UP}p`); // one, three, two
+    await showsLine(/^pause three: paused \(\d+\.\d s\)$/);
+    await showsLine(/^three +\d+ +paused by ana /);
+    write('s');
+    await showsLine(/^save-state three: saved states\/3\.json \(\d+\.\d s\)$/);
+    await serve('a new first row');
+    await showsLine(/^a new first row /);
+    write('r'); // the selection has followed its system
+    await showsLine(/^resume three: active \(\d+\.\d s\)$/);
+    const { body } = await client.request('info') as { body?: { commands: Record<string, unknown>[] } };
+    const sent = body?.commands.map(({ command, by }) => [command, by]);
+    assert.deepEqual(sent, [['pause', 'ana'], ['save-state', 'ana'], ['resume', 'ana']]);
+    assert.deepEqual(guest.requests.filter((request) => request.startsWith('POST')), []);
+  });
+
+  it('asks before it shuts a system down, also if that has vanished from the table meanwhile', async (t) => {
+    const { launch, serve, top } = openFolder(t);
+    let status = 'active';
+    const guest = await serve('guest', () => ({ status, result: 'ok', state: 'done' }));
+    const { finished } = await launch('job', { saveState: () => 'states/last.json' });
+    const { write, showsLine, type } = await top();
+    await showsLine(/^2 systems: 2 active$/);
+    write('/act\r');
+    await showsLine(/^2 systems: 2 active; 2 with 'act'$/);
+    for (const key of ['n', '\r', '\x1b', 'x']) {
+      await type('d', /Shut guest down\? \(y\/N\)/);
+      await type(key, /shutdown cancelled/);
+    }
+    await type('d', /Shut guest down\?/);
+    status = 'paused';
+    await showsLine(/; 1 with 'act'$/);
+    write('n');
+    await showsLine(/^shutdown cancelled$/);
+    assert.deepEqual(guest.requests.filter((request) => request.startsWith('POST')), []);
+    await type('d', /Shut job down\?/);
+    write('y');
+    await showsLine(/^shutdown job: offline: states\/last\.json \(\d+\.\d s\)$/);
+    await finished;
+  });
+
+  it('shows all that is known of a system, until any key', async (t) => {
+    const { serve, top } = openFolder(t);
+    const detail = { step: 1, of: 2, long: `${'x'.repeat(120)}END` };
+    await serve('t1', { status: 'paused', by: 'ana', host: 'gpu3', detail });
+    const { write, lines, showsLine } = await top();
+    await showsLine(/^t1 /);
+    for (const key of ['i', '\r']) {
+      write(key);
+      await showsLine(/^any key returns$/);
+      const shown = lines().slice(0, 4);
+      assert.deepEqual(shown.slice(0, 3), [
+        't1: paused by ana', 'name      t1 (process 7 on gpu3)', 'status    paused by ana',
+      ]);
+      assert.match(shown[3] ?? '', /^detail    \[#####     \] 50 %, step 1 of 2, long x+$/);
+      await showsLine(/^ {10}x+END$/);
+      write('q');
+      await showsLine(/^NAME /);
+    }
+  });
+
+  it('filters by name and status', async (t) => {
+    const { serve, top } = openFolder(t);
+    await serve('train');
+    await serve('Eval', { status: 'paused' });
+    await serve('strain', { status: 'paused' });
+    const { write, lines, showsLine, shows } = await top();
+    const names = (): string => lines().slice(2, 5).map((line) => line.split(' ')[0]).join(' ').trim();
+    await showsLine(/^3 systems: /);
+    const steps: [keys: string, line: RegExp, names: string][] = [
+      ['/RAIN', /^\/RAIN_ /, 'strain train'],
+      ['\x7fX', /^\/RAIX_ /, ''],
+      ['\r', /^3 systems: .*; 0 with 'RAIX'$/, ''],
+      ['p', /^q quit/, ''], // nothing is selected
+      ['\x1b', /^3 systems: 1 active, 2 paused$/, 'Eval strain train'],
+      ['/paused\r', /^3 systems: .*; 2 with 'paused'$/, 'Eval strain'],
+      ['/q', /^\/pausedq_ /, ''],
+      ['\x1b', /^3 systems: 1 active, 2 paused$/, 'Eval strain train'],
+    ];
+    for (const [keys, line, expected] of steps) {
+      write(keys);
+      await showsLine(line);
+      await until(() => names() === expected, () => `${keys}: ${names()}`);
+    }
+    await shows(/./);
+  });
+
+  it('scrolls to the selected system', async (t) => {
+    const { serve, top } = openFolder(t);
+    for (let number = 1; number <= 60; number++) await serve(`t${number}`);
+    const { write, lines, showsLine } = await top();
+    await showsLine(/^60 systems: 60 active$/);
+    const shown = (): string => [lines()[2], lines()[28]].map((line) => line?.split(' ')[0]).join(' ');
+    const steps: [keys: string, shown: string][] = [
+      ['', 't1 t27'], ['\x1b[6~', 't2 t28'], ['\x1b[F', 't34 t60'], ['k\x1b[5~', 't32 t58'], ['\x1b[H', 't1 t27'],
+      ['j'.repeat(27), 't2 t28'],
+    ];
+    for (const [keys, expected] of steps) {
+      write(keys);
+      await until(() => shown() === expected, () => `${JSON.stringify(keys)}: ${shown()}`);
+    }
+  });
+
+  it('takes targets, which may come back', async (t) => {
+    const session = makeFolder(t);
+    const { end, target, port } = await startWeb(t);
+    const { showsLine } = await screen(t, `top ${target}`, session, /NAME/);
+    await showsLine(new RegExp(`^${target} +active$`));
+    end();
+    await showsLine(new RegExp(`^${target} +offline `));
+    await showsLine(/^1 system: 1 offline$/);
+    await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
+    await showsLine(new RegExp(`^${target} +${process.pid} +active `));
+  });
+
+  it('draws a whole new screen when the size changes', async (t) => {
+    const { serve, top } = openFolder(t);
+    await serve('t1', { detail: { text: 'x'.repeat(200) } });
+    const { tty, showsLine, lines } = await top();
+    await showsLine(/^t1 .*x…$/);
+    execFileSync('stty', ['-F', tty, 'cols', '40', 'rows', '10']);
+    await until(() => /^q quit .{32}…$/.test(`${lines()[9]}`), () => lines().join('\n'));
+    assert.ok(lines().slice(0, 10).every((line) => line.length <= 40), lines().join('\n'));
+  });
+
+  it('sends no control characters of a name, a status or a filter to the terminal', async (t) => {
+    const { serve, top } = openFolder(t);
+    await serve('a\x1b[31m', { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
+    const { write, showsLine, output } = await top();
+    await showsLine(/paused by PW/);
+    write('\r');
+    await showsLine(/^any key/);
+    write('x/\x9d2\u202e\r');
+    await showsLine(/with '2'$/);
+    const hostile = /\x1b\]|\x1b\[2J|\x1b\[31m|[\x07\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
+    assert.doesNotMatch(output(), hostile);
+  });
+});
+
+describe('control-client top and the terminal', SUITE, () => {
+  it('returns it as it was at q, Ctrl-C, SIGTERM and SIGHUP', async (t) => {
+    const { top } = openFolder(t);
+    const ends: [end: (screen: Screen) => void, code: number][] = [
+      [({ write }) => write('q'), 0],
+      [({ write }) => write(CTRL_C), 0],
+      [({ pid }) => process.kill(pid, 'SIGTERM'), 128 + 15],
+      [({ pid }) => process.kill(pid, 'SIGHUP'), 128 + 1],
+    ];
+    for (const [end, code] of ends) {
+      const view = await top();
+      await view.showsLine(/^0 systems$/);
+      end(view);
+      const { code: actual, stdout } = await view.ended;
+      assert.equal(actual, code);
+      assert.equal(stdout.split(LEAVE_SCREEN).length, 2);
+      assert.ok(stdout.includes(`\x1b[?25h${LEAVE_SCREEN}`));
+    }
+  });
+
+  it('returns it at Ctrl-Z, and takes it again at fg', async (t) => {
+    const { session, serve } = openFolder(t);
+    await serve('t1');
+    const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, {
+      PS1: 'SHELL> ', XDG_RUNTIME_DIR: session,
+    });
+    bash.write(`${process.execPath} dist/bin/client.js top\r`);
+    const { showsLine, output, write, type } = screenOf(bash);
+    await showsLine(/^t1 /);
+    const entries = (): number => output().split(ENTER_SCREEN).length - 1;
+    assert.equal(entries(), 1);
+    await type(CTRL_Z, /Stopped[^]*SHELL> $/);
+    assert.ok(output().lastIndexOf(LEAVE_SCREEN) > output().lastIndexOf(ENTER_SCREEN));
+    await type('stty -a\r', / icanon [^]*SHELL> $/);
+    await type('fg\r', /1 system: 1 active/);
+    assert.equal(entries(), 2);
+    write('q');
+    await bash.shows(/SHELL> $/);
+    await type('stty -a\r', / icanon [^]*SHELL> $/);
+  });
+});
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+interface Opened {
+  session: string;
+  /** Serves the reports of a system of process 7. */
+  serve(name: string, info?: object | (() => object)): Promise<{ requests: string[]; end(): void }>;
+  launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
+  top(): Promise<Screen>;
+}
+
+function openFolder(t: TestContext): Opened {
+  const systems: LaunchedSystem[] = [];
+  t.after(() => Promise.all(systems.map(async ({ client, finished }) => {
+    await client.shutdown();
+    await finished;
+  })));
+  const session = makeFolder(t);
+  const folder = join(session, 'control');
+  mkdirSync(folder);
+  return {
+    session,
+    serve: (name, info = {}) => {
+      const report = (): object => ({ name, pid: 7, status: 'active', ...typeof info === 'function' ? info() : info });
+      return startWeb(t, report, { socketPath: join(folder, `${name}-7.sock`) });
+    },
+    launch: async (name, hooks) => {
+      const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, socketPath: `${folder}/` });
+      systems.push(system);
+      return system;
+    },
+    top: () => screen(t, 'top', session, /NAME/),
+  };
+}
