@@ -40,6 +40,13 @@ describe('control-client list on a terminal', SUITE, () => {
     assert.deepEqual([row.pid, row.detail], [4711, detail]);
   });
 
+  it('tells systems of the same name apart', async (t) => {
+    const { folder, serve } = openFolder(t);
+    for (const socket of ['a', 'b', 'c']) await serve(socket, { name: socket === 'c' ? 'other' : 'train' });
+    const lines = await tableIn(t, folder, 90);
+    assert.deepEqual(lines.map((line) => line.split(' ')[0]), ['NAME', 'other', 'a-7', 'b-7']);
+  });
+
   it('has no line that is wider than the terminal, whatever the texts hold', async (t) => {
     const { folder, serve } = openFolder(t);
     const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE } };
@@ -61,7 +68,7 @@ describe('control-client list on a terminal', SUITE, () => {
     await serve('alive');
     await startSilent(t, join(folder, 'hung-8.sock'));
     await startWeb(t, () => ({ code: 200 }), { socketPath: join(folder, 'other-9.sock') });
-    const { code, stdout } = await listOn(t, folder, 100, '--timeout 1');
+    const { code, stdout } = await listOn(t, folder, 100);
     assert.equal(code, 5);
     assert.match(stdout, /^alive +7 +active\b/m);
     assert.match(stdout, /^hung +8 +no answer\r$/m);
@@ -226,9 +233,8 @@ function onPty(t: TestContext, command: string): Promise<Ended> {
   return start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']).ended;
 }
 
-function listOn(t: TestContext, folder: string, width: number, options: string = ''): Promise<Ended> {
-  const command = `stty cols ${width}; exec ${process.execPath} dist/bin/client.js list --dir '${folder}' ${options}`;
-  return onPty(t, command);
+function listOn(t: TestContext, folder: string, width: number): Promise<Ended> {
+  return onPty(t, `stty cols ${width}; exec ${process.execPath} dist/bin/client.js list --dir '${folder}'`);
 }
 
 async function tableIn(t: TestContext, folder: string, width: number): Promise<string[]> {

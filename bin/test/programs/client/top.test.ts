@@ -113,6 +113,20 @@ describe('control-client top', SUITE, () => {
     }
   });
 
+  it('shows the time left once the progress was seen to grow twice, and none while paused', async (t) => {
+    const { serve, top } = openFolder(t);
+    let [step, status] = [0, 'active'];
+    await serve('t1', () => ({ status, detail: { step, of: 1_000_000 } }));
+    const { showsLine } = await top();
+    await showsLine(/^t1 .*\] 0 %, step 0 of/);
+    step = 1;
+    await showsLine(/^t1 .*\] 0 %, step 1 of/);
+    step = 2;
+    await showsLine(/^t1 .*\] 0 %, \d+ (min|h|days) left, step 2 of/);
+    status = 'paused';
+    await showsLine(/^t1 .* 0 %, step 2 of/);
+  });
+
   it('filters by name and status', async (t) => {
     const { serve, top } = openFolder(t);
     await serve('train');
