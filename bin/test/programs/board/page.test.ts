@@ -15,8 +15,8 @@ import { lacks } from '../../needs.ts';
 import { LOOPBACK_ONLY, startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard, startFakeIn, startHost } from './helpers.ts';
 import {
-  cards, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, greyButtons, lightness, posted, press, problemOf, sees,
-  seesAll, valueOf,
+  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, greyButtons, lightness, posted,
+  orderOf, press, problemOf, sees, seesAll,
 } from './page.ts';
 import type { StartedBoard } from './helpers.ts';
 import type { Browser } from './browser.ts';
@@ -150,18 +150,14 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const { port } = system.address;
     await open(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
-    const reason = await browser.find('#systems input');
 
-    await browser.click(reason);
-    await browser.press('GPU needed & <b>more</b>');
-    await press(browser, 'Pause');
+    await press(browser, 'Pause', 0, 'GPU needed & <b>more</b>');
     await sees(browser, ({ status, cause, buttons, sent }) => {
       assert.equal(status, 'paused');
       assert.match(cause, /^for \d s, by ana@sofa: GPU needed & <b>more<\/b>$/);
       assert.deepEqual(buttons, ['Resume', 'Save', 'Shut down']);
       assert.match(sent.join(), /^✓ paused \(\d+\.\d s\)$/);
     });
-    assert.equal(await valueOf(browser, reason), '');
     assert.equal((await getInfo(port)).reason, 'GPU needed & <b>more</b>');
 
     await press(browser, 'Resume');
@@ -172,67 +168,77 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.match(sent.join(), /^✓ active \(\d+\.\d s\)$/);
     });
 
-    await browser.click(reason);
-    await browser.press('before noon');
     await press(browser, 'Save');
     await sees(browser, ({ sent, commands }) => {
       assert.deepEqual(sent, ['… save-state sent']);
-      assert.match(commands[0] ?? '', /^save-state running, \d s ago by ana@sofa: before noon$/);
+      assert.match(commands[0] ?? '', /^save-state running, \d s ago by ana@sofa$/);
     });
     saving.resolve('states/<i>1</i>.json');
-    await sees(browser, ({ sent, level }) => {
+    await sees(browser, ({ sent, saved, level }) => {
+      assert.match(saved, /^saved states\/<i>1<\/i>\.json, \d s ago$/);
       assert.match(sent.join(), /^✓ saved states\/<i>1<\/i>\.json \(\d+\.\d s\)$/);
       assert.equal(level, 'good');
     });
     await press(browser, 'Save');
-    await sees(browser, ({ sent, level, commands }) => {
+    await sees(browser, ({ sent, saved, level, commands }) => {
+      assert.equal(saved, 'save failed: ENOSPC: no space left');
       assert.deepEqual(sent, ['✗ not saved: ENOSPC: no space left']);
       assert.equal(level, 'bad');
       const [failed = '', done = ''] = commands;
       assert.match(failed, /^save-state failed after \d+\.\d\d s: ENOSPC: no space left, \d s ago by ana@sofa$/);
-      assert.match(done, /^save-state done in \d+\.\d\d s: states\/<i>1<\/i>\.json, .* by ana@sofa: before noon$/);
+      assert.match(done, /^save-state done in \d+\.\d\d s: states\/<i>1<\/i>\.json, .* by ana@sofa$/);
     });
     assert.match(await browser.title(), /^failed – control-board$/);
     await press(browser, 'Pause');
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
     await press(browser, 'Resume');
-    await sees(browser, ({ commands, level }) => {
+    await sees(browser, ({ commands, saved, level }) => {
       assert.deepEqual(commands.map((line) => line.split(' ', 2).join(' ')), [
         'resume done', 'pause done', 'save-state failed', 'save-state done', 'resume done',
       ]); // the first pause is the sixth
-      assert.equal(level, 'good');
+      assert.deepEqual([saved, level], ['save failed: ENOSPC: no space left', 'bad'], 'until the next save');
     });
+    await press(browser, 'Save');
+    await sees(browser, ({ saved, level }) => assert.deepEqual([saved.slice(0, 6), level], ['saved ', 'good']));
   });
 
-  it('shuts down only after a question', async (t) => {
+  it('pauses and shuts down only after a question for the reason', async (t) => {
     const { address: { port }, finished } = await launchSystem(t, IDLE, { name: 'trainer' });
-    await open(t, [targetOf(port)]);
+    await open(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
     await sees(browser, ({ name, status }) => assert.deepEqual([name, status], ['trainer', 'active']));
-    const ways: [how: string, end: () => Promise<void>][] = [
-      ['Cancel', () => browser.click('#cancel')], ['Escape', () => browser.press('Escape')],
-    ];
-    for (const [how, end] of ways) {
-      await browser.click('#systems button', 2);
-      const dialog = await browser.findByRole('dialog', 'Shut down trainer?');
-      await end();
-      const isClosed = (): Promise<boolean> => browser.run('return !arguments[0].open', dialog);
-      await eventually(isClosed, () => `${how} does not close it`);
-      assert.equal(await focused(browser), 'Shut down trainer', how);
-      assert.deepEqual(await posted(browser), [], how);
+    for (const verb of ['Pause', 'Shut down']) {
+      const ways: [how: string, end: () => Promise<void>][] = [
+        ['Cancel', () => browser.click('#cancel')], ['Escape', () => browser.press('typed', 'Escape')],
+      ];
+      for (const [how, end] of ways) {
+        await browser.click('.body button', verb === 'Pause' ? 0 : 2);
+        const dialog = await browser.findByRole('dialog', `${verb} trainer?`);
+        assert.deepEqual([await focused(browser), await browser.text('#confirm')], ['Reason', verb]);
+        await end();
+        const isClosed = (): Promise<boolean> => browser.run('return !arguments[0].open', dialog);
+        await eventually(isClosed, () => `${how} does not close it`);
+        assert.equal(await focused(browser), `${verb} trainer`, how);
+        assert.deepEqual(await posted(browser), [], how);
+      }
     }
-    await browser.click('#systems input');
+    await browser.click('.body button', 0);
+    await browser.click('#confirm'); // without a reason, and not with that of a cancelled one
+    await sees(browser, ({ status, cause }) => {
+      assert.equal(status, 'paused');
+      assert.match(cause, /^for \d s, by ana@sofa$/);
+    });
+    await browser.click('.body button', 2);
     await browser.press('done for today');
-    await browser.click('#systems button', 2);
     await browser.click('#confirm');
     await finished;
     await sees(browser, ({ status, cause, commands, sent, isGrey, level }) => {
-      assert.deepEqual([status, isGrey, level], ['offline', true, 'bad']);
-      assert.match(cause, /^for \d+ s, by .+: done for today$/);
+      assert.deepEqual([status, isGrey, level], ['ended', true, 'ended']);
+      assert.match(cause, /^\d+ s ago by ana@sofa: done for today$/);
       assert.match(commands[0] ?? '', /^shutdown (done in|outcome unknown, )/);
       assert.match(sent.join(), /^✓ offline \(\d+\.\d s\)$/);
     });
     assert.equal(await focused(browser), 'Shut down trainer');
-    assert.match(await browser.title(), /^offline – control-board$/);
+    assert.match(await browser.title(), /^ended – control-board$/);
   });
 
   it('does not pause and resume at a double click, or while Enter is held down', async (t) => {
@@ -243,15 +249,18 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       window.clicks = [];
       addEventListener('click', ({ detail }) => window.clicks.push(detail), true);
     `);
-    await browser.doubleClick('#systems button', 0);
+    await browser.doubleClick('.body button', 0);
     assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // otherwise it was none
+    await browser.activate('#confirm');
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
+    await browser.doubleClick('.body button', 0);
+    await sees(browser, ({ status }) => assert.equal(status, 'active'));
     await until(async () => (await getInfo(port)).commands.every(({ state }) => state === 'done'));
-    assert.deepEqual((await getInfo(port)).commands.map(({ command }) => command), ['pause']);
-    assert.equal((await posted(browser)).length, 1);
+    assert.deepEqual((await getInfo(port)).commands.map(({ command }) => command), ['pause', 'resume']);
+    assert.equal((await posted(browser)).length, 2);
     const clicks = await browser.run<boolean>(`
       const repeated = { key: 'Enter', repeat: true, bubbles: true, cancelable: true };
-      return document.querySelector('#systems button').dispatchEvent(new KeyboardEvent('keydown', repeated));
+      return document.querySelector('.body button').dispatchEvent(new KeyboardEvent('keydown', repeated));
     `);
     assert.equal(clicks, false);
   });
@@ -273,9 +282,9 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.findByRole('dialog', `Shut down demo at ${targetOf(ports[1] ?? 0)}?`);
     await browser.activate('#cancel');
     await browser.activate('summary');
-    await browser.click('#all input');
-    await browser.press('a storm');
     await browser.activate(await browser.findByRole('button', 'Pause all'));
+    await browser.findByRole('dialog', 'Pause all 3 systems?');
+    await confirm(browser, 'a storm');
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ status }) => status), ['paused', 'paused', 'active', 'offline']);
       assert.match(all[0]?.cause ?? '', /: a storm$/);
@@ -283,7 +292,6 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual(all[3]?.sent, []);
     });
     assert.equal(await browser.text('#all .sent'), '✗ pause: 2 done · 1 failed');
-    assert.equal(await valueOf(browser, '#all input'), '');
     assert.deepEqual((await posted(browser)).map((url) => new URL(url).pathname), ['/api/systems/pause']);
     await browser.activate(await browser.findByRole('button', 'Resume all'));
     await seesAll(browser, (all) => {
@@ -299,13 +307,12 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.activate(await browser.findByRole('button', 'Shut all down'));
     await browser.activate('#confirm');
     await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ status }) => status), ['offline', 'offline', 'offline', 'offline']);
+      assert.deepEqual(all.map(({ status }) => status), ['ended', 'ended', 'ended', 'offline']);
     });
     assert.deepEqual(await greyButtons(browser, '#all'), [true, true, true, true]);
     await posted(browser);
     await browser.activate(await browser.findByRole('button', 'Pause all'));
     assert.deepEqual(await posted(browser), []);
-    assert.equal(await valueOf(browser, '#all input'), '');
   });
 
   it('shows each status, in the title and the icon, too', async (t) => {
@@ -353,7 +360,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     assert.match(await browser.title(), /^no answer: .* – control-board$/);
     await posted(browser);
-    for (const index of [0, 2]) await browser.activate('#systems button', index);
+    for (const place of [0, 2]) await activateButton(browser, 0, place);
     assert.deepEqual(await posted(browser), [], 'grey buttons send nothing');
     child.kill('SIGCONT');
     await sees(browser, (card) => assert.deepEqual([card.status, card.isGrey, card.step], ['active', false, '']));
@@ -363,7 +370,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([status, isGrey, level], ['offline', true, 'bad']);
       assert.match(cause, /^for \d+ s$/);
     });
-    for (const index of [0, 1, 2]) await browser.activate('#systems button', index);
+    for (const place of [0, 1, 2]) await activateButton(browser, 0, place);
     assert.deepEqual(await posted(browser), []);
     const again = await startHost(t, `step: () => sleep(50), ${describe}`, mortal.port);
     const pid = again.running.child.pid?.toLocaleString('en-US');
@@ -388,7 +395,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([third?.status, third?.isGrey, third?.rows.length], ['active', false, 0]);
     });
     assert.equal(await browser.title(), '1 missing or wrong token · 1 unknown – control-board');
-    await browser.activate('#systems article:nth-child(3) button', 0);
+    await press(browser, 'Pause', 2);
     await seesAll(browser, ([, , third]) => {
       assert.equal(third?.status, 'paused');
       assert.match(third?.cause ?? '', /^for \d s$/);
@@ -497,7 +504,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => await problemOf(browser) === WRONG_KEY);
     await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
     await posted(browser);
-    await browser.activate('#systems button', 0);
+    await activateButton(browser, 0, 0);
     assert.deepEqual(await posted(browser), []);
     await browser.consoleErrors(); // those of the requests that failed
   });
@@ -571,9 +578,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       const commands = all.flatMap((card) => card.commands).join('\n');
       assert.doesNotMatch(commands, /native code|function|\[object|undefined|NaN/);
     });
-    await browser.activate('#systems article:nth-child(1) button', 1);
-    await browser.activate('#systems article:nth-child(2) button', 1);
-    await browser.activate('#systems article:nth-child(4) button', 1);
+    for (const index of [0, 1, 3]) await activateButton(browser, index, 1);
     await seesAll(browser, (all) => {
       for (const index of [0, 1, 3]) assert.notEqual(all[index]?.sent.join('').replace(/^….*/, ''), '');
     });
@@ -586,11 +591,12 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       }
       const [page, text, scheme] = await browser.run<string[]>(`
         const { backgroundColor, color } = getComputedStyle(document.body);
-        return [backgroundColor, color, getComputedStyle(document.querySelector('#systems button')).color];
+        return [backgroundColor, color, getComputedStyle(document.querySelector('.body button')).color];
       `);
       assert.deepEqual([page, text, scheme].map((colour) => lightness(colour ?? '') > 128), [!dark, dark, dark]);
     }
-    await browser.activate('#systems article:nth-child(2) button', 2);
+    await activateButton(browser, 1, 2);
+    await browser.find('dialog[open]');
     await browser.resize(360, 640);
     assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
     await browser.press('Escape');
@@ -601,45 +607,48 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('can be used by keyboard alone, and does not lose the focus', async (t) => {
-    const [first, second] = [await launchSystem(t, IDLE, { name: 'one' }), await launchSystem(t, IDLE, { name: 'two' })];
+    const first = await launchSystem(t, IDLE, { name: 'one' });
+    const second = await launchSystem(t, IDLE, { name: 'two' });
     await open(t, [first, second].map(({ address }) => targetOf(address.port)));
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
     await browser.press('Tab');
     assert.equal(await focused(browser), 'All systems');
     await browser.press('Enter');
     const order: string[] = [];
-    for (let count = 0; count < 13; count += 1) {
+    for (let count = 0; count < 10; count += 1) {
       await browser.press('Tab');
       order.push(await focused(browser));
     }
     assert.deepEqual(order, [
-      'Reason, for all systems', 'Pause all', 'Resume all', 'Save all', 'Shut all down',
-      'Reason, for one', 'Pause one', 'Save one', 'Shut down one',
-      'Reason, for two', 'Pause two', 'Save two', 'Shut down two',
+      'Pause all', 'Resume all', 'Save all', 'Shut all down',
+      'Pause one', 'Save one', 'Shut down one', 'Pause two', 'Save two', 'Shut down two',
     ]);
-    for (let count = 0; count < 3; count += 1) await browser.press('Shift+Tab');
-    await browser.press('by hand', 'Tab', 'Enter');
+    await browser.press('Shift+Tab', 'Shift+Tab', 'Enter');
+    await browser.findByRole('dialog', 'Pause two?');
+    await browser.press('by hand', 'Enter');
     await seesAll(browser, ([, two]) => {
       assert.equal(two?.status, 'paused');
       assert.match(two?.cause ?? '', /: by hand$/);
     });
     assert.equal(await focused(browser), 'Resume two'); // the same button
+    await eventually(async () => (await orderOf(browser)).join() === 'two,one', () => 'the worst is not the first');
+    assert.equal(await focused(browser), 'Resume two');
     await browser.press(' ');
     await seesAll(browser, ([, two]) => assert.equal(two?.status, 'active'));
     assert.equal(await focused(browser), 'Pause two');
     await browser.press('Tab', 'Tab', 'Enter');
     await browser.findByRole('dialog', 'Shut down two?');
-    assert.equal(await focused(browser), 'Cancel');
+    assert.equal(await focused(browser), 'Reason');
     await browser.press('Escape');
     assert.equal(await focused(browser), 'Shut down two');
     await browser.press(' ');
-    await browser.press('Tab');
+    await browser.press('Tab', 'Tab');
     assert.equal(await focused(browser), 'Shut down');
     await browser.press('Enter');
     await second.finished;
-    await seesAll(browser, ([, two]) => assert.deepEqual([two?.status, two?.isGrey], ['offline', true]));
+    await seesAll(browser, ([, two]) => assert.deepEqual([two?.status, two?.isGrey], ['ended', true]));
     assert.equal(await focused(browser), 'Shut down two');
-    assert.equal(await browser.title(), 'offline: two – control-board');
+    assert.equal(await browser.title(), 'active: one – control-board');
     await posted(browser);
     await browser.press('Enter');
     await browser.press('Shift+Tab', ' ');

@@ -15,6 +15,10 @@ export interface Card {
   step: string;
   error: string;
   rows: { name: string; text: string; plot: string | null }[];
+  /** Of a run: the fields of the process. */
+  process: string[];
+  progress: string;
+  saved: string;
   buttons: string[];
   /** Whether all buttons are. */
   isGrey: boolean;
@@ -24,25 +28,67 @@ export interface Card {
   level: string;
 }
 
+/** In the order of the targets. The page shows the worst first: see `glances()`. */
 export function cards(browser: Browser): Promise<Card[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelectorAll('#systems article')].map((card) => {
-      const find = (selector) => text(card.querySelector(selector));
-      const findAll = (selector) => [...card.querySelectorAll(selector)];
+    const articles = [...document.querySelectorAll('#systems article')];
+    return articles.sort((one, other) => one.dataset.id - other.dataset.id).map((card) => {
+      const find = (selector) => text(card.querySelector('.body ' + selector));
+      const findAll = (selector) => [...card.querySelectorAll('.body ' + selector)];
       return {
         name: find('h2'), status: find('.status strong'), cause: find('.cause'), step: find('.step'),
         error: find('.error'), place: find('.place'), level: card.dataset.level,
-        rows: findAll('tbody tr').map(({ cells }) => ({
+        process: findAll('.process th').map(({ textContent }) => textContent),
+        progress: find('.progress'), saved: find('.saved'),
+        rows: findAll('[aria-label=Detail] tbody tr').map(({ cells }) => ({
           name: text(cells[0]), text: text(cells[1]),
           plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,
         })),
         buttons: findAll('button').map(text),
         isGrey: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
-        sent: findAll(':scope > .sent p').map(text), commands: findAll('ol li').map(text),
+        sent: findAll('> .sent p').map(text), commands: findAll('ol li').map(text),
       };
     });
   `);
+}
+
+/** The names of the systems, in the order of the page. */
+export function orderOf(browser: Browser): Promise<string[]> {
+  return browser.run('return [...document.querySelectorAll("#systems article")].map(({ ariaLabel }) => ariaLabel)');
+}
+
+/** What a person sees of a system among many, in the order of the page. */
+export interface Glance {
+  name: string;
+  status: string;
+  /** What is wrong, and whatever else there is to tell. */
+  text: string;
+  numbers: string[];
+  button: string;
+  height: number;
+}
+
+/** Those that the filter leaves. */
+export function glances(browser: Browser): Promise<Glance[]> {
+  return browser.run(`
+    const isVisible = (element) => element.checkVisibility();
+    const text = (element) => (isVisible(element) ? element.innerText.trim() : '');
+    return [...document.querySelectorAll('#systems .row')].filter(isVisible).map((row) => {
+      const [status, note, rest] = row.querySelector('.brief').children;
+      const numbers = [...row.querySelectorAll('.number')].filter(isVisible);
+      return {
+        name: text(row.querySelector('.open')), status: text(status), text: text(note) + text(rest),
+        numbers: numbers.map(({ children: [name, value] }) => text(name) + ' ' + text(value)),
+        button: text(row.querySelector('.toggle')), height: row.closest('article').offsetHeight,
+      };
+    });
+  `);
+}
+
+/** Waits until the rows are right. */
+export async function seesRows(browser: Browser, check: (all: Glance[]) => void): Promise<void> {
+  await looks(async () => check(await glances(browser)));
 }
 
 /** What a person sees of a command that a system declares. */
@@ -62,8 +108,8 @@ export function rowsOf(browser: Browser): Promise<Row[]> {
     return [...document.querySelector('#systems .own').children].map((row) => ({
       name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
       description: text(row.querySelector('form > p')),
-      fields: [...row.querySelectorAll('input, select, textarea')].filter((control) => control.checkVisibility())
-        .map((control) => ({
+      fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]
+        .filter((control) => control.checkVisibility()).map((control) => ({
           name: control.labels[0].innerText, hint: text(control.labels[0].nextElementSibling),
           value: control.type === 'checkbox' ? control.checked
             : control.localName === 'select' ? control.selectedOptions[0].text : control.value,
@@ -113,12 +159,23 @@ export function sees(browser: Browser, check: (card: Card) => void): Promise<voi
   return seesAll(browser, ([card]) => check(card ?? assert.fail('there is no system')));
 }
 
-/** Activates a button of the first system. */
-export async function press(browser: Browser, label: string): Promise<void> {
-  const [card] = await cards(browser);
-  const index = card?.buttons.indexOf(label) ?? -1;
-  assert.notEqual(index, -1, `no button '${label}'`);
-  await browser.activate('#systems button', index);
+/** Activates a button of a card. A pause and a shutdown are sent with a reason. */
+export async function press(browser: Browser, label: string, index: number = 0, reason: string = ''): Promise<void> {
+  const place = (await cards(browser))[index]?.buttons.indexOf(label) ?? -1;
+  assert.notEqual(place, -1, `no button '${label}'`);
+  await activateButton(browser, index, place);
+  if (label === 'Pause' || label === 'Shut down') await confirm(browser, reason);
+}
+
+/** Activates a button of a card, even if it is grey. */
+export function activateButton(browser: Browser, index: number, place: number): Promise<void> {
+  return browser.activate(`[data-id='${index}'] .body button`, place);
+}
+
+/** Gives the reason that a dialog asks for. */
+export async function confirm(browser: Browser, reason: string = ''): Promise<void> {
+  await browser.find('dialog[open]');
+  await browser.press(...(reason === '' ? [] : [reason]), 'Enter');
 }
 
 /** The URLs of the commands that the page has sent since the last call. */
@@ -167,7 +224,8 @@ export const FIND_FLAWS: string = `
     const card = element.closest('.card')?.getBoundingClientRect();
     if (card && (left < card.left || right > card.right)) flaws.push(nameOf(element) + ' leaves its card');
     const isField = /^(input|select|textarea)$/.test(element.localName);
-    if (!isField && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
+    const isCut = getComputedStyle(element).textOverflow === 'ellipsis'; // the card has all of it
+    if (!isField && !isCut && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
       flaws.push(nameOf(element) + ' is cut off: ' + element.scrollWidth + ' of ' + element.clientWidth);
     }
     const isControl = isField || element.localName === 'button';
@@ -187,13 +245,43 @@ export const FIND_FLAWS: string = `
   return flaws;
 `;
 
+/** Texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, 1.4.3), unless they are grey buttons. */
+export const FIND_PALE_TEXT: string = `
+  const parse = (colour) => {
+    const [red, green, blue, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+    return { rgb: [red, green, blue], alpha };
+  };
+  const luminance = (rgb) => {
+    const [red, green, blue] = rgb.map((value) => {
+      return value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const backgroundOf = (element) => {
+    for (let one = element; one !== null; one = one.parentElement) {
+      const { rgb, alpha } = parse(getComputedStyle(one).backgroundColor);
+      if (alpha === 1) return rgb;
+    }
+    return [255, 255, 255];
+  };
+  const flaws = [];
+  for (const element of document.body.querySelectorAll('*')) {
+    const hasText = [...element.childNodes].some(({ nodeType, data }) => nodeType === 3 && data.trim() !== '');
+    if (!hasText || !element.checkVisibility() || element.closest('[aria-disabled=true]')) continue;
+    const [one, other] = [parse(getComputedStyle(element).color).rgb, backgroundOf(element)].map(luminance);
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5) flaws.push(element.textContent + ': ' + contrast.toFixed(1));
+  }
+  return flaws;
+`;
+
 export const FIND_FLAWS_OF_DIALOG: string = `
   const dialog = document.querySelector('dialog');
   const { left, right, top, bottom } = dialog.getBoundingClientRect();
   const flaws = [];
   if (left < 0 || top < 0 || right > innerWidth || bottom > innerHeight) flaws.push('the dialog leaves the window');
   if (dialog.scrollWidth > dialog.clientWidth) flaws.push('the dialog scrolls');
-  for (const element of dialog.querySelectorAll('p, button')) {
+  for (const element of dialog.querySelectorAll('p, input, button')) {
     const inner = element.getBoundingClientRect();
     const isInside = inner.left >= left && inner.right <= right && inner.bottom <= bottom;
     if (!isInside) flaws.push(element.textContent + ' is cut off');

@@ -7,13 +7,18 @@ import { defer, getInfo, launchSystem, startImpostor, startServer, until } from 
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard } from './helpers.ts';
-import { cards, eventually, FIND_FLAWS, focused, greyButtons, rowsOf, sees, seesRow, valueOf } from './page.ts';
+import {
+  cards, confirm, eventually, FIND_FLAWS, focused, greyButtons, rowsOf, sees, seesRow, valueOf,
+} from './page.ts';
 import type { Browser } from './browser.ts';
 import type { StartedBoard } from './helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const EPISODES = { type: 'integer', minimum: 1, maximum: 1000, default: 100 } as const;
+
+/** The field for the reason of the first command. */
+const REASON = '.own form > input';
 
 /** One browser for all tests, one after the other. */
 describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
@@ -49,12 +54,15 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
   };
 
   const openRow = (name: string): Promise<void> => browser.run(`
-    const rows = [...document.querySelectorAll('#systems summary')];
+    const rows = [...document.querySelectorAll('.own summary')];
     const row = rows.find(({ textContent }) => textContent === arguments[0]).parentElement;
     if (!row.open) row.firstElementChild.click();
   `, name);
   const field = (command: string, parameter: string): string => `#field-0-${command}-${parameter}`;
-  const press = async (name: string): Promise<void> => browser.activate(await browser.findByRole('button', name));
+  const press = async (name: string): Promise<void> => {
+    await browser.activate(await browser.findByRole('button', name));
+    if (name.startsWith('Pause')) await confirm(browser);
+  };
 
   /** Replaces what is in a field. */
   const type = async (selector: string, text: string): Promise<void> => {
@@ -93,7 +101,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
       ]);
     });
     await type(field('evaluate', 'episodes'), '200');
-    await browser.click('#systems input');
+    await browser.click(REASON);
     await browser.press('before lunch');
     await press('evaluate cartpole');
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
@@ -101,7 +109,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.match(commands[0] ?? '', /^evaluate \{"episodes":200\} running, \d s ago by .*: before lunch$/);
       assert.deepEqual([buttons[3], status], ['evaluate', 'paused']);
     });
-    assert.equal(await valueOf(browser, '#systems input'), '');
+    assert.equal(await valueOf(browser, REASON), '');
     evaluation.resolve({ meanReturn: 497.1, best: [1, 'a'] });
     const value = '{"meanReturn":497.1,"best":[1,"a"]}';
     await seesRow(browser, 'evaluate', ({ outcome, isOpen, fields }) => {
@@ -201,7 +209,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await openRow('evaluate');
     await press('evaluate cartpole');
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.match(outcome.join(), /^✓ evaluate: 497\.1 /));
-    await browser.run('document.querySelector("#systems details").open = false');
+    await browser.run('document.querySelector(".own details").open = false');
     await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}');
     await seesRow(browser, 'evaluate', ({ outcome, isOpen }) => {
       assert.deepEqual(outcome, ['✗ evaluate: episodes must be an integer from 1 to 1000, got 5000']);
@@ -226,7 +234,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.click(field('evaluate', 'episodes'));
     await browser.press('Enter', 'Enter', 'Enter');
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
-    assert.deepEqual(await greyButtons(browser, '#systems'), [false, false, false, true, false]);
+    assert.deepEqual(await greyButtons(browser, '.body'), [false, false, false, true, false]);
     await press('evaluate cartpole');
     await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}'); // of another page, which is refused
     await seesRow(browser, 'evaluate', ({ outcome: [, other] }) => assert.match(other ?? '', /^✗ .* got 5000$/));
@@ -317,7 +325,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(state, { rate: 0.1, mode: 'slow', isLoud: false, text: 'c', seed: 6, extra: 'x' });
     await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, '0.1'));
     await seesValues('0.1', 'slow', false, 'c', '6');
-    await browser.click('#systems input'); // the focus is elsewhere
+    await browser.click(REASON); // the focus is elsewhere
     state.rate = 0.3;
     await seesValues('0.3', 'slow', false, 'c', '6');
   });
@@ -379,7 +387,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     const kinds = await browser.run<string[]>(`
       return [...document.querySelectorAll('.own form')[0].elements].map(({ type }) => type);
     `);
-    assert.deepEqual(kinds, ['text', 'textarea', 'textarea', 'select-one', 'select-one', 'checkbox', 'submit']);
+    assert.deepEqual(kinds, ['text', 'textarea', 'textarea', 'select-one', 'select-one', 'checkbox', 'text', 'submit']);
     await browser.click(field('say', 'free'));
     await browser.press('one', 'Enter', 'two');
     await browser.run('for (const name of ["level", "tone"]) document.querySelector("#field-0-say-" + name).focus()');

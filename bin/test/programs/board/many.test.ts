@@ -1,0 +1,286 @@
+// The page of control-board with many systems: rows, their order, filters, and what everybody can see and reach.
+
+import assert from 'node:assert/strict';
+import { before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { launchSystem, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { startBrowser } from './browser.ts';
+import { forSuite, LIMIT, startBoard, startHost } from './helpers.ts';
+import {
+  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, sees,
+  seesAll, seesRows,
+} from './page.ts';
+import type { Browser } from './browser.ts';
+import type { StartedBoard } from './helpers.ts';
+import type { System } from '../../../../control.ts';
+import type { TestContext } from 'node:test';
+
+const IDLE = { step: () => sleep(50) };
+const COUNT = 12; // the least number of systems that have rows
+const SECOND = 'return new Promise((resolve) => setTimeout(resolve, 1000))'; // the page draws at least once
+
+/** The test ends the system, which saves again. */
+function failOnce(): () => void {
+  let count = 0;
+  return () => void ((count += 1) === 1 && assert.fail('ENOSPC: no space left'));
+}
+
+/** One browser for all tests, one after the other. */
+describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
+  const suite = forSuite();
+  let browser: Browser;
+
+  before(async () => {
+    browser = await startBrowser(suite);
+  });
+
+  /** Opens the page of a new board. At the end, there must be no error in the console. */
+  const open = async (t: TestContext, ports: readonly number[]): Promise<StartedBoard> => {
+    t.after(async () => { // before the board ends
+      await browser.open('about:blank');
+      assert.deepEqual(await browser.consoleErrors(), []);
+    });
+    const board = await startBoard(t, ports.map((port) => `localhost:${port}`));
+    await browser.resize(1280, 800);
+    await browser.open(`${board.url}#${board.key}`);
+    return board;
+  };
+
+  /** Starts systems t1, t2 … that do nothing, and opens their page. */
+  const openMany = async (t: TestContext, hooks: readonly Partial<System>[] = [], count: number = COUNT) => {
+    t.mock.method(process, 'emitWarning', () => {}); // of commands that fail
+    const systems = [];
+    for (let index = 0; index < count; index += 1) {
+      systems.push(await launchSystem(t, { ...IDLE, ...hooks[index] }, { name: `t${index + 1}` }));
+    }
+    await open(t, systems.map(({ address }) => address.port));
+    await seesRows(browser, (rows) => assert.deepEqual(rows.map(({ status }) => status), Array(count).fill('active')));
+    return systems;
+  };
+
+  it('has cards for eleven, and from twelve on rows, the worst first and otherwise by name', async (t) => {
+    const detail = { step: 7, of: 100, a: 1, b: 12_345, word: 'x', c: 0.3, d: 4 };
+    const systems = await openMany(t, [{ describe: () => detail }, { saveState: failOnce() }]);
+    const names = Array.from({ length: COUNT }, (_, index) => `t${index + 1}`);
+    assert.deepEqual(await orderOf(browser), names, 't2 before t10');
+    await seesRows(browser, ([first]) => {
+      assert.deepEqual(first?.numbers, ['a 1', 'b 12,345', 'c 0.3']);
+      assert.match(first?.text ?? '', /^7 %/);
+    });
+    await systems[10]?.client.request('pause', { by: 'ana@laptop', reason: 'GPU needed', wait: 10 });
+    await systems[9]?.client.request('shutdown', { by: 'ana', wait: 10 });
+    await systems[1]?.client.request('save-state', { wait: 10 });
+    await seesRows(browser, (rows) => {
+      const rest = names.filter((name) => !['t2', 't11', 't10'].includes(name));
+      assert.deepEqual(rows.map(({ name }) => name), ['t2', 't11', ...rest, 't10']);
+      assert.deepEqual([rows[0]?.status, rows[0]?.text.slice(0, 34)], ['active', 'save failed: ENOSPC: no space left']);
+      assert.equal(rows[1]?.status, 'paused');
+      assert.match(rows[1]?.text ?? '', /^\d+ s · ana: GPU needed$/);
+      assert.equal(rows.at(-1)?.status, 'ended');
+      assert.match(rows.at(-1)?.text ?? '', /^\d+ s ago · ana( · saved .*)?$/);
+    });
+    assert.equal(await browser.title(), 'failed: t2 – control-board');
+    for (const [width, count] of [[1280, 3], [640, 1], [390, 1]] as const) {
+      await browser.resize(width, 844);
+      assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
+      const rows = await glances(browser);
+      assert.equal(rows.find(({ name }) => name === 't1')?.numbers.length, count);
+      assert.ok(rows.every(({ height }) => height <= 64), `${width} px: ${rows.map(({ height }) => height)}`);
+    }
+    assert.ok((await cards(browser)).every(({ buttons }) => buttons.join('') === ''), 'closed');
+  });
+
+  it('opens the card under a row, in which a system can do all that it can in a card', async (t) => {
+    const commands = { evaluate: { run: () => 7 } };
+    await openMany(t, [{ describe: () => ({ loss: 0.5 }), commands }]);
+    await browser.click('.open');
+    await sees(browser, ({ rows, buttons, place }) => {
+      assert.deepEqual(rows.map(({ name, text, plot }) => [name, text, plot !== null]), [['loss', '0.5', true]]);
+      assert.deepEqual(buttons, ['Pause', 'Save', 'Shut down', '']);
+      assert.match(place, /^process \d+ on .* · localhost:\d+$/);
+    });
+    assert.equal((await glances(browser))[0]?.button, '', 'there is one button to pause');
+    await browser.activate(await browser.findByRole('button', 'Pause t1'));
+    await confirm(browser, 'a storm');
+    await sees(browser, ({ status, cause }) => {
+      assert.equal(status, 'paused');
+      assert.match(cause, /: a storm$/);
+    });
+    await browser.activate(await browser.findByRole('button', 'Resume t1'));
+    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+    await browser.click('.open');
+    await seesRows(browser, ([first]) => assert.equal(first?.button, 'Pause'));
+    await browser.activate(await browser.findByRole('button', 'Pause t1'));
+    await browser.findByRole('dialog', 'Pause t1?');
+    assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
+    await confirm(browser);
+    await seesRows(browser, ([first]) => assert.deepEqual([first?.status, first?.button], ['paused', 'Resume']));
+  });
+
+  it('filters by state and by a search', async (t) => {
+    const systems = await openMany(t);
+    for (const index of [3, 10]) await systems[index]?.client.pause();
+    const names = async (): Promise<string> => (await glances(browser)).map(({ name }) => name).join();
+    const chips = (): Promise<string[]> => browser.run(`
+      return [...document.querySelectorAll('#chips button')].map((chip) => chip.innerText + ' ' + chip.ariaPressed);
+    `);
+    await eventually(async () => (await chips()).join() === '2 paused false,10 active false', () => 'no chips');
+    await eventually(async () => (await names()).startsWith('t4,t11,t1,t2,'), () => 'the order is another one');
+    await browser.activate(await browser.findByRole('button', '2 paused'));
+    assert.equal(await names(), 't4,t11');
+    assert.deepEqual(await chips(), ['2 paused true', '10 active false']);
+    assert.equal(await browser.text('#summary'), '2 of 12 systems');
+    await systems[10]?.client.resume();
+    await eventually(async () => (await names()) === 't4', () => 'it is still there');
+    await systems[3]?.client.resume();
+    await eventually(async () => (await names()) === '', () => 'it is still there');
+    await browser.activate(await browser.findByRole('button', '0 paused'));
+    await eventually(async () => (await chips()).join() === '12 active false', () => 'it is still there');
+    await browser.click('#search');
+    await browser.press('T1');
+    assert.equal(await names(), 't1,t10,t11,t12');
+    await browser.press('Backspace', 'Backspace', String(systems[4]?.address.port));
+    assert.equal(await names(), 't5');
+  });
+
+  it('moves nothing while somebody points at it, types or answers a question, nor what has the focus', async (t) => {
+    const say = { parameters: { text: { type: 'string', maxLength: 9 } as const }, run: () => {} };
+    const systems = await openMany(t, [{ commands: { say } }]);
+    const first = async (): Promise<string | undefined> => (await orderOf(browser))[0];
+    const stays = async (name: string, what: string): Promise<void> => {
+      const before = await first();
+      await systems.find((_, index) => `t${index + 1}` === name)?.client.pause();
+      await seesRows(browser, (rows) => assert.equal(rows.find((row) => row.name === name)?.status, 'paused'));
+      for (let count = 0; count < 4; count += 1) await browser.run(SECOND);
+      assert.equal(await first(), before, what);
+    };
+    const moves = (name: string): Promise<void> => {
+      return eventually(async () => await first() === name, () => `${name} is not the first`);
+    };
+    await browser.run('dispatchEvent(new PointerEvent("pointerdown"))');
+    await stays('t12', 'a finger is on the page');
+    await browser.run('dispatchEvent(new PointerEvent("pointerup"))');
+    await moves('t12');
+    await browser.activate(await browser.findByRole('button', 'Pause t2'));
+    await stays('t11', 'a dialog is open');
+    await browser.press('Escape');
+    await moves('t11');
+    await browser.activate(await browser.findByRole('button', 't1'));
+    await browser.activate('.own summary');
+    await browser.run('document.querySelector(".own .fields :is(input, textarea)").focus()');
+    await stays('t10', 'somebody types');
+    await browser.run('document.querySelector(".own summary").focus()');
+    await moves('t10');
+    assert.equal(await focused(browser), 'say, of t1');
+  });
+
+  it('can be used by keyboard alone, in the order of the page', async (t) => {
+    await openMany(t);
+    const order: string[] = [];
+    for (let count = 0; count < 7; count += 1) {
+      await browser.press('Tab');
+      order.push(await focused(browser));
+    }
+    assert.deepEqual(order, [
+      '12 active', 'Search by name or address', 'All systems', 't1', 'Pause t1', 't2', 'Pause t2',
+    ]);
+    await browser.press('Enter', 'by hand', 'Enter');
+    await seesRows(browser, (rows) => assert.match(rows.find(({ name }) => name === 't2')?.text ?? '', /: by hand$/));
+    assert.equal(await focused(browser), 'Resume t2');
+    await eventually(async () => (await orderOf(browser))[0] === 't2', () => 't2 is not the first');
+    assert.equal(await focused(browser), 'Resume t2');
+    await browser.press('Shift+Tab', 'Enter');
+    await seesAll(browser, ([, two]) => assert.deepEqual(two?.buttons, ['Resume', 'Save', 'Shut down']));
+    const within: string[] = [];
+    for (let count = 0; count < 4; count += 1) {
+      await browser.press('Tab');
+      within.push(await focused(browser));
+    }
+    assert.deepEqual(within, ['Resume t2', 'Save t2', 'Shut down t2', 't1']);
+  });
+
+  it('has enough contrast, and names that tell systems apart', async (t) => {
+    const run = { pid: 4711, command: 'python train.py', started: '2026-11-23T12:00:00Z', 'CPU seconds': 7, loss: 0.5 };
+    const hooks = [{ describe: () => run }, { saveState: failOnce() }, { describe: () => ({ step: 7, of: 9 }) }];
+    const systems = await openMany(t, hooks);
+    await systems[1]?.client.request('save-state', { wait: 10 });
+    await systems[3]?.client.pause();
+    await systems[4]?.client.shutdown();
+    await seesRows(browser, (rows) => assert.equal(rows.at(-1)?.status, 'ended'));
+    await browser.run('for (const button of document.querySelectorAll(".open")) button.click()');
+    await sees(browser, ({ process, rows }) => {
+      assert.ok(process.includes('pid') && process.includes('command'), String(process));
+      assert.deepEqual(rows.map(({ name }) => name), ['loss']);
+    });
+    for (const dark of [false, true]) {
+      await browser.emulate({ dark });
+      assert.deepEqual(await browser.run(FIND_PALE_TEXT), [], dark ? 'dark' : 'light');
+    }
+    await browser.emulate({});
+    for (const element of await browser.findAll('#systems :is(button, summary, progress, input)')) {
+      if (await browser.run<boolean>('return !arguments[0].checkVisibility()', element)) continue;
+      assert.match(await browser.name(element), /\bt\d+$/);
+    }
+  });
+
+  it('draws gaps where nothing was heard, and a line flat that hardly changes', async (t) => {
+    let count = 0;
+    const describe = (): object => ({ flat: 1000 + (count += 1) % 2, zero: 0, none: -(count % 2) });
+    const { address: { port } } = await launchSystem(t, { ...IDLE, describe });
+    const host = await startHost(t, 'step: () => sleep(50), describe: () => ({ pid: 7, time: performance.now() })');
+    await open(t, [port, host.port]);
+    const plotOf = async (index: number, name: string): Promise<string> => {
+      const row = (await cards(browser))[index]?.rows.find((one) => one.name === name);
+      return row?.plot ?? '';
+    };
+    const heights = async (name: string): Promise<number[]> => {
+      return (await plotOf(0, name)).split(/[ML]/).slice(1).map((point) => Number(point.split(' ')[1]));
+    };
+    await until(async () => new Set(await heights('flat')).size > 1 && new Set(await heights('none')).size > 1);
+    assert.ok((await heights('flat')).every((height) => height > 10 && height < 14), 'around the middle');
+    assert.deepEqual([...new Set(await heights('zero'))], [12]);
+    assert.deepEqual([...new Set(await heights('none'))].sort((one, other) => one - other), [1, 23], 'the full height');
+    assert.equal(await browser.text('.plot small'), '1,001\n1,000');
+    await until(async () => (await plotOf(1, 'time')).includes('L'));
+    assert.equal(await plotOf(1, 'pid'), '');
+    host.running.child.kill('SIGSTOP');
+    await sleep(4000);
+    host.running.child.kill('SIGCONT');
+    await eventually(async () => (await plotOf(1, 'time')).split('M').length > 2, () => 'there is no gap');
+  });
+
+  it('shows the progress of a program, with the time that is left', async (t) => {
+    let step = 0;
+    const { client, address: { port } } = await launchSystem(t, {
+      step: () => sleep(20), describe: () => ({ loss: 0.5, step: step += 1, of: 1000 }),
+    });
+    await open(t, [port]);
+    await sees(browser, ({ progress, rows }) => {
+      assert.match(progress, /^step [\d,]+ of 1,000 · \d+ % · \d+ (s|min|h) left$/);
+      assert.deepEqual(rows.map(({ name }) => name), ['loss', 'step']);
+    });
+    const bar = await browser.find('.body progress');
+    assert.match(await browser.name(bar), /^step of /);
+    await client.pause();
+    await sees(browser, ({ progress }) => assert.match(progress, /^step [\d,]+ of 1,000 · \d+ %$/));
+  });
+
+  it('tells a system that has crashed from one that has ended', async (t) => {
+    const mortal = await startHost(t, 'step: () => sleep(50)');
+    const saveState = (): string => 'states/7.json';
+    const { client, address: { port } } = await launchSystem(t, { ...IDLE, saveState }, { name: 'job' });
+    await open(t, [mortal.port, port]);
+    await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
+    mortal.running.child.kill('SIGKILL');
+    await client.request('shutdown', { by: 'ana', reason: 'done', wait: 10 });
+    await seesAll(browser, ([crashed, ended]) => {
+      assert.deepEqual([crashed?.status, crashed?.level, crashed?.saved], ['offline', 'bad', '']);
+      assert.match(crashed?.cause ?? '', /^for \d+ s$/);
+      assert.deepEqual([ended?.status, ended?.level], ['ended', 'ended']);
+      assert.match(ended?.cause ?? '', /^\d+ s ago by ana: done$/);
+      assert.match(ended?.saved ?? '', /^saved states\/7\.json, \d+ s ago$/);
+    });
+    assert.match(await browser.title(), /^offline: /);
+  });
+});
