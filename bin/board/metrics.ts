@@ -2,19 +2,22 @@
 
 import { SystemStatus } from '../../control.ts';
 import { NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
+import { numbersIn } from './system.ts';
 import type { BoardSystem } from './system.ts';
 
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 const MAX_NAMES = 50; // of the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
+const DOWN = [SystemStatus.OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
+type System = Pick<BoardSystem, 'id' | 'state' | 'counts'>;
 type Line = [labels: Record<string, string>, value: number];
 
 /** The metrics of all systems. Every line differs from all others: a duplicate would fail the whole scrape. */
-export function formatMetrics(systems: readonly BoardSystem[]): string {
+export function formatMetrics(systems: readonly System[]): string {
   const labelled = labelsOf(systems);
-  const metric = (type: string, name: string, help: string, linesOf: (system: BoardSystem) => Line[]): string => {
+  const metric = (type: string, name: string, help: string, linesOf: (system: System) => Line[]): string => {
     const lines = labelled.flatMap(([label, system]) => linesOf(system).map(([labels, value]) => {
       const pairs = Object.entries({ system: label, ...labels }).map(([key, text]) => `${key}="${escape(text)}"`);
       return `${name}{${pairs.join(',')}} ${value}\n`;
@@ -22,29 +25,40 @@ export function formatMetrics(systems: readonly BoardSystem[]): string {
     return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
   };
   return [
-    metric('gauge', 'control_up', 'Whether the system responds with its status.', ({ isUp }) => [[{}, Number(isUp)]]),
-    metric('gauge', 'control_status', 'Whether the system has this status: 1 for the current one.', ({ status }) => {
-      const current = STATUSES.includes(status) ? status : UNKNOWN;
-      return STATUSES.map((name) => [{ status: name }, Number(name === current)]);
+    metric('gauge', 'control_up', 'Whether the system responds with its status.', (system) => {
+      return [[{}, Number(isUp(system))]];
+    }),
+    metric('gauge', 'control_status', 'Whether the system has this status: 1 for the current one.', (system) => {
+      return STATUSES.map((status) => [{ status }, Number(status === statusOf(system))]);
     }),
     metric('counter', 'control_commands_total', 'Commands of all clients since the board follows.', ({ counts }) => {
       return [...counts].flatMap(([command, { done, failed }]): Line[] => {
         return [[{ command, state: 'done' }, done], [{ command, state: 'failed' }, failed]];
       });
     }),
-    metric('gauge', 'control_detail', 'A number in the detail of a system that responds.', ({ isUp, numbers }) => {
-      const unique = new Map(isUp ? numbers.map(([name, value]) => [encodable(name), value]) : []);
+    metric('gauge', 'control_detail', 'A number in the detail of a system that responds.', (system) => {
+      const numbers = isUp(system) ? numbersIn(system.state.detail) : [];
+      const unique = new Map(numbers.map(([name, value]) => [encodable(name), value]));
       return [...unique].slice(0, MAX_NAMES).map(([name, value]) => [{ name }, value]);
     }),
   ].join('');
 }
 
+function statusOf({ state: { status } }: System): string {
+  return STATUSES.includes(status) ? status : UNKNOWN;
+}
+
+function isUp(system: System): boolean {
+  return !DOWN.includes(statusOf(system)) && system.state.unansweredSince === null;
+}
+
 /** Each system with its name or, if others have the same, its target. */
-function labelsOf(systems: readonly BoardSystem[]): [label: string, system: BoardSystem][] {
+function labelsOf(systems: readonly System[]): [label: string, system: System][] {
   const taken = new Set<string>();
   return systems.map((system) => {
-    const isShared = systems.some(({ name, id }) => name === system.name && id !== system.id);
-    let label = encodable(isShared ? system.target : system.name);
+    const { name, target } = system.state;
+    const isShared = systems.some((other) => other !== system && other.state.name === name);
+    let label = encodable(isShared ? target : name);
     while (taken.has(label)) label += `-${system.id}`; // a system may take any name, also that of a target
     taken.add(label);
     return [label, system];

@@ -17,8 +17,8 @@ export const LIVE: Period = { intervalMs: 1000, keepMs: HOUR_MS };
 /** Always. */
 export const RECORD: Period = { intervalMs: 10_000, keepMs: 24 * HOUR_MS };
 
-/** Of all series: about 32 MB. */
-export const MAX_TOTAL = 2_000_000;
+/** Of all series together: 45 MB. */
+const MAX_TOTAL = 2_000_000;
 
 /** The time in milliseconds, and the value. */
 export type Sample = [time: number, value: number];
@@ -40,10 +40,7 @@ export class Series {
   add(time: number, value: number): void {
     this.#times.push(time);
     this.#values.push(value);
-    while ((this.#times[0] as number) <= time - this.#period.keepMs) {
-      this.#times.shift();
-      this.#values.shift();
-    }
+    this.dropUntil(time - this.#period.keepMs);
   }
 
   get length(): number {
@@ -56,10 +53,10 @@ export class Series {
   }
 
   dropUntil(time: number): void {
-    const index = this.#times.findIndex((at) => at > time);
-    const count = index === -1 ? this.length : index;
-    this.#times.splice(0, count);
-    this.#values.splice(0, count);
+    while (this.start <= time) {
+      this.#times.shift();
+      this.#values.shift();
+    }
   }
 
   /** The usual time between two samples that a page has: it was sent fewer of a long series. */

@@ -4,7 +4,7 @@ import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
 import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
-import { isCrash, savedBy, Shutdown } from '../shared/end.ts';
+import { isCrash, isEndError, savedBy, Shutdown } from '../shared/end.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
@@ -29,12 +29,10 @@ const MAX_SERIES = 32;
 const MAX_COUNTED = 64; // names of commands
 const DUE = 0.95; // of the interval: a timer may fire early
 
-const STATUS_NAMES = Object.values(SystemStatus).map(({ statusName }) => statusName);
-
 type Body = Readonly<Record<string, unknown>>;
 
 /** What a page shows of a system. Times are in milliseconds; those that the system tells are by its clock. */
-interface State {
+export interface State {
   target: string;
   name: string;
   /** `process 4711 on gpu3`, or empty. */
@@ -186,29 +184,8 @@ export class BoardSystem {
     return this.#client.baseUrl;
   }
 
-  get name(): string {
-    return this.#state.name;
-  }
-
-  get target(): string {
-    return this.#state.target;
-  }
-
-  get status(): string {
-    return this.#state.status;
-  }
-
-  /** Whether it responds with its status. */
-  get isUp(): boolean {
-    const { status, unansweredSince } = this.#state;
-    return STATUS_NAMES.includes(status) && !this.isOffline && unansweredSince === null;
-  }
-
-  /** Those of the detail. */
-  get numbers(): [name: string, value: number][] {
-    return this.#state.detail.flatMap(({ name, value }): [string, number][] => {
-      return typeof value === 'number' ? [[name, value]] : [];
-    });
+  get state(): Readonly<State> {
+    return this.#state;
   }
 
   get series(): Iterable<Series> {
@@ -281,7 +258,7 @@ export class BoardSystem {
     const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
     if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
     const at = new Date().toISOString();
-    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state: followed.state, value, at });
+    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state: 'done', value, at });
     this.#publish();
   }
 
@@ -386,7 +363,7 @@ export class BoardSystem {
     const text = excerptOfJson(value);
     const saved = command === 'shutdown' ? savedBy(text) : text;
     const isSaved = state === 'done' && (command === 'save-state' || saved !== '');
-    if (!isSaved && state !== 'failed') return;
+    if (!isSaved && (state !== 'failed' || (command === 'shutdown' && isEndError(error)))) return;
     this.#state.saveError = isSaved ? '' : excerptOf(error, MAX_VALUE_LENGTH);
     const start = timeOf(at);
     const duration = typeof seconds === 'number' ? seconds * 1000 : 0;
@@ -421,7 +398,7 @@ export class BoardSystem {
     if (!isKept || steadyNow() - this.#sampledAt < period.intervalMs * DUE) return;
     this.#sampledAt = steadyNow();
     const at = this.#listener.nextVersion(); // later: a page that has had news since asks for what follows
-    const numbers = this.numbers.filter(([name]) => name !== 'pid').slice(0, MAX_SERIES);
+    const numbers = numbersIn(this.#state.detail).filter(([name]) => name !== 'pid').slice(0, MAX_SERIES);
     for (const [name, value] of numbers) this.#seriesOf(name).add(at, value);
   }
 
@@ -487,6 +464,10 @@ function rowsOf(detail: unknown): Row[] {
 function rowOf([name, value]: [name: string, value: unknown]): Row {
   const isNumber = typeof value === 'number' && Number.isFinite(value); // 1e999 is JSON, too
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
+}
+
+export function numbersIn(detail: readonly Row[]): [name: string, value: number][] {
+  return detail.flatMap(({ name, value }): [string, number][] => (typeof value === 'number' ? [[name, value]] : []));
 }
 
 /** Null if it is no time. */

@@ -2,7 +2,7 @@
 
 import { SystemStatus } from '../../control.ts';
 import { commandsOf } from './describe.ts';
-import { excerptOf } from './text.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
@@ -40,4 +40,9 @@ export function isCrash({ by, reason }: Body): boolean {
 /** What the last save has returned; empty if the value of a shutdown tells only how the program has ended. */
 export function savedBy(shutdownValue: string): string {
   return shutdownValue.replace(END, '');
+}
+
+/** Whether a shutdown has failed after the last save. */
+export function isEndError(error: unknown): boolean {
+  return /^onShutdown failed: | cannot be ended$/.test(excerptOf(error, MAX_VALUE_LENGTH));
 }

@@ -165,7 +165,7 @@ async function createSystem(
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
   const target = { name: 'box', title: 'box', label: '', client };
   const system = new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
-  await until(() => system.status === 'active');
+  await until(() => system.state.status === 'active');
   return {
     system,
     tick(ms: number): Promise<void> {
@@ -177,7 +177,7 @@ async function createSystem(
       tag += 1;
       change.resolve();
       change = defer();
-      await until(() => system.status === next);
+      await until(() => system.state.status === next);
     },
   };
 }

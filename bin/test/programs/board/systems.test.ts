@@ -12,6 +12,7 @@ import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
 import { declarationsOf, presentValues } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
+import { isCrash, isEndError, savedBy } from '../../../shared/end.ts';
 import { LIVE, Series } from '../../../board/series.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, startOldServer, startServer, until,
@@ -380,6 +381,30 @@ describe('presentValues', () => {
     assert.deepEqual(presentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
     for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(presentValues(other, declarations), []);
     assert.deepEqual(presentValues(JSON.parse('{"a":1e999}'), declarations), []);
+  });
+});
+
+describe('The end of a system', () => {
+  it('is a crash if the program ended by itself, and neither with success nor by a signal that asks for the end', () => {
+    for (const [isExpected, ...reasons] of [
+      [true, 'exit code 7', 'exit code 1', 'exit code 137', 'SIGKILL', 'SIGSEGV', 'cannot start \'x\': no such file'],
+      [false, 'exit code 0', 'exit code 143', 'exit code 130', 'SIGTERM', 'SIGINT', 'SIGHUP', 'budget used', '', 7],
+    ] as const) {
+      for (const reason of reasons) {
+        assert.equal(isCrash({ by: 'itself', reason }), isExpected, String(reason));
+        assert.equal(isCrash({ by: 'ana', reason }), false);
+      }
+    }
+  });
+
+  it('does not count as a save', () => {
+    for (const [value, expected] of [
+      ['exit code 0', ''], ['SIGTERM', ''], ['states/1', 'states/1'], ['states/1; exit code 143', 'states/1'],
+      ['still running', ''], ['', ''], ['exit codes', 'exit codes'],
+    ] as const) assert.equal(savedBy(value), expected);
+    assert.deepEqual(['onShutdown failed: x', 'sh (7) cannot be ended', 'ENOSPC', 7].map(isEndError), [
+      true, true, false, false,
+    ]);
   });
 });
 
