@@ -65,7 +65,7 @@ Exit codes: 0 quit by the user, or the output was closed; 1 no backend can liste
 
 const FOLLOW_MS = 30_000;
 const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
-const NO_ANSWER_MS = 500; // without a first status: then `no answer` is shown
+const NO_ANSWER_MS = 1000; // without a first status: then `no answer` is shown
 const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
