@@ -5,7 +5,7 @@ import { isAbsent, isUnanswered, statusNameOf } from '../shared/replies.ts';
 import { inParallel } from '../shared/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
-import { Screen, Table, terminalSize } from './table.ts';
+import { fit, Screen, Table, terminalSize } from './table.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Find } from './fleet.ts';
 
@@ -36,10 +36,11 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
 export async function watchList(find: Find, signal: AbortSignal): Promise<void> {
   const table = new Table();
   const screen = new Screen((width, height) => {
-    const room = height - 2; // the header, and a line for what the terminal shows of Ctrl-C
+    const room = height - 3; // the header, an error, and a line for what the terminal shows of Ctrl-C
     const isCut = fleet.rows.length > room;
     fleet.visible = fleet.rows.slice(0, isCut ? room - 1 : room);
     const lines = table.linesOf(fleet.visible, width);
+    if (fleet.error !== '') lines.push(fit(fleet.error, width));
     if (isCut) lines.push(`… ${fleet.rows.length - fleet.visible.length} more: control-client top shows all`);
     return lines;
   });

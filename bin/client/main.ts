@@ -25,7 +25,7 @@ import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
 import { failure, finish, HINT, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
-import { top } from './top.ts';
+import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { Command, CommandName, Shell } from '../shared/commands.ts';
@@ -220,7 +220,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
     await selectAll(what, names, values, timeoutMs); // refuses what list does not take
     await watchList(find, endOfOutput());
   } else {
-    await top(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
+    await new Top().run(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
   }
   return EXIT.DONE;
 }

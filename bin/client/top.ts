@@ -27,11 +27,7 @@ const INDENT = ' '.repeat(10); // of what describeInfo() tells
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Shows the given systems, or those of a folder, until `q` or Ctrl-C. Restores the terminal, however it ends. */
-export async function top(source: readonly Target[] | Find): Promise<void> {
-  await new View().run(source);
-}
-
-class View {
+export class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
   readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());

@@ -109,7 +109,11 @@ const STAT = '/proc/self/stat'; // id (name) state parent group session terminal
 
 /** The process group of this process, and the one in the foreground of its terminal. */
 function readGroups(): string[] {
-  return /^.*\) \S+ \d+ (\d+) \d+ -?\d+ (-?\d+)/s.exec(readFileSync(STAT, 'utf8')) ?? [];
+  try {
+    return /^.*\) \S+ \d+ (\d+) \d+ -?\d+ (-?\d+)/s.exec(readFileSync(STAT, 'utf8')) ?? [];
+  } catch {
+    return []; // too many files are open
+  }
 }
 
 /** The same, on systems without that file, such as macOS. */

@@ -98,8 +98,8 @@ describe('control-client list --watch', SUITE, () => {
     const { session, serve } = openFolder(t);
     for (let number = 1; number <= 40; number++) await serve(`t${number}`);
     const { showsLine, lines } = await screen(t, 'list --watch', session, /NAME/);
-    await showsLine(/^… 13 more: control-client top shows all$/);
-    await until(() => lines().every((line, index) => index === 0 || index > 27 || line.startsWith(`t${index} `)));
+    await showsLine(/^… 14 more: control-client top shows all$/);
+    await until(() => lines().every((line, index) => index === 0 || index > 26 || line.startsWith(`t${index} `)));
     assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
   });
 
