@@ -1,7 +1,6 @@
 // control-client resume --mine and pause --for: a pause that ends, unless somebody else wants it, too.
 
 import { setMaxListeners } from 'node:events';
-import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commandsOf, describeAuthor } from '../shared/describe.ts';
 import { EXIT, warn } from '../shared/options.ts';
@@ -61,26 +60,24 @@ function pausesOf(info: Body, isPaused: boolean): Body[] {
 
 export interface Lease {
   durationMs: number;
-  /** Each prints its outcome and returns the exit code. */
+  /** Prints the outcome, and returns the exit code. */
   pause(target: Target, signal: AbortSignal): Promise<number>;
-  resume(target: Target): Promise<number>;
+  resume(target: Target): Promise<void>;
   /** The command that resumes all targets, for who interrupts the lease. */
   resumeLine: string;
 }
 
 /** Pauses systems, and resumes them later. SIGINT and SIGTERM leave them paused. */
-export async function pauseFor(targets: readonly Target[], lease: Lease): Promise<number> {
+export async function pauseFor(targets: readonly Target[], lease: Lease): Promise<void> {
   const { durationMs, resumeLine } = lease;
   const end = new AbortController();
   setMaxListeners(0, end.signal); // one for each target
   const interrupt = (name: NodeJS.Signals): void => end.abort(name);
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, interrupt);
   const paused: Target[] = [];
-  let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
     if (end.signal.aborted) return;
     const code = await lease.pause(target, end.signal);
-    exitCode = Math.max(exitCode, code);
     const isPending = code === EXIT.NOT_REACHED || code === EXIT.NO_ANSWER; // it may still be paused
     if (code === EXIT.DONE || isPending) paused.push(target);
   });
@@ -88,14 +85,9 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, interrupt);
   if (end.signal.aborted) {
     warn(`interrupted: what is paused stays paused; to resume it: ${resumeLine}`);
-    process.kill(process.pid, end.signal.reason as NodeJS.Signals); // a shell then also ends the loop around it
-    return 128 + constants.signals[end.signal.reason as NodeJS.Signals];
+    return void process.kill(process.pid, end.signal.reason as string); // a shell then also ends the loop around it
   }
-  await inParallel(paused, async (target) => {
-    const code = await lease.resume(target);
-    exitCode = Math.max(exitCode, code);
-  });
-  return exitCode;
+  await inParallel(paused, lease.resume);
 }
 
 async function sleepUntil(time: number, signal: AbortSignal): Promise<void> {

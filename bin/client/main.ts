@@ -144,26 +144,25 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const targets = await selectTargets(names, values, requestMs, invocation === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has told
   const end = endOfOutput();
+  let exitCode: number = EXIT.DONE;
   const settings = { values, condition, invocation, timeoutMs, hook, end };
   const perform = async (target: Target, name = command.name, own: Partial<Settings> = {}): Promise<number> => {
     const outcome = await execute(name, argument, target, { ...settings, ...own });
+    exitCode = Math.max(exitCode, outcome.exitCode);
     print(outcome, target, values.json === true);
     return outcome.exitCode;
   };
   if (durationMs !== null) {
     const { reason, ...others } = { ...values, wait: true };
-    return pauseFor(targets, {
+    await pauseFor(targets, {
       durationMs,
       pause: (target, signal) => perform(target, 'pause', { signal }),
-      resume: (target) => perform(target, 'resume', { values: { ...others, mine: true } }),
+      resume: async (target) => void await perform(target, 'resume', { values: { ...others, mine: true } }),
       resumeLine: resumeLineFor(names, values),
     });
+  } else {
+    await inParallel(targets, async (target) => void await perform(target));
   }
-  let exitCode: number = EXIT.DONE;
-  await inParallel(targets, async (target) => {
-    const code = await perform(target);
-    exitCode = Math.max(exitCode, code);
-  });
   await hook?.end();
   return exitCode;
 }
