@@ -21,9 +21,9 @@ const PARTICIPLES: ReadonlyMap<string, string> = new Map([
 ]);
 
 const MAX_WAIT_S = 300; // of one request
+const LEFT_S = 5; // at the end of the wait, for a response: what any request may take
 const WATCH_AFTER_MS = 100; // most commands are done before, with one request and one connection
 const FULL_MS = 100; // between two tries while the queue is full
-const LAST_MS = 1000; // for a response when the time is up: two round trips, also from another continent
 
 /** The outcome of a command. Its texts are safe to print. */
 export interface Followed {
@@ -75,8 +75,8 @@ class Follower {
   readonly #command: string;
   readonly #options: FollowOptions;
   readonly #goal: SystemStatus | undefined;
-  readonly #timeUp: AbortController = new AbortController();
-  readonly #end: AbortController = new AbortController(); // of all requests: the response to the last may come later
+  readonly #deadline: number;
+  readonly #end: AbortController = new AbortController();
   #report: Report = {};
   #status: SystemStatus | null = null; // the latest; null if none is known
   #hasOutput = false;
@@ -86,28 +86,23 @@ class Follower {
     this.#command = command;
     this.#options = options;
     this.#goal = GOALS.get(command);
+    this.#deadline = performance.now() + options.timeoutMs;
   }
 
   async run(): Promise<Followed> {
-    const { timeoutMs, signal, reply: ownReply } = this.#options;
+    const { signal, reply: ownReply } = this.#options;
     const start = performance.now();
-    let timer = setTimeout(() => {
-      this.#timeUp.abort();
-      timer = setTimeout(this.#stop, LAST_MS);
-    }, timeoutMs);
     signal?.addEventListener('abort', this.#stop);
     if (signal?.aborted === true) this.#stop();
     const reply = ownReply ?? await this.#send();
+    const limit = setTimeout(this.#stop, this.#deadline - performance.now());
     const conclusion = await this.#settle(reply);
-    clearTimeout(timer);
+    clearTimeout(limit);
     signal?.removeEventListener('abort', this.#stop);
     return this.#describe(conclusion, reply, (performance.now() - start) / 1000);
   }
 
-  readonly #stop = (): void => {
-    this.#timeUp.abort();
-    this.#end.abort();
-  };
+  readonly #stop = (): void => this.#end.abort();
 
   #describe({ state, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
     const isDone = state === 'done';
@@ -129,20 +124,24 @@ class Follower {
 
   /** Sends the command, again while the queue is full. */
   async #send(): Promise<PrintableReply> {
-    const { timeoutMs, arguments: values, by, reason } = this.#options;
-    const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000)));
-    const request = { arguments: values, wait, by, reason, signal: this.#end.signal };
     const responded = new AbortController();
     void this.#watch(responded.signal);
-    let reply = await this.#client.request(this.#command, request);
+    let reply = await this.#post();
     if (isFull(reply)) this.#show('the queue is full');
     while (isFull(reply)) {
-      await sleep(FULL_MS, undefined, { signal: this.#timeUp.signal }).catch(() => {});
-      if (this.#timeUp.signal.aborted) break;
-      reply = await this.#client.request(this.#command, request);
+      await sleep(FULL_MS, undefined, { signal: this.#end.signal }).catch(() => {});
+      if (this.#end.signal.aborted || performance.now() > this.#deadline) break;
+      reply = await this.#post();
     }
     responded.abort();
     return reply;
+  }
+
+  #post(): Promise<PrintableReply> {
+    const { arguments: values, by, reason } = this.#options;
+    const leftS = Math.floor((this.#deadline - performance.now()) / 1000);
+    const wait = Math.min(MAX_WAIT_S, Math.max(1, leftS - LEFT_S));
+    return this.#client.request(this.#command, { arguments: values, wait, by, reason, signal: this.#end.signal });
   }
 
   /** Watches the status until there is a response: a system that is ending may give none. */
@@ -158,7 +157,7 @@ class Follower {
     this.#report = reportIn(reply, this.#command);
     let conclusion = this.#concludeFromReport(reply);
     if (conclusion !== null) return conclusion;
-    for await (const { body, isEnding } of this.#observe('info', this.#timeUp.signal)) {
+    for await (const { body, isEnding } of this.#observe('info', this.#end.signal)) {
       this.#report = latest(this.#report, body);
       conclusion = this.#concludeFromReport(reply) ?? this.#concludeFromStatus(reply, isEnding);
       if (conclusion !== null) return conclusion;

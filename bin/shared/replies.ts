@@ -10,11 +10,9 @@ export const UNKNOWN = 'unknown';
 /** Shown as the status of a system that takes requests, and responds to none: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
 
-/** What errors of connect() mean that do not say whether anything listens. */
+/** What connect() fails with although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
-  ['EAGAIN', 'its queue of connections is full'],
-  ['EMFILE', 'this program has too many open files (see ulimit -n)'],
-  ['ENFILE', 'all programs together have too many open files'],
+  ['EAGAIN', 'its queue of connections is full'], ['EMFILE', 'too many open files'], ['ENFILE', 'too many open files'],
 ]);
 
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
@@ -92,8 +90,7 @@ export function isCut(reply: PrintableReply): boolean {
 
 /** Whether nothing listens at the address. A mistyped host or a network that is down is another matter. */
 export function isAbsent(reply: WebApiReply): boolean {
-  const error = connectErrorOf(reply);
-  return error === 'ECONNREFUSED' || error === 'ENOENT';
+  return /^(ECONNREFUSED|ENOENT)$/.test(connectErrorOf(reply) ?? '');
 }
 
 /** The name of the error with which connecting failed. */

@@ -210,7 +210,7 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * A server of version 0.2, which knows neither Prefer nor /api/info. Commands take effect after 100 ms.
+ * A server that reports its status only: it knows neither Prefer nor /api/info. Commands take effect after 100 ms.
  *
  * @param isOriginal The server of PAMIQ-Core instead, which sends the number of the status.
  */

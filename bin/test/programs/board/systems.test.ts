@@ -174,7 +174,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.deepEqual([unansweredSince, status], [null, 'active']);
   });
 
-  it('shows a server of version 0.2, follows its commands, and shows one that dies and comes back', async (t) => {
+  it('shows a server that reports its status only, follows its commands, and shows one that dies and comes back', async (t) => {
     const { port, posted } = await startOldServer(t);
     const original = await startOldServer(t, true);
     const mortal = await freePort();
@@ -185,6 +185,9 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       return status === 'paused' && first?.state === 'done';
     });
     assert.deepEqual([posted, detail, commands, sent.length], [['pause'], [], [], 1]);
+    await board.post('/api/systems/0/save-state');
+    const text = 'save-state accepted, but the server reports no outcome';
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'done' && first.text === text);
     await untilSystem(board, ({ status }) => status === 'offline', 2);
     const { server } = await startServer(t, { host: '127.0.0.1', port: mortal, name: 'phoenix', describe: () => 7 });
     await untilSystem(board, ({ status, name, detail: [row] }) => {

@@ -189,7 +189,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual(taken, [['say', { text: 5 }], ['say', { text: '5' }]]);
   });
 
-  it('exits as other commands do if the system takes no own commands, is offline, silent or does not let it in', async (t) => {
+  it('exits as others do if the system takes no own commands, is offline or silent, or denies access', async (t) => {
     const { port: undeclared } = await startWeb(t);
     const { port: statusOnly } = await startOldServer(t);
     const { port: closed } = await startServer(t, { token: TOKEN });

@@ -196,7 +196,7 @@ export interface SlowServer {
   close(): void;
 }
 
-/** A web API of version 0.2, whose commands take effect at once. */
+/** A web API that reports the status only, and whose commands take effect at once. */
 export async function startSlowServer(t: TestContext): Promise<SlowServer> {
   const [methods, posted]: [string[], string[]] = [[], []];
   const held = new Map<() => void, string>(); // responses, and the methods of their requests
