@@ -43,11 +43,13 @@ export class Row {
   error: string = '';
   /** All that it has reported last. */
   info: Body = {};
+  /** Whether it has left the folder. */
   isEnded: boolean = false;
+  /** Whether a request for its detail is pending. */
   isAsked: boolean = false;
   #failedAt: number | null = null;
   #done: number | null = null; // the latest progress
-  readonly #steps: { at: number; done: number }[] = []; // when it has become more
+  readonly #steps: { at: number; done: number }[] = []; // when it has grown
 
   constructor(target: Target) {
     this.target = target;
@@ -56,7 +58,7 @@ export class Row {
     [this.name, this.pid] = [excerptOf(name), pid];
   }
 
-  /** How long it has had its status. Who has just begun to look does not know that of a system that is silent. */
+  /** How long it has had its status. Empty if it has been silent from the start. */
   get age(): string {
     const seconds = this.#failedAt === null ? secondsSince(this.info, 'since') : (Date.now() - this.#failedAt) / 1000;
     return seconds === null ? '' : describeDuration(seconds);
@@ -80,12 +82,12 @@ export class Row {
   #noteInfo(info: Body): void {
     this.info = info;
     const { run } = splitDetail(info['detail']);
-    const isOfFolder = this.target.name?.startsWith('unix:') === true; // another one is called what the user has typed
+    const isOfFolder = this.target.name?.startsWith('unix:') === true; // any other is shown as typed
     if (isOfFolder) this.name = excerptOf(info['name']) || this.name;
     this.pid = excerptOf(run['pid']) || excerptOf(info['pid']) || this.pid;
   }
 
-  /** Null until two steps were seen: a program that reports once an hour has not done an hour's work in a second. */
+  /** Null until the progress has been seen to grow twice: the first time, it may be the work of an hour. */
   #secondsLeft(): number | null {
     const progress = this.status === ACTIVE.statusName ? progressOf(this.info['detail']) : null;
     const [now, steps, before] = [performance.now(), this.#steps, this.#done];
@@ -131,7 +133,7 @@ export class Fleet {
     return this.#sorted ??= [...this.#rows].sort(compareRows);
   }
 
-  set rows(rows: readonly Row[]) {
+  #setRows(rows: readonly Row[]): void {
     [this.#rows, this.#sorted] = [rows, null];
   }
 
@@ -139,7 +141,7 @@ export class Fleet {
   add(targets: readonly Target[], isLasting: boolean = true): void {
     const rows = targets.map((target) => new Row(target));
     const names = new Set(targets.map(({ name }) => name)); // one at the path of a system that has ended replaces it
-    this.rows = [...this.#rows.filter(({ target }) => !names.has(target.name)), ...rows];
+    this.#setRows([...this.#rows.filter(({ target }) => !names.has(target.name)), ...rows]);
     for (const row of rows) void this.#follow(row, isLasting);
   }
 
@@ -178,6 +180,7 @@ export class Fleet {
   async #follow(row: Row, isLasting: boolean): Promise<void> {
     for await (const { status, reply, isNew } of observe(row.target.client, 'info', this.#signal, WAIT_S)) {
       if (isNew) this.#note(row, status, reply);
+      else if (row.status !== status) void this.#ask(row); // it hung, but not long enough for this request to fail
       if (!isLasting && isAbsent(reply)) return this.#keep(row);
       if (!reply.ok) await this.#pause();
     }
@@ -194,7 +197,7 @@ export class Fleet {
   #keep(row: Row): void {
     row.isEnded = true;
     const ended = this.#rows.filter(({ isEnded }) => isEnded);
-    if (ended.length > MAX_ENDED) this.rows = this.#rows.filter((other) => other !== ended[0]);
+    if (ended.length > MAX_ENDED) this.#setRows(this.#rows.filter((other) => other !== ended[0]));
   }
 
   async #pause(): Promise<void> {

@@ -61,7 +61,7 @@ export class Top {
     stdin.off('keypress', this.#onKey).pause();
     for (const signal of SIGNALS) process.off(signal, quit);
     const signal = SIGNALS.find((name) => name === this.#end.signal.reason);
-    if (signal !== undefined) process.kill(process.pid, signal); // the shell is to know
+    if (signal !== undefined) process.kill(process.pid, signal); // so that the shell sees how it has ended
   }
 
   readonly #enter = (): void => {
