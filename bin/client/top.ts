@@ -65,7 +65,7 @@ export class Top {
   }
 
   readonly #enter = (): void => {
-    process.stdout.write(ENTER);
+    if (!this.#screen.isOn) process.stdout.write(ENTER);
     this.#screen.isOn = true;
     this.#screen.redraw();
   };
