@@ -1,14 +1,15 @@
 // The page of control-board with many systems: rows, their order, filters, and what everybody can see and reach.
 
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launchSystem, until } from '../../helpers.ts';
+import { launchSystem, makeFolder, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard, startHost } from './helpers.ts';
 import {
-  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, sees,
+  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, posted, sees,
   seesAll, seesRows,
 } from './page.ts';
 import type { Browser } from './browser.ts';
@@ -36,12 +37,12 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   });
 
   /** Opens the page of a new board. At the end, there must be no error in the console. */
-  const open = async (t: TestContext, ports: readonly number[]): Promise<StartedBoard> => {
+  const open = async (t: TestContext, ports: readonly number[], options?: readonly string[]): Promise<StartedBoard> => {
     t.after(async () => { // before the board ends
       await browser.open('about:blank');
       assert.deepEqual(await browser.consoleErrors(), []);
     });
-    const board = await startBoard(t, ports.map((port) => `localhost:${port}`));
+    const board = await startBoard(t, ports.map((port) => `localhost:${port}`), options);
     await browser.resize(1280, 800);
     await browser.open(`${board.url}#${board.key}`);
     return board;
@@ -60,12 +61,16 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   };
 
   it('has cards for eleven, and from twelve on rows, the worst first and otherwise by name', async (t) => {
-    const detail = { step: 7, of: 100, a: 1, b: 12_345, word: 'x', c: 0.3, d: 4 };
-    const systems = await openMany(t, [{ describe: () => detail }, { saveState: failOnce() }]);
+    let count = 0;
+    const describe = (): object => {
+      return { step: 7, of: 100, a: 1, b: 12_345, word: 'x', c: 0.3, d: 4, 'samples per second': 2 + (count += 1) % 2 };
+    };
+    const systems = await openMany(t, [{ describe }, { saveState: failOnce() }]);
     const names = Array.from({ length: COUNT }, (_, index) => `t${index + 1}`);
     assert.deepEqual(await orderOf(browser), names, 't2 before t10');
     await seesRows(browser, ([first]) => {
-      assert.deepEqual(first?.numbers, ['a 1', 'b 12,345', 'c 0.3']);
+      const numbers = first?.numbers.join().replace(' 3', ' 2');
+      assert.equal(numbers, 'samples per second 2,a 1,b 12,345', 'those that change come first');
       assert.match(first?.text ?? '', /^7 %/);
     });
     await systems[10]?.client.request('pause', { by: 'ana@laptop', reason: 'GPU needed', wait: 10 });
@@ -222,6 +227,21 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
       if (await browser.run<boolean>('return !arguments[0].checkVisibility()', element)) continue;
       assert.match(await browser.name(element), /\bt\d+$/);
     }
+  });
+
+  it('has neither buttons nor fields with the key that only shows', async (t) => {
+    const commands = { say: { parameters: { text: { type: 'string', maxLength: 9 } as const }, run: () => {} } };
+    const { address: { port } } = await launchSystem(t, { ...IDLE, commands }, { name: 'one' });
+    const board = await open(t, [port, port], ['--view-key-file', join(makeFolder(t), 'view-key')]);
+    await sees(browser, ({ buttons }) => assert.deepEqual(buttons, ['Pause', 'Save', 'Shut down', '']));
+    const [, key = ''] = /^view only · http:\S+#(\S+)/m.exec(board.running.output()) ?? [];
+    await browser.run('location.hash = arguments[0]', key);
+    await sees(browser, ({ status, buttons }) => assert.deepEqual([status, buttons.join('')], ['active', '']));
+    const shown = '[...document.querySelectorAll("button, input, textarea")].filter((one) => one.checkVisibility())';
+    assert.equal(await browser.run(`return ${shown}.length`), 0);
+    await posted(browser);
+    await browser.press('Tab', 'Enter');
+    assert.deepEqual(await posted(browser), []);
   });
 
   it('draws gaps where nothing was heard, and a line flat that hardly changes', async (t) => {
