@@ -11,7 +11,7 @@ const MAX_NAMES = 50; // of the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
 const DOWN = [SystemStatus.OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
-type System = Pick<BoardSystem, 'id' | 'state' | 'counts'>;
+type System = Pick<BoardSystem, 'id' | 'title' | 'state' | 'counts'>;
 type Line = [labels: Record<string, string>, value: number];
 
 /** The metrics of all systems. Every line differs from all others: a duplicate would fail the whole scrape. */
@@ -52,14 +52,14 @@ function isUp(system: System): boolean {
   return !DOWN.includes(statusOf(system)) && system.state.unansweredSince === null;
 }
 
-/** Each system with its name or, if others have the same, its target. */
+/** Each system with its name or, if others have the same, its title. */
 function labelsOf(systems: readonly System[]): [label: string, system: System][] {
   const taken = new Set<string>();
   return systems.map((system) => {
-    const { name, target } = system.state;
+    const { name } = system.state;
     const isShared = systems.some((other) => other !== system && other.state.name === name);
-    let label = encodable(isShared ? target : name);
-    while (taken.has(label)) label += `-${system.id}`; // a system may take any name, also that of a target
+    let label = encodable(isShared ? system.title : name);
+    while (taken.has(label)) label += `-${system.id}`; // a system may take any name, also a title
     taken.add(label);
     return [label, system];
   });

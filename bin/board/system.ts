@@ -121,6 +121,8 @@ export class BoardSystem {
   #versionBefore = 0; // of the change before
   readonly isFound: boolean;
   readonly id: number;
+  /** For people: no other one has it, unlike its name. */
+  readonly title: string;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
   readonly #state: State;
@@ -147,21 +149,21 @@ export class BoardSystem {
    */
   constructor(
     id: number,
-    { name, client }: Target,
+    { name, title, client }: Target,
     listener: Listener,
     isFound: boolean = false,
     counts: Counts = new Map(CONTROL_COMMANDS.map((command) => [command, { done: 0, failed: 0 }])),
   ) {
-    const target = excerpt(name ?? client.target);
     this.id = id;
+    this.title = excerpt(title);
     this.isFound = isFound;
     this.counts = counts;
     this.#client = client;
     this.#listener = listener;
     this.#state = {
-      target, name: target, process: '', status: '', since: null, by: '', reason: '', error: '', unansweredSince: null,
-      unheardSince: null, ended: false, saved: null, saveError: '', detail: [], progress: null, present: [],
-      commands: [], sent: [], sentCount: 0,
+      target: excerpt(name ?? client.target), name: this.title, process: '', status: '', since: null, by: '',
+      reason: '', error: '', unansweredSince: null, unheardSince: null, ended: false, saved: null, saveError: '',
+      detail: [], progress: null, present: [], commands: [], sent: [], sentCount: 0,
     };
     void this.#follow();
   }
@@ -331,7 +333,7 @@ export class BoardSystem {
     for (const entry of commandsOf(info)) this.#takeSave(entry);
     this.#count(commandsOf(info));
     Object.assign(this.#state, {
-      name: excerptOf(info['name']) || this.#state.target,
+      name: excerptOf(info['name']) || this.title,
       process,
       since: timeOf(info['since']),
       by: excerptOf(info['by']),

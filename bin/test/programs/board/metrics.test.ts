@@ -115,9 +115,10 @@ describe('The metrics of control-board', LIMIT, () => {
   });
 
   it('give each system a label of its own', () => {
-    const upOf = (...systems: [name: string, target: string][]): string[] => {
-      const stateOf = (name: string, target: string): object => ({ name, target, status: '', detail: [] });
-      const all = systems.map(([name, target], id) => ({ id, state: stateOf(name, target), counts: new Map() }));
+    const upOf = (...systems: [name: string, title: string][]): string[] => {
+      const all = systems.map(([name, title], id) => {
+        return { id, title, state: { name, status: '', detail: [] }, counts: new Map() };
+      });
       const text = formatMetrics(all as unknown as BoardSystem[]);
       return text.split('\n').filter((line) => line.startsWith('control_up{')).map((line) => line.split('"')[1] ?? '');
     };
