@@ -44,11 +44,11 @@ const MAX_SHOWN = 5; // names in an error
  * @throws {UsageError} If a target or the file is invalid, or the file names none.
  */
 export async function parseTargets(texts: readonly string[], sources: Sources): Promise<Target[]> {
-  const paths = pathsIn(sources.dir);
+  const sockets = openFolder(sources.dir);
   const lines = sources.targets === undefined ? [] : await readLines(sources.targets);
   const words: Word[] = [...texts.map((text) => ({ text })), ...lines];
   const found = new Map<Word, Found[]>();
-  await inParallel(words, async (word) => void found.set(word, await find(word, paths, sources)));
+  await inParallel(words, async (word) => void found.set(word, await find(word, sockets, sources)));
   const targets = new Map<string, Found>(); // by URL
   for (const word of words) {
     for (const target of found.get(word) ?? []) {
@@ -108,14 +108,16 @@ async function readLines(file: string): Promise<Word[]> {
 
 // ───── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The name and the process id in the path of a socket. */
-export function partsOf(path: string): { name: string; pid: string | undefined } {
-  const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
-  return { name, pid };
+/** What the path of a socket tells. */
+interface Socket {
+  path: string;
+  name: string;
+  pid: string | undefined;
 }
 
-function nameOf({ name = '' }: Target): string {
-  return partsOf(name).name;
+function socketAt(path: string): Socket {
+  const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
+  return { path, name, pid };
 }
 
 /** A name as the path of a socket has it; see `socketPath` in control.ts. */
@@ -123,15 +125,23 @@ function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, 32);
 }
 
+/** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */
+function openFolder(dir: string | undefined): Socket[] {
+  try {
+    return socketsIn(socketFolder(dir)).map(socketAt);
+  } catch (error) {
+    if (dir !== undefined) throw error;
+    return [];
+  }
+}
+
 /** Returns the systems of that name or process id or, if there is none, that at the address. */
-async function find(word: Word, sockets: readonly string[], { dir, timeoutMs, hint = '' }: Sources): Promise<Found[]> {
+async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
+  const { dir, timeoutMs, hint = '' } = sources;
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
-    const paths = isName ? sockets.filter((path) => isNamed(path, text) || isProcess(path, text)) : [];
-    const others = isName ? sockets.filter((path) => mayControl(path, text)) : [];
-    const found = paths.length > 0 ? await choose(paths, word, timeoutMs) : []; // most targets take no time
-    if (found.length === 0 && others.length > 0) found.push(...await findControlled(others, word, timeoutMs));
+    const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
     if (found.length > 0) return found;
     if (/^\d+$/.test(text)) { // as a host, 9000 is the address 0.0.35.40, which would be sent the token
       const error = `'${text}' is neither a process of the folder nor an address: write :${text} for the port`;
@@ -145,72 +155,48 @@ async function find(word: Word, sockets: readonly string[], { dir, timeoutMs, hi
   }
 }
 
-/** Returns the live ones of the systems that may be meant. */
-async function choose(paths: readonly string[], { text, tokenFile }: Word, timeoutMs?: number): Promise<Found[]> {
-  const live = await liveOf(paths);
-  const processes = live.filter((path) => isProcess(path, text));
-  const isExact = text === nameInPath(text); // otherwise another name may look the same
-  const isMeant = await Promise.all(live.map((path) => {
-    return isNamed(path, text) && (isExact || hasName(targetAt(path, timeoutMs, tokenFile), text));
-  }));
-  const named = live.filter((_, index) => isMeant[index]);
-  if (named.length > 0 && processes.length > 0) {
-    const all = [...named, ...processes].map((path) => `unix:${path}`).join(' and ');
-    throw new UsageError(`'${text}' is a name and a process, of ${all}: write one of these`);
-  }
-  return [...named, ...processes].map((path) => targetAt(path, timeoutMs, tokenFile));
-}
-
-/** Returns the systems that control the process: lists show it, instead of that of control-run in the socket's name. */
-async function findControlled(
-  paths: readonly string[],
+/** Returns the live systems of a name, a process id or both: `train`, `2551`, `train-2551`. */
+async function findNamed(
   { text, tokenFile }: Word,
+  sockets: readonly Socket[],
   timeoutMs: number | undefined,
 ): Promise<Found[]> {
-  const found: Found[] = [];
-  await inParallel(await liveOf(paths), async (path) => {
-    const target = targetAt(path, timeoutMs, tokenFile);
-    const reply = await target.client.request('info');
-    const { run } = splitDetail(reply.ok ? reply.body['detail'] : undefined);
-    if (run['pid'] === Number(pidIn(text))) found.push(target);
-  });
-  return found;
+  const live = async (mayBe: (socket: Socket) => boolean): Promise<Found[]> => {
+    const paths = await liveOf(sockets.filter(mayBe).map(({ path }) => path));
+    return paths.map((path) => targetAt(path, timeoutMs, tokenFile));
+  };
+  const inPath = nameInPath(text);
+  const similar = await live(({ name }) => name === inPath);
+  const named = inPath === text ? similar : await filter(similar, (target) => hasName(target, text));
+  const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
+  if (pid === undefined) return named;
+  const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === nameInPath(ownName);
+  const processes = await live((socket) => hasOwnName(socket) && socket.pid === pid);
+  const found = [...named, ...processes];
+  if (found.length === 0) return filter(await live(hasOwnName), (target) => controls(target, Number(pid)));
+  if (found.length === named.length || found.length === processes.length) return found;
+  const all = found.map(({ name }) => name).join(' and ');
+  throw new UsageError(`'${text}' is a name and a process, of ${all}: write one of these`);
 }
 
-function isNamed(path: string, text: string): boolean {
-  return partsOf(path).name === nameInPath(text);
+async function filter(targets: Found[], isMeant: (target: Found) => Promise<boolean>): Promise<Found[]> {
+  const meant = new Set<Found>();
+  await inParallel(targets, async (target) => void (await isMeant(target) && meant.add(target)));
+  return targets.filter((target) => meant.has(target));
 }
 
-/** Whether the text is its process id or `NAME-PID`. */
-function isProcess(path: string, text: string): boolean {
-  return mayControl(path, text) && partsOf(path).pid === pidIn(text);
-}
-
-/** Whether the text is any process id, or its name and one. */
-function mayControl(path: string, text: string): boolean {
-  const [, name] = /^(?:(.+)-)?\d+$/s.exec(text) ?? [];
-  return pidIn(text) !== undefined && (name === undefined || isNamed(path, name));
-}
-
-function pidIn(text: string): string | undefined {
-  return /(?:^|-)(\d+)$/.exec(text)?.[1];
-}
-
-/** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */
-function pathsIn(dir: string | undefined): string[] {
-  try {
-    return socketsIn(socketFolder(dir));
-  } catch (error) {
-    if (dir !== undefined) throw error;
-    return [];
-  }
-}
-
-async function hasName({ title, client }: Found, word: string): Promise<boolean> {
+/** Asks for the real name: others may look the same in a path. */
+async function hasName({ title, client }: Found, name: string): Promise<boolean> {
   const reply = await client.request('info');
-  if (reply.ok) return reply.body['name'] === word;
+  if (reply.ok) return reply.body['name'] === name;
   if (isAbsent(reply)) return false;
-  throw new UsageError(`cannot tell whether ${title} is '${word}': ${client.shorten(reply.error)}; write ${title}`);
+  throw new UsageError(`cannot tell whether ${title} is '${name}': ${client.shorten(reply.error)}; write ${title}`);
+}
+
+/** Whether it is control-run, and the process its command: lists show that one. */
+async function controls({ client }: Found, pid: number): Promise<boolean> {
+  const reply = await client.request('info');
+  return reply.ok && splitDetail(reply.body['detail']).run['pid'] === pid;
 }
 
 /** For a host that does not exist: it may be a mistyped name. */
@@ -223,6 +209,10 @@ async function describeNames(text: string, dir: string | undefined): Promise<str
   } catch (error) {
     return `; ${(error as Error).message}`;
   }
+}
+
+function nameOf({ name = '' }: Target): string {
+  return socketAt(name).name;
 }
 
 /** What completes a target: names or, if none begins like that, NAME-PID. Without what a shell could expand. */

@@ -18,6 +18,7 @@ for (const name of ['stdout', 'stderr'] as const) {
 }
 for (const name of ['HOST', 'SOCKET', 'TOKEN', 'TOKEN_FILE']) delete process.env[`CONTROL_${name}`];
 process.env['CONTROL_PORT'] = '1'; // a mistake must not reach a system of this user
+process.env['XDG_RUNTIME_DIR'] = '/nowhere'; // where no name of this user's systems is found
 
 /** Calls the function, which returns an exit code, and keeps what it and all that it awaits print. */
 export async function capture(main: () => Promise<number>): Promise<Ended> {
