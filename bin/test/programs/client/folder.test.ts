@@ -310,9 +310,11 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
     for (const args of [['status', '--all'], ['pause', '--wait', '--all'], ['pause', 'full'], ['pause', '1']]) {
       const { code, stdout, stderr } = await call([...args, '--dir', folder]);
       assert.match(stdout + stderr, /^(control-client: )?full-1\b.* EAGAIN\b.*\n$/);
-      assert.notEqual(code, 0);
+      assert.equal(code, 5);
     }
-    await call(['list', '--dir', folder]);
+    const { code, stdout } = await call(['list', '--dir', folder]);
+    assert.match(stdout, /^full +1 +no answer .*\n$/);
+    assert.equal(code, 5);
     assert.equal(existsSync(path), true);
   });
 });

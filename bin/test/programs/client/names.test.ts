@@ -12,6 +12,7 @@ import { leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile } from './helpers.ts';
 import { startSilent, startWeb } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
@@ -183,9 +184,12 @@ describe('What cannot be asked', SUITE, () => {
   it('is named, and the exit code is not 0, with few file descriptors', { skip: lacks('Linux') }, async (t) => {
     const names = Array.from({ length: 60 }, (_, index) => `t${index}-${index + 5}`);
     const folder = await openFolder(t, ...names);
+    const runFew = (args: string): Promise<Ended> => {
+      const client = `exec '${process.execPath}' dist/bin/client.js ${args} --dir '${folder}'`;
+      return start(t, 'sh', ['-c', `ulimit -n 40; ${client}`]).ended;
+    };
     for (const command of ['status', 'pause']) {
-      const client = `exec '${process.execPath}' dist/bin/client.js ${command} --all --dir '${folder}'`;
-      const { code, stdout, stderr } = await start(t, 'sh', ['-c', `ulimit -n 40; ${client}`]).ended;
+      const { code, stdout, stderr } = await runFew(`${command} --all`);
       const lines = [...linesOf(stdout), ...linesOf(stderr).map((line) => line.replace('control-client: ', ''))];
       const titles = lines.map((line) => /^[\w-]+/.exec(line)?.[0]);
       assert.deepEqual(titles.sort(), names.sort(), stdout + stderr);
@@ -193,6 +197,9 @@ describe('What cannot be asked', SUITE, () => {
       assert.equal(code, failed > 0 ? 3 : 0, stderr);
       assert.ok(failed > 0 && failed < 60, `${failed} of 60 failed`);
     }
+    const { code, stdout } = await runFew('list');
+    assert.deepEqual(linesOf(stdout).map((line) => line.split('/').at(-1)).sort(), names.map((name) => `${name}.sock`));
+    assert.equal(code, 3);
   });
 });
 
