@@ -1738,10 +1738,11 @@ export class WebApiClient {
   }
 }
 
-/** Returns null if the reply has no known status. A system that took the request and did not respond may hang. */
+/** Returns null if the reply has no known status. A system that takes connections, but does not respond, may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  return reply.answered || (reply.sent && reply.statusCode === undefined) ? null : OFFLINE;
+  const isFull = / (EAGAIN|EMFILE|ENFILE)\b/.test(reply.error); // the server's backlog, or the client's files
+  return reply.answered || (reply.sent ? reply.statusCode === undefined : isFull) ? null : OFFLINE;
 }
 
 /** While the server is down, another user may listen at its path, and receive the token. */

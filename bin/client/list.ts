@@ -1,10 +1,11 @@
 // control-client list: what the live systems of a folder are, and what they are doing.
 
 import { EXIT, warn } from '../shared/options.ts';
-import { isAbsent, isUnanswered, statusNameOf } from '../shared/replies.ts';
+import { isAbsent, statusNameOf } from '../shared/replies.ts';
 import { inParallel } from '../shared/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
+import { failure } from './send.ts';
 import { fit, Screen, Table, terminalSize } from './table.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Find } from './fleet.ts';
@@ -19,8 +20,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
     const row = new Row(target);
     row.note(statusNameOf(reply), reply);
     rows.push(row);
-    const isAsked = reply.ok || reply.answered;
-    exitCode = Math.max(exitCode, isAsked ? EXIT.DONE : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE);
+    exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
   });
   rows.sort(compareRows);
   if (isJson) rows.forEach((row) => console.log(toJson(row)));

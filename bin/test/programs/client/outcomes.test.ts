@@ -227,6 +227,7 @@ describe('control-client and a system that is not there or does not respond', AT
       const ended = { code: 5, stdout, stderr: `control-client: ${stderr}\n` };
       assert.deepEqual(await call([...args, '--socket', socketPath]), ended);
     }
+    assert.equal((await call(['wait', 'offline', '--timeout', '0.5', '--socket', socketPath])).code, 4);
     const { code, stderr } = await call(['pause', '--wait', target]);
     const reason = `pause not sent: connect EAGAIN ${socketPath}; its queue of connections is full`;
     assert.deepEqual([code, stderr], [5, `control-client: ${target}: ${reason}\n`]);
