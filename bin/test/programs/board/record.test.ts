@@ -156,7 +156,7 @@ async function createSystem(
   let tag = 1;
   let change = defer();
   const request = async (_: string, options: RequestOptions = {}): Promise<object> => {
-    if (options.tag !== undefined) await change.promise;
+    if (options.tag === String(tag)) await change.promise;
     const body = { ...INFO, status, detail: options.signal === undefined ? describe() : null };
     return { ok: true, value: status, body, tag: String(tag) };
   };
