@@ -48,9 +48,9 @@ describe('A name as a target', SUITE, () => {
     for (const [name, detail] of rows) {
       await startWeb(t, () => body(detail), { socketPath: join(folder, `${name}.sock`) });
     }
-    await startSilent(t, join(folder, 'silent-10.sock'));
     const all: [target: string, ...titles: string[]][] = [['70', 'train-7'], ['train-70', 'train-7'], ['7', 'train-7']];
-    for (const [target, ...titles] of all) assert.deepEqual(await titlesOf(target, folder, 500), titles, target);
+    for (const [target, ...titles] of all) assert.deepEqual(await titlesOf(target, folder), titles, target);
+    await startSilent(t, join(folder, 'silent-10.sock'));
     for (const target of ['71', '72']) {
       await assert.rejects(parseTargets([target], { dir: folder, timeoutMs: 500 }), {
         message: `'${target}' is neither a process of the folder nor an address: write :${target} for the port`,
@@ -277,8 +277,8 @@ async function openFolder(t: TestContext, ...titles: string[]): Promise<string> 
   return folder;
 }
 
-async function titlesOf(target: string, folder: string, timeoutMs: number = 5000): Promise<string[]> {
-  const targets = await parseTargets([target], { dir: folder, timeoutMs });
+async function titlesOf(target: string, folder: string): Promise<string[]> {
+  const targets = await parseTargets([target], { dir: folder });
   for (const { name, title } of targets) assert.equal(name && basename(name, '.sock'), title);
   return targets.map(({ title }) => title);
 }
