@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { launchSystem, makeFolder, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
-import { forSuite, LIMIT, startBoard, startHost } from './helpers.ts';
+import { forSuite, INFO, LIMIT, startBoard, startFake, startHost } from './helpers.ts';
 import {
   cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, posted, sees,
   seesAll, seesRows,
@@ -229,6 +229,34 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     }
   });
 
+  it('shows text from a system as text, whatever it is', async (t) => {
+    const html = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
+    const long = 'w'.repeat(900);
+    const ports = [];
+    for (let index = 0; index < COUNT; index += 1) {
+      const text = index % 2 === 0 ? html : long;
+      const commands = [{ command: 'save-state', state: index < 4 ? 'failed' : 'done', error: text, value: text }];
+      const detail = { [text]: index, [`${text}2`]: -1.2e-300, huge: 1.7e308, of: 1e300, pid: 7, command: text };
+      const status = index < 8 ? 'paused' : text;
+      const info = { ...INFO, name: text, status, by: text, reason: text, host: text, detail, commands };
+      ports.push(await startFake(t, () => JSON.stringify(info)));
+    }
+    await open(t, ports);
+    await seesRows(browser, (rows) => {
+      const statuses = rows.map(({ status }) => status);
+      assert.deepEqual(['paused', 'unknown'].map((one) => statuses.filter((status) => status === one).length), [8, 4]);
+      const texts = rows.map(({ name, text, numbers }) => [name, text, ...numbers].join());
+      assert.ok(texts.some((text) => text.includes(`${html} at localhost:`) && text.includes(`save failed: ${html}`)));
+    });
+    await browser.run('for (const button of document.querySelectorAll(".open")) button.click()');
+    for (const width of [390, 1280]) {
+      await browser.resize(width, 800);
+      assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
+    }
+    assert.equal(await browser.run('return window.hacked ?? null'), null);
+    assert.deepEqual(await browser.findAll('#systems img, script:not([type]), #filter img'), []);
+  });
+
   it('has neither buttons nor fields with the key that only shows', async (t) => {
     const commands = { say: { parameters: { text: { type: 'string', maxLength: 9 } as const }, run: () => {} } };
     const { address: { port } } = await launchSystem(t, { ...IDLE, commands }, { name: 'one' });
@@ -297,7 +325,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await seesAll(browser, ([crashed, ended]) => {
       assert.deepEqual([crashed?.status, crashed?.level, crashed?.saved], ['offline', 'bad', '']);
       assert.match(crashed?.cause ?? '', /^for \d+ s$/);
-      assert.deepEqual([ended?.status, ended?.level], ['ended', 'ended']);
+      assert.deepEqual([ended?.status, ended?.level, ended?.error], ['ended', 'ended', '']);
       assert.match(ended?.cause ?? '', /^\d+ s ago by ana: done$/);
       assert.match(ended?.saved ?? '', /^saved states\/7\.json, \d+ s ago$/);
     });
