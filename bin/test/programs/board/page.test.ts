@@ -213,7 +213,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       for (const [how, end] of ways) {
         await browser.click('.body button', verb === 'Pause' ? 0 : 2);
         const dialog = await browser.findByRole('dialog', `${verb} trainer?`);
-        assert.deepEqual([await focused(browser), await browser.text('#confirm')], ['Reason', verb]);
+        const focus = verb === 'Pause' ? 'Reason' : 'Cancel'; // a second Enter must not end the program
+        assert.deepEqual([await focused(browser), await browser.text('#confirm')], [focus, verb]);
         await end();
         const isClosed = (): Promise<boolean> => browser.run('return !arguments[0].open', dialog);
         await eventually(isClosed, () => `${how} does not close it`);
@@ -228,7 +229,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.match(cause, /^for \d s, by ana@sofa$/);
     });
     await browser.click('.body button', 2);
-    await browser.press('done for today');
+    await browser.press('Shift+Tab', 'done for today');
     await browser.click('#confirm');
     await finished;
     await sees(browser, ({ status, cause, commands, sent, isGrey, level }) => {
@@ -638,11 +639,9 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(await focused(browser), 'Pause two');
     await browser.press('Tab', 'Tab', 'Enter');
     await browser.findByRole('dialog', 'Shut down two?');
-    assert.equal(await focused(browser), 'Reason');
     await browser.press('Escape');
     assert.equal(await focused(browser), 'Shut down two');
-    await browser.press(' ');
-    await browser.press('Tab', 'Tab');
+    await browser.press(' ', 'Tab');
     assert.equal(await focused(browser), 'Shut down');
     await browser.press('Enter');
     await second.finished;

@@ -175,6 +175,7 @@ export function activateButton(browser: Browser, index: number, place: number): 
 /** Gives the reason that a dialog asks for. */
 export async function confirm(browser: Browser, reason: string = ''): Promise<void> {
   await browser.find('dialog[open]');
+  await browser.run("document.querySelector('dialog input').focus()");
   await browser.press(...(reason === '' ? [] : [reason]), 'Enter');
 }
 
