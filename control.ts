@@ -625,7 +625,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const internalError = prepare(500, { error: 'Internal server error' });
   const tooLarge = prepare(413, { error: `The arguments exceed ${maxArguments} bytes` });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
-  const noBody = Buffer.alloc(0);
   const listeners: Server[] = []; // two for localhost
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
@@ -665,8 +664,8 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     onConnection(socket: Socket, isUnix: boolean): void {
-      const state = { response: null, isLast: false, waits: false, idleSince: responses };
-      const connection = { socket, isUnix, ...state } as Connection;
+      const connection = { socket, isUnix, response: null, isLast: false, waits: false } as Connection;
+      connection.idleSince = responses;
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
       socket.on('close', () => connections.delete(socket) && server.endWait(connection));
@@ -692,7 +691,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       connection.head = head;
-      connection.body = noBody;
+      connection.body = Buffer.alloc(0);
       if (size === 0) return server.route(connection, response);
       let received = 0; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
@@ -1172,7 +1171,7 @@ export class WebApiServer<Name extends string = never> {
       const isKnown = typeof name === 'string' && typeof pid === 'number';
       const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
-      throw Object.assign(new Error(`Cannot serve at ${this.#where()}: ${reason}`), { code });
+      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${reason}`), { code });
     }
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
@@ -1492,13 +1491,13 @@ export class WebApiServer<Name extends string = never> {
     this.#worker?.unref();
     if (!isPublic) return;
     const who = `anyone who can connect${this.#data.token === undefined ? '' : ' and knows the token'}`;
-    const what = `The web API at ${this.#where()} accepts connections from other machines`;
+    const what = `The web API at ${placeOf(this.#data)} accepts connections from other machines`;
     process.emitWarning(`${what}: ${who} can control this program`, WARNING);
   }
 
   #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
-    this.#warnOnce(`The web API at ${this.#where()} stopped and will be restarted: ${message}`, Infinity);
+    this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
     const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
     this.#restartTimer = setTimeout(restart, 1000).unref();
   }
@@ -1508,11 +1507,6 @@ export class WebApiServer<Name extends string = never> {
     if (this.#warned.has(message) || this.#warned.size >= limit) return;
     this.#warned.add(message);
     process.emitWarning(message, WARNING);
-  }
-
-  #where(): string {
-    const { host, port, socketPath } = this.#data;
-    return port === null ? socketPath as string : authorityOf(host, port);
   }
 
   async #stopThread(): Promise<void> {
@@ -1574,8 +1568,6 @@ export interface WaitOptions {
  */
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
-  /** Host name or IP address; `localhost` for a Unix socket. */ readonly host: string;
-  /** The port; 0 for a Unix socket. */ readonly port: number;
   readonly #target: { host: string; port: number } | { socketPath: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
@@ -1588,13 +1580,9 @@ export class WebApiClient {
     const { timeout = 5000, token } = options;
     checkTimeout(timeout);
     checkToken(token);
-    const isExclusive = options.socketPath === undefined || (host === DEFAULT_HOST && port === DEFAULT_PORT);
-    if (!isExclusive) throw new TypeError('socketPath replaces host and port: give one or the other');
     const socketPath = resolveSocketPath(options.socketPath);
-    this.host = host;
-    this.port = socketPath === undefined ? port : 0;
     this.#target = socketPath === undefined ? { host, port } : { socketPath };
-    this.baseUrl = socketPath === undefined ? `http://${authorityOf(host, port)}` : `unix:${socketPath}`;
+    this.baseUrl = socketPath === undefined ? `http://${placeOf({ host, port, socketPath })}` : `unix:${socketPath}`;
     this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
     this.#timeoutMs = timeout;
   }
@@ -1730,11 +1718,9 @@ export class WebApiClient {
       if (text.length > 131_072) throw new Error('the response exceeds 131072 characters'); // above any /api/info
     }
     const { statusCode = 0, headers: { etag } } = response;
-    try {
-      return { statusCode, tag: etag, body: Object(JSON.parse(text)) as Record<string, unknown> };
-    } catch {
-      return { statusCode, tag: etag, body: {} }; // not JSON
-    }
+    let body: Record<string, unknown> = {};
+    try { body = Object(JSON.parse(text)); } catch {} // it is not JSON
+    return { statusCode, tag: etag, body };
   }
 }
 
@@ -1752,8 +1738,9 @@ function checkOwner(socketPath: string): void {
   throw new Error(`no request was sent, because the socket belongs to user ${uid}`);
 }
 
-function authorityOf(host: string, port: number): string {
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`; // an IPv6 address goes in brackets
+/** Where a server listens: at host and port, or only at a Unix socket. */
+function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
+  return port === null ? socketPath : `${host.includes(':') ? `[${host}]` : host}:${port}`; // IPv6 goes in brackets
 }
 
 // ───── launch: a host loop ───────────────────────────────────────────────────────────────────────────────────────

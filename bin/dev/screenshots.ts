@@ -76,12 +76,13 @@ async function makeScreenshots(): Promise<void> {
     const demoPort = await freePort();
     startProgram(t, 'demo', ['--port', String(demoPort), '--seed', '1', '--states-dir', makeFolder(t)]);
     const clients = new Map<Fate, WebApiClient>();
+    const ports = [demoPort];
     for (const fate of Object.keys(NAMES) as Fate[]) {
       const port = await freePort();
       start(t, process.execPath, [fileURLToPath(import.meta.url), fate, String(port)]);
       clients.set(fate, new WebApiClient('localhost', port));
+      ports.push(port);
     }
-    const ports = [demoPort, ...[...clients.values()].map((client) => client.port)];
     const board = startProgram(t, 'board', ['--listen', 'localhost:0', ...ports.map((port) => `localhost:${port}`)]);
     await board.shows(/open it/);
     const browser = await startBrowser(t, ['--hide-scrollbars']);
