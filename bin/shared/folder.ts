@@ -116,6 +116,12 @@ export function targetAt(path: string, timeoutMs?: number, tokenFile?: string): 
   return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, { title }) };
 }
 
+/** Returns what the path of a socket says of its system. */
+export function partsOf(path: string): { name: string; pid: string | undefined } {
+  const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
+  return { name, pid };
+}
+
 /** Returns the paths at which a system is not dead, and removes the sockets of those that are. */
 export async function liveOf(paths: readonly string[]): Promise<string[]> {
   const dead = new Set<string>();

@@ -1,13 +1,13 @@
 // What the targets of a command line or of a file are: addresses, or the names of systems in a folder.
 
 import { isIP } from 'node:net';
-import { basename, dirname, resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
-import { findTargets, liveOf, socketFolder, socketsIn, targetAt } from './folder.ts';
+import { findTargets, liveOf, partsOf, socketFolder, socketsIn, targetAt } from './folder.ts';
 import { UsageError } from './options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from './suggest.ts';
@@ -115,11 +115,6 @@ interface Socket {
   pid: string | undefined;
 }
 
-function socketAt(path: string): Socket {
-  const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
-  return { path, name, pid };
-}
-
 /** A name as the path of a socket has it; see `socketPath` in control.ts. */
 function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, 32);
@@ -128,7 +123,7 @@ function nameInPath(name: string): string {
 /** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */
 function openFolder(dir: string | undefined): Socket[] {
   try {
-    return socketsIn(socketFolder(dir)).map(socketAt);
+    return socketsIn(socketFolder(dir)).map((path) => ({ path, ...partsOf(path) }));
   } catch (error) {
     if (dir !== undefined) throw error;
     return [];
@@ -212,7 +207,7 @@ async function describeNames(text: string, dir: string | undefined): Promise<str
 }
 
 function nameOf({ name = '' }: Target): string {
-  return socketAt(name).name;
+  return partsOf(name).name;
 }
 
 /** What completes a target: names or, if none begins like that, NAME-PID. Without what a shell could expand. */
