@@ -19,8 +19,9 @@ export const DIR_OPTION: TextOption = {
   help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
 };
 
+/** Of a system, in the path of its socket: see `socketName` in control.ts. */
+export const MAX_NAME_LENGTH = 32;
 const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
-const MAX_NAME_LENGTH = 32; // of a system, in the path of its socket
 const YOUNG_MS = 1000; // a program of another kind may not listen yet at a socket that it has just made
 
 /**

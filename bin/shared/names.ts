@@ -7,11 +7,12 @@ import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
-import { findTargets, liveOf, partsOf, socketFolder, socketsIn, targetAt } from './folder.ts';
-import { UsageError } from './options.ts';
+import { findTargets, liveOf, MAX_NAME_LENGTH, partsOf, socketFolder, socketsIn, targetAt } from './folder.ts';
+import { listOf, UsageError } from './options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from './suggest.ts';
 import { inParallel, labelled } from './targets.ts';
+import { excerptOf } from './text.ts';
 import type { Address } from './access.ts';
 import type { PrintableClient } from './replies.ts';
 import type { Target } from './targets.ts';
@@ -117,7 +118,7 @@ interface Socket {
 
 /** A name as the path of a socket has it; see `socketPath` in control.ts. */
 function nameInPath(name: string): string {
-  return name.replaceAll(/[^\w.-]/g, '_').slice(0, 32);
+  return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
 /** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */
@@ -161,8 +162,7 @@ async function findNamed(
     return paths.map((path) => targetAt(path, timeoutMs, tokenFile));
   };
   const inPath = nameInPath(text);
-  const similar = await live(({ name }) => name === inPath);
-  const named = inPath === text ? similar : await filter(similar, (target) => hasName(target, text));
+  const named = await ofName(await live(({ name }) => name === inPath), text);
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
   const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === nameInPath(ownName);
@@ -180,12 +180,34 @@ async function filter(targets: Found[], isMeant: (target: Found) => Promise<bool
   return targets.filter((target) => meant.has(target));
 }
 
-/** Asks for the real name: others may look the same in a path. */
-async function hasName({ title, client }: Found, name: string): Promise<boolean> {
-  const reply = await client.request('info');
-  if (reply.ok) return reply.body['name'] === name;
-  if (isAbsent(reply)) return false;
-  throw new UsageError(`cannot tell whether ${title} is '${name}': ${client.shorten(reply.error)}; write ${title}`);
+/**
+ * Returns those that are meant of the systems with a name in their paths. Asks for the real names where these may differ.
+ *
+ * @throws {UsageError} If that leaves a doubt.
+ */
+async function ofName(targets: Found[], text: string): Promise<Found[]> {
+  const isInPath = nameInPath(text) === text;
+  const mayDiffer = text.includes('_') || text.length === MAX_NAME_LENGTH;
+  if (isInPath && (targets.length === 1 || !mayDiffer)) return targets;
+  const names = new Map<Found, unknown>();
+  let doubt: string | undefined;
+  await inParallel(targets, async (target) => {
+    const { title, client } = target;
+    const reply = await client.request('info');
+    if (isAbsent(reply)) return;
+    names.set(target, reply.ok ? reply.body['name'] : undefined);
+    if (!reply.ok) doubt = `cannot tell whether ${title} is '${text}': ${client.shorten(reply.error)}; write ${title}`;
+  });
+  const found = targets.filter((target) => names.has(target));
+  const different = [...new Set(found.map((target) => names.get(target)))];
+  const isAlike = different.length === 1 || different.every((name) => name === undefined || name === text);
+  if (isInPath && isAlike) return found;
+  if (doubt !== undefined) throw new UsageError(doubt);
+  const meant = found.filter((target) => names.get(target) === text);
+  if (meant.length > 0 || !isInPath) return meant;
+  const titleOf = (name: unknown): string | undefined => found.find((target) => names.get(target) === name)?.title;
+  const examples = different.slice(0, MAX_SHOWN).map((name) => `'${excerptOf(name)}' (${titleOf(name)})`);
+  throw new UsageError(`'${text}' may be ${listOf(examples)}: write that name or NAME-PID`);
 }
 
 /** Whether it is control-run, and the process its command: lists show that one. */

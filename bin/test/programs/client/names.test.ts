@@ -92,9 +92,39 @@ describe('A name as a target', SUITE, () => {
     }
     for (const [name, title] of titles) assert.deepEqual(await titlesOf(name, folder), [title], name);
     assert.deepEqual(await titlesOf('train 7B!-3', folder), ['train_7B_-3'], 'the process decides');
-    assert.deepEqual(await titlesOf('train_7B_', folder), ['train_7B_-2', 'train_7B_-3']);
+    await assert.rejects(titlesOf('train_7B_', folder), new UsageError(
+      "'train_7B_' may be 'train 7B!' (train_7B_-2) or 'train 7B?' (train_7B_-3): write that name or NAME-PID",
+    ));
     const [host] = await parseTargets([`${long}-c`], { dir: folder });
     assert.equal(host?.client.baseUrl, `http://${long}-c:8391`);
+  });
+
+  it('is not that of another system with the same name in its path', async (t) => {
+    const folder = makeFolder(t);
+    const long = 'a-name-of-exactly-32-characters-';
+    const names = ['my_app', 'my app', long, `${long}b`, ...Array.from({ length: 2 }, () => 'sweep/lr=0.1')];
+    for (const [index, name] of names.entries()) {
+      const title = `${name.replaceAll(/[^\w.-]/g, '_').slice(0, 32)}-${index}`;
+      await startWeb(t, () => ({ name, status: 'active' }), { socketPath: join(folder, `${title}.sock`) });
+    }
+    const all: [target: string, ...titles: string[]][] = [
+      ['my_app', 'my_app-0'], ['my app', 'my_app-1'], ['my_app-1', 'my_app-1'], [long, `${long}-2`],
+      [`${long}b`, `${long}-3`], ['sweep_lr_0.1', 'sweep_lr_0.1-4', 'sweep_lr_0.1-5'],
+    ];
+    for (const [target, ...titles] of all) assert.deepEqual(await titlesOf(target, folder), titles, target);
+  });
+
+  it('is also that of systems that do not tell theirs, unless one tells another', async (t) => {
+    const folder = makeFolder(t);
+    const startNamed = (title: string, name: string): Promise<unknown> => {
+      return startWeb(t, () => ({ name, status: 'active' }), { socketPath: join(folder, `${title}.sock`) });
+    };
+    await startSilent(t, join(folder, 'my_app-5.sock'));
+    await startNamed('my_app-6', 'my_app');
+    const parse = (): Promise<object[]> => parseTargets(['my_app'], { dir: folder, timeoutMs: 500 });
+    assert.equal((await parse()).length, 2);
+    await startNamed('my_app-7', 'my app');
+    await assert.rejects(parse(), { message: /^cannot tell whether my_app-5 is 'my_app': .*; write my_app-5$/ });
   });
 
   it('is refused if a system with a similar one does not tell its name, and sends nothing', async (t) => {
