@@ -6,7 +6,7 @@ import { SystemStatus } from '../../control.ts';
 import {
   acceptedIn, COMPLETION_MS, completionsOf, isArgument, parseArguments, wordsBefore,
 } from '../shared/accepts.ts';
-import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
+import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
@@ -100,7 +100,7 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   completion: 'completion fish | source',
 };
 const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
-const ADDRESSING = ['host', 'port', 'socket', 'targets', 'all']; // not for a command that finds the systems itself
+const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a command that finds the systems itself
 
 const REQUEST_TIMEOUT_MS = 5000;
 const WAIT_TIMEOUT_S = '30';
@@ -214,7 +214,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
     throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
   }
   const find: Find = (known) => findTargets(socketFolder(values.dir), timeoutMs, known);
-  const isFolder = (['host', 'port', 'socket', 'targets'] as const).every((option) => values[option] === undefined);
+  const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   if (name === 'list') {
     await selectAll(what, names, values, timeoutMs); // refuses what list does not take
     await watchList(find, endOfOutput());
@@ -313,7 +313,7 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
 
 /** The command that resumes what `pause --for` with these arguments has paused. */
 function resumeLineFor(names: readonly string[], values: Values): string {
-  const options = (['host', 'port', 'socket', 'targets', 'dir', 'by'] as const)
+  const options = ([...ADDRESS_PARTS, 'targets', 'dir', 'by'] as const)
     .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);
   const words = ['resume', '--mine', ...values.all === true ? ['--all'] : [], ...options, ...names];
   const isPlain = /^[\w@%+=:,./-]+$/;

@@ -1,6 +1,6 @@
 // The systems to which a command of control-client goes.
 
-import { createClient } from '../shared/access.ts';
+import { ADDRESS_PARTS, createClient } from '../shared/access.ts';
 import { findTargets, socketFolder } from '../shared/folder.ts';
 import { parseTargets, refuseOthers } from '../shared/names.ts';
 import { UsageError, warn } from '../shared/options.ts';
@@ -13,7 +13,7 @@ type Values = Address & Sources & { all?: boolean | undefined };
 
 /** Returns all live systems of a folder, for `--all` and `list`. */
 export async function selectAll(owner: string, words: string[], values: Values, timeoutMs: number): Promise<Target[]> {
-  for (const option of ['host', 'port', 'socket', 'targets'] as const) {
+  for (const option of [...ADDRESS_PARTS, 'targets'] as const) {
     if (values[option] === undefined) continue;
     throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
   }

@@ -62,9 +62,12 @@ Environment variables; options win:
   CONTROL_BY                                   who sends the commands, for the system to show (default: user@machine)
 `.trim();
 
+/** The options that are an address. */
+export const ADDRESS_PARTS = ['host', 'port', 'socket'] as const;
+
 /** An address as given, and what messages call its parts. */
-export type Address = Partial<Record<'host' | 'port' | 'socket', string | undefined>>;
-type Names = Record<'host' | 'port' | 'socket' | 'token', string>;
+export type Address = Partial<Record<typeof ADDRESS_PARTS[number], string | undefined>>;
+type Names = Record<keyof Address | 'token', string>;
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
 const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
@@ -91,7 +94,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
   const address: Address = { ...options };
   const names = { ...OPTIONS };
   const isNetwork = (options.host ?? options.port) !== undefined;
-  for (const part of ['host', 'port', 'socket'] as const) {
+  for (const part of ADDRESS_PARTS) {
     const isReplaced = part === 'socket' ? isNetwork : options.socket !== undefined;
     if (options[part] !== undefined || isReplaced) continue;
     address[part] = process.env[VARIABLES[part]] || undefined; // empty is as good as unset

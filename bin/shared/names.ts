@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_PORT } from '../../control.ts';
-import { createClient, createTargetClient, readTrusted } from './access.ts';
+import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
 import { findTargets, liveOf, MAX_NAME_LENGTH, partsOf, socketFolder, socketsIn, targetAt } from './folder.ts';
@@ -87,7 +87,7 @@ export function refuseOthers(words: readonly string[], values: Address): void {
   if (wrong !== undefined) {
     throw new UsageError(`unexpected argument '${wrong}'; a host of that name is ${wrong}:${DEFAULT_PORT}`);
   }
-  for (const option of ['host', 'port', 'socket'] as const) {
+  for (const option of ADDRESS_PARTS) {
     if (values[option] === undefined) continue;
     throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
   }
