@@ -8,7 +8,7 @@ import { Checkpoints, ignoredIn } from './demo/checkpoints.ts';
 import { parseCommandLine } from './demo/options.ts';
 import { loadState } from './demo/state.ts';
 import { baseUrlOf, explainPort } from './shared/access.ts';
-import { placeOf } from './shared/folder.ts';
+import { choosePlace } from './shared/folder.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 import type { CommandRequest, Control, Parameter, StatusCause, System, WebApiAddress } from '../control.ts';
@@ -37,7 +37,7 @@ async function main(): Promise<number> {
 
   const demo = new Demo(learner, checkpoints, { goal, saveMs, startPaused });
   process.removeAllListeners('warning').on('warning', (warning) => demo.warn(warning));
-  const { host, port, ...options } = placeOf(access);
+  const { host, port, ...options } = await choosePlace(access);
   const address = host === undefined || port === undefined ? undefined : [host, port] as const;
   const end = launch(demo, { webApiAddress: noWebApi ? null : address, startPaused, ...options });
   if (noWebApi) demo.start(null); // after launch() has installed its signal handlers

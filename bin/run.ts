@@ -6,7 +6,7 @@ import { isatty } from 'node:tty';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { explainPort } from './shared/access.ts';
-import { placeOf } from './shared/folder.ts';
+import { choosePlace } from './shared/folder.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 
@@ -20,7 +20,7 @@ async function main(): Promise<number> {
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('as process 1, it does not reap orphans: start the container with --init');
   try {
-    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, placeOf(parsed.access), say);
+    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, await choosePlace(parsed.access), say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;

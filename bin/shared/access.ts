@@ -196,8 +196,8 @@ export function parseServerOptions(
 /** Adds to the error of a server whose port is in use what to type. */
 export function explainPort(error: unknown): Error {
   const { message, code } = error as NodeJS.ErrnoException;
-  if (code !== 'EADDRINUSE' || !/^Cannot serve at [^/]+:\d+(:| and) /.test(message)) return error as Error;
-  return new Error(`${message}; --port 0 picks a free one, and clients reach the program by its name`);
+  if (code !== 'EADDRINUSE' || !/^Cannot serve at [^/]+:\d+: /.test(message)) return error as Error;
+  return new Error(`${message}; --port 0 picks a free one`);
 }
 
 /** The URL of a server, for people. */

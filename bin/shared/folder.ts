@@ -67,10 +67,14 @@ type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, '
 
 /**
  * Returns where a program serves: at the Unix socket that the user has given, or else at host and port, and in the
- * folder of the session, where it is found by name.
+ * folder of the session, where it is found by name. Containers that share it may have a process of the same number there.
  */
-export function placeOf({ host, port, ...others }: ServerAccess): Place {
-  return others.socketPath === undefined ? { ...others, host, port, socketPath: serverFolder() } : others;
+export async function choosePlace({ host, port, ...others }: ServerAccess): Promise<Place> {
+  if (others.socketPath !== undefined) return others;
+  const folder = serverFolder();
+  const sameNumber = (path: string): boolean => partsOf(path).pid === String(process.pid);
+  const taken = folder === undefined ? [] : await liveOf(socketsIn(folder).filter(sameNumber));
+  return { ...others, host, port, socketPath: taken.length === 0 ? folder : undefined };
 }
 
 /** Undefined if there is none. */

@@ -144,7 +144,7 @@ describe('control-demo', LIMIT, () => {
     const { port } = server.address() as AddressInfo;
     const { code, stdout, stderr } = await runProgram(t, 'demo', ['--port', `${port}`, '--states-dir', makeFolder(t)]);
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^control-demo: Cannot serve at localhost:\d+: .*EADDRINUSE.*; --port 0 picks a free one, .*\n$/);
+    assert.match(stderr, /^control-demo: Cannot serve at localhost:\d+: .*EADDRINUSE.*; --port 0 picks a free one\n$/);
   });
 
   it('exits with 2 and one line when an option is wrong, and creates no folder', async (t) => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { serverFolder, socketFolder } from '../../../shared/folder.ts';
+import { choosePlace, serverFolder, socketFolder } from '../../../shared/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/names.ts';
 import { UsageError } from '../../../shared/options.ts';
 import { assertHarmless, HOSTILE, makeFolder, start, startServer, TOKEN } from '../../helpers.ts';
@@ -275,6 +275,17 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     await assert.rejects(call(['list']), new UsageError(message));
     const { stdout } = await call(['status', 'x.invalid']);
     assert.ok(stdout.endsWith(`; ${message}\n`), stdout);
+  });
+
+  it('is none for a server whose process number another one has there: that of another container', async (t) => {
+    const access = { host: 'localhost', port: 0, socketPath: undefined, token: undefined, allowedHosts: [], name: 'a' };
+    const folder = `${setVariable(t, makeFolder(t))}/control/`;
+    assert.equal((await choosePlace(access)).socketPath, folder);
+    await leaveSocket(join(folder, `b-${process.pid}.sock`));
+    assert.equal((await choosePlace(access)).socketPath, folder, 'that one is dead');
+    await startWeb(t, undefined, { socketPath: join(folder, `c-${process.pid}.sock`) });
+    assert.deepEqual(await choosePlace(access), { ...access, socketPath: undefined });
+    assert.equal((await choosePlace({ ...access, socketPath: 'x.sock' })).port, undefined);
   });
 
   it('is none for servers where it cannot be used', (t) => {
