@@ -1,11 +1,12 @@
 // control-client top: a live table of systems, with keys that control them.
 
-import { once } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/access.ts';
 import { describeInfo } from '../shared/describe.ts';
 import { describeDone, follow } from '../shared/follow.ts';
+import { warn } from '../shared/options.ts';
 import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/terminal.ts';
 import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
@@ -23,6 +24,7 @@ const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  / filter  ↑↓ select';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
 const COMMAND_MS = 30_000;
+const QUIT_MS = 2000; // for the commands that are pending
 const INDENT = ' '.repeat(10); // of what describeInfo() tells
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
@@ -32,6 +34,8 @@ export class Top {
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
   readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());
   readonly #table = new Table();
+  readonly #limit = new AbortController(); // of the commands, which outlast the table
+  readonly #sent: Promise<void>[] = [];
   #rawMode: RawMode | undefined;
   #mode: 'table' | 'filter' | 'question' | 'info' = 'table';
   #filter = '';
@@ -46,6 +50,7 @@ export class Top {
 
   async run(source: readonly Target[] | Find): Promise<void> {
     const { stdin } = process;
+    setMaxListeners(0, this.#limit.signal); // one for each command
     const quit = (reason?: unknown): void => this.#end.abort(reason);
     for (const signal of SIGNALS) process.once(signal, quit);
     process.on('exit', this.#close); // after an error
@@ -60,6 +65,9 @@ export class Top {
     this.#close();
     stdin.off('keypress', this.#onKey).pause();
     for (const signal of SIGNALS) process.off(signal, quit);
+    const limit = setTimeout(() => this.#limit.abort(), QUIT_MS);
+    await Promise.all(this.#sent);
+    clearTimeout(limit);
     const signal = SIGNALS.find((name) => name === this.#end.signal.reason);
     if (signal !== undefined) process.kill(process.pid, signal); // so that the shell sees how it has ended
   }
@@ -140,6 +148,7 @@ export class Top {
   // ───── The keys ────────────────────────────────────────────────────────────────────────────────────────────────
 
   readonly #onKey = (_: string | undefined, { name = '', sequence: key = '' }: Key): void => {
+    if (this.#end.signal.aborted) return; // keys in the same chunk, after q
     if (key === CTRL_C) return this.#end.abort();
     if (key === CTRL_Z) {
       this.#leave();
@@ -169,7 +178,7 @@ export class Top {
       this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))];
     }
     if (row === undefined) return;
-    if (Object.hasOwn(COMMANDS, key)) void this.#send(COMMANDS[key] as string, row);
+    if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
     if (key === 'd') [this.#mode, this.#subject] = ['question', row];
     if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', row];
   }
@@ -181,15 +190,16 @@ export class Top {
   }
 
   #onAnswer(key: string): void {
-    if (key.toLowerCase() === 'y') void this.#send('shutdown', this.#subject as Row);
+    if (key.toLowerCase() === 'y') this.#sent.push(this.#send('shutdown', this.#subject as Row));
     else this.#message = 'shutdown cancelled';
   }
 
   async #send(command: string, { name, target: { client } }: Row): Promise<void> {
     this.#message = `${command} ${name} …`;
-    const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#end.signal };
+    const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#limit.signal };
     const { value, seconds, summary } = await follow(client, command, options);
     this.#message = `${command} ${name}: ${summary || describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    this.#screen.refresh();
+    if (this.#end.signal.aborted) warn(this.#message);
+    else this.#screen.refresh();
   }
 }

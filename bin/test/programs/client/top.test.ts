@@ -224,6 +224,28 @@ describe('control-client top and the terminal', SUITE, () => {
     }
   });
 
+  it('sends a command although q follows at once, and prints the outcome, but does not wait for long', async (t) => {
+    const { session, top } = openFolder(t);
+    let left: (hasLeft: () => boolean) => Promise<void> = until;
+    const { requests } = await startWeb(t, async ({ method }) => {
+      if (method === 'POST') await left(() => view.output().includes(LEAVE_SCREEN));
+      return { status: 'active', result: 'ok', state: 'done' };
+    }, { socketPath: join(session, 'control', 't1-7.sock') });
+    let view: Screen = await top();
+    const quit = async (): Promise<string> => {
+      await view.showsLine(/^t1 .*active/);
+      view.write('pqr');
+      const { code, stdout } = await view.ended;
+      assert.equal(code, 0);
+      return stdout.slice(stdout.lastIndexOf(LEAVE_SCREEN));
+    };
+    assert.match(await quit(), /control-client: pause t1: paused \(\d+\.\d s\)/);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), ['POST /api/pause']);
+    left = () => new Promise(() => {});
+    view = await top();
+    assert.match(await quit(), /control-client: pause t1: (not paused after|pause sent, but not answered within) /);
+  });
+
   it('returns it at Ctrl-Z, and takes it again at fg', async (t) => {
     const { session, serve } = openFolder(t);
     await serve('t1');
