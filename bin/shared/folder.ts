@@ -77,7 +77,7 @@ export async function choosePlace({ host, port, ...others }: ServerAccess): Prom
   return { ...others, host, port, socketPath: taken.length === 0 ? folder : undefined };
 }
 
-/** Undefined if there is none. */
+/** Undefined if there is none. In /tmp, other users could have made it: see `checkOwner`. */
 function sessionFolder(): string | undefined {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   if (session !== undefined) return resolve(session, 'control');

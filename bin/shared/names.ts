@@ -82,8 +82,10 @@ export async function selectClient(
 }
 
 /** @throws {UsageError} If a target is rather a command or a status, or there is an address besides. */
-export function refuseOthers(words: readonly string[], values: Address): void {
-  const wrong = words.find((word) => findCommand('client', word) !== undefined || STATUS_WORDS.includes(word));
+export function refuseOthers(words: readonly string[], values: Address & { dir?: string | undefined }): void {
+  const isReserved = (word: string): boolean => findCommand('client', word) !== undefined || STATUS_WORDS.includes(word);
+  const isSystem = (word: string): boolean => openFolder(values.dir).some(({ name }) => name === word);
+  const wrong = words.find((word) => isReserved(word) && !isSystem(word));
   if (wrong !== undefined) {
     throw new UsageError(`unexpected argument '${wrong}'; a host of that name is ${wrong}:${DEFAULT_PORT}`);
   }

@@ -147,6 +147,17 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(await titlesOf('exp', folder), ['exp-12']);
   });
 
+  it('may be that of a command or a status if there is such a system', async (t) => {
+    const folder = await openFolder(t, 'top-5', 'paused-6');
+    const dir = ['--dir', folder];
+    assert.deepEqual(await call(['pause', 'top', ...dir]), { code: 0, stdout: 'top-5  ok\n', stderr: '' });
+    const client = await selectClient('paused', { dir: folder });
+    assert.equal(client.target, 'paused-6');
+    await assert.rejects(call(['pause', 'top', 'run', ...dir]), {
+      message: "unexpected argument 'run'; a host of that name is run:8391",
+    });
+  });
+
   it('that is mistyped gets a hint, unless there is such a host', async (t) => {
     const folder = await openFolder(t, 'train.invalid-5', 'train.invalid-6', 'eval-7');
     const mistyped = await call(['status', 'trian.invalid', '--dir', folder]);
