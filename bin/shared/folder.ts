@@ -77,7 +77,7 @@ export async function choosePlace({ host, port, ...others }: ServerAccess): Prom
   return { ...others, host, port, socketPath: taken.length === 0 ? folder : undefined };
 }
 
-/** Undefined if there is none. In /tmp, other users could have made it: see `checkOwner`. */
+/** Undefined if there is none. */
 function sessionFolder(): string | undefined {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   if (session !== undefined) return resolve(session, 'control');
@@ -85,13 +85,35 @@ function sessionFolder(): string | undefined {
   return uid === undefined ? undefined : `/tmp/control-${uid}`;
 }
 
-/** Refuses what servers refuse: a folder in which another user could replace the socket. */
+/**
+ * Refuses what servers refuse: a folder in which another user could replace the socket. Anybody can make the folder of the
+ * session in /tmp, or a link there: it must be a folder of this user alone.
+ */
 function checkOwner(folder: string): void {
-  const { uid, mode } = statSync(folder);
-  if (process.geteuid === undefined) return;
-  if (uid !== 0 && uid !== process.geteuid()) throw new Error('it belongs to another user');
-  const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
-  if (isOpen) throw new Error(`others can write to it; chmod go-w '${folder}'`);
+  const ownUid = process.geteuid?.();
+  const isInTmp = folder === `/tmp/control-${ownUid}`;
+  const stats = isInTmp ? lstatSync(folder) : statSync(folder);
+  if (ownUid === undefined) return;
+  if (isInTmp && !stats.isDirectory()) throw new Error('it is a link or a file');
+  if (isInTmp ? stats.uid !== ownUid : !isTrusted(stats)) throw new Error('it belongs to another user');
+  const isSticky = (stats.mode & 0o1000) !== 0;
+  if ((stats.mode & 0o022) !== 0 && (isInTmp || !isSticky)) {
+    throw new Error(`others can write to it; chmod go-w '${folder}'`);
+  }
+}
+
+/** Clients send nothing to a socket of another user. */
+function isTrusted({ uid }: Stats): boolean {
+  return uid === 0 || process.geteuid === undefined || uid === process.geteuid();
+}
+
+/** Returns the paths without those of other users, unless there are no others. */
+export function preferTrusted(paths: readonly string[]): readonly string[] {
+  const trusted = paths.filter((path) => {
+    const entry = entryAt(path);
+    return entry !== undefined && isTrusted(entry);
+  });
+  return trusted.length > 0 ? trusted : paths;
 }
 
 /** Returns the paths of the sockets in a folder, live or dead; none if there is no folder. */

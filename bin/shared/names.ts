@@ -7,7 +7,7 @@ import { DEFAULT_PORT } from '../../control.ts';
 import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
-import { findTargets, liveOf, MAX_NAME_LENGTH, partsOf, socketFolder, socketsIn, targetAt } from './folder.ts';
+import { findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt } from './folder.ts';
 import { listOf, UsageError } from './options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from './suggest.ts';
@@ -161,7 +161,7 @@ async function findNamed(
 ): Promise<Found[]> {
   const live = async (mayBe: (socket: Socket) => boolean): Promise<Found[]> => {
     const paths = await liveOf(sockets.filter(mayBe).map(({ path }) => path));
-    return paths.map((path) => targetAt(path, timeoutMs, tokenFile));
+    return preferTrusted(paths).map((path) => targetAt(path, timeoutMs, tokenFile));
   };
   const inPath = nameInPath(text);
   const named = await ofName(await live(({ name }) => name === inPath), text);

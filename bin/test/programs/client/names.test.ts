@@ -138,6 +138,15 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
   });
 
+  it('is not that of a system of another user, unless there is no other', { skip: lacks('root') }, async (t) => {
+    const folder = await openFolder(t, 'train-5', 'train-6', 'eval-7');
+    for (const title of ['train-6', 'eval-7']) chownSync(join(folder, `${title}.sock`), 12345, 12345);
+    assert.deepEqual(await titlesOf('train', folder), ['train-5']);
+    const { code, stderr } = await call(['pause', 'eval', '--dir', folder]);
+    assert.equal(code, 3);
+    assert.match(stderr, /^control-client: eval-7: .*the socket belongs to user 12345\n$/);
+  });
+
   it('is refused if it is also a process', async (t) => {
     const folder = await openFolder(t, 'exp-12', 'exp-12-40');
     const message = "'exp-12' is a name and a process, of " +
@@ -299,6 +308,30 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.equal((await choosePlace({ ...access, socketPath: 'x.sock' })).port, undefined);
   });
 
+  it('is refused in /tmp if it is a link to a folder where others can put sockets', (t) => {
+    const folder = folderInTmp(t);
+    const sticky = makeFolder(t);
+    chmodSync(sticky, 0o1777);
+    symlinkSync(sticky, folder);
+    assert.equal(serverFolder(), undefined);
+    const message = `--dir must be a folder that can be read, got '${folder}': it is a link or a file`;
+    assert.throws(() => socketFolder(undefined), new UsageError(message));
+  });
+
+  it('is refused in /tmp unless it belongs to this user alone', { skip: lacks('root') }, (t) => {
+    const folder = folderInTmp(t);
+    mkdirSync(folder);
+    const others = `others can write to it; chmod go-w '${folder}'`;
+    const rows = [[0, 0o700, 'it belongs to another user'], [1, 0o1777, others], [1, 0o700, null]] as const;
+    for (const [isOwn, mode, error] of rows) {
+      chownSync(folder, isOwn * (process.geteuid?.() ?? 0), 0);
+      chmodSync(folder, mode);
+      assert.equal(serverFolder(), error === null ? `${folder}/` : undefined);
+      if (error === null) assert.equal(socketFolder(undefined), folder);
+      else assert.throws(() => socketFolder(undefined), { message: new RegExp(`: ${error}$`) });
+    }
+  });
+
   it('is none for servers where it cannot be used', (t) => {
     const session = makeFolder(t);
     const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
@@ -333,6 +366,16 @@ async function titlesOf(target: string, folder: string): Promise<string[]> {
   const targets = await parseTargets([target], { dir: folder });
   for (const { name, title } of targets) assert.equal(name && basename(name, '.sock'), title);
   return targets.map(({ title }) => title);
+}
+
+/** The path of the folder of the session in /tmp, as if this were another user, who has none yet. */
+function folderInTmp(t: TestContext): string {
+  setVariable(t, '');
+  const uid = 2_000_000_000 + process.pid;
+  t.mock.method(process as Required<typeof process>, 'geteuid', () => uid);
+  const folder = `/tmp/control-${uid}`;
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
 }
 
 /** Sets the folder of the session until the end of the test. */
