@@ -6,6 +6,7 @@ import { SystemStatus } from '../../control.ts';
 import {
   describeDetail, describeDuration, describeEnd, describeStatus, progressOf, secondsSince, splitDetail,
 } from '../shared/describe.ts';
+import { partsOf } from '../shared/folder.ts';
 import { observe } from '../shared/observe.ts';
 import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/replies.ts';
 import { excerptOf, isRecord, printable } from '../shared/text.ts';
@@ -53,9 +54,14 @@ export class Row {
 
   constructor(target: Target) {
     this.target = target;
-    const { title } = target;
-    const [, name = title, pid = ''] = /^unix:.*?([^/]*?)(?:-(\d+))?\.sock$/s.exec(`${target.name}`) ?? [];
+    const { name, pid = '' } = this.#isOfFolder ? partsOf(`${target.name}`) : { name: target.title, pid: undefined };
     [this.name, this.pid] = [excerptOf(name), pid];
+  }
+
+  /** Any other is shown as typed. */
+  get #isOfFolder(): boolean {
+    const { name, title } = this.target;
+    return name !== undefined && name !== title;
   }
 
   /** How long it has had its status. Empty if it has been silent from the start. */
@@ -82,8 +88,7 @@ export class Row {
   #noteInfo(info: Body): void {
     this.info = info;
     const { run } = splitDetail(info['detail']);
-    const isOfFolder = this.target.name?.startsWith('unix:') === true; // any other is shown as typed
-    if (isOfFolder) this.name = excerptOf(info['name']) || this.name;
+    if (this.#isOfFolder) this.name = excerptOf(info['name']) || this.name;
     this.pid = excerptOf(run['pid']) || excerptOf(info['pid']) || this.pid;
   }
 

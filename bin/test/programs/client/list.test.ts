@@ -5,13 +5,16 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
+import { Row } from '../../../client/fleet.ts';
 import { columnsOf, fit, wrap } from '../../../client/table.ts';
 import { describeDetail, describeInfo, progressOf, splitDetail } from '../../../shared/describe.ts';
+import { targetAt } from '../../../shared/folder.ts';
 import { assertHarmless, HOSTILE, LIMIT, makeFolder, start, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run } from './helpers.ts';
 import { screen } from './screen.ts';
 import { startSilent, startWeb } from './systems.ts';
+import type { PrintableReply } from '../../../shared/replies.ts';
 import type { Ended } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -206,6 +209,27 @@ describe('describeDetail', LIMIT, () => {
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
     assert.equal(describeDetail({ step: 1, of: 2 }, 200), '[#####     ] 50 %, 3 min left, step 1 of 2');
     assert.ok(describeInfo({ detail: { step: 1, of: 2 } }).includes('detail    [#####     ] 50 %, step 1 of 2'));
+  });
+});
+
+describe('Row', LIMIT, () => {
+  const report: PrintableReply = {
+    ok: true, value: 'active', original: 'active', body: { status: 'active', name: 'train/1', pid: 8 }, tag: undefined,
+  };
+  const target = { ...targetAt('/run/train_1-7.sock'), label: '' };
+
+  it('has the name that the path of its socket says, until it reports its own', () => {
+    const row = new Row(target);
+    assert.deepEqual([row.name, row.pid], ['train_1', '7']);
+    row.note('active', report);
+    assert.deepEqual([row.name, row.pid], ['train/1', '8']);
+  });
+
+  it('keeps the name of a target that was typed, also if that is the path of a socket', () => {
+    const { name = '' } = target;
+    const row = new Row({ ...target, title: name });
+    row.note('active', report);
+    assert.deepEqual([row.name, row.pid], [name, '8']);
   });
 });
 
