@@ -2,7 +2,7 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commandsOf, describeAuthor } from '../shared/describe.ts';
+import { commandsOf, describeAuthor, localTime } from '../shared/describe.ts';
 import { EXIT, warn } from '../shared/options.ts';
 import { inParallel } from '../shared/targets.ts';
 import { failure, finish } from './send.ts';
@@ -91,10 +91,7 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
 }
 
 async function sleepUntil(time: number, signal: AbortSignal): Promise<void> {
-  if (process.stderr.isTTY) {
-    const local = new Date(time - new Date(time).getTimezoneOffset() * 60_000).toISOString();
-    console.error(`until ${local.slice(0, 19).replace('T', ' ')}; Ctrl-C leaves it paused`);
-  }
+  if (process.stderr.isTTY) console.error(`until ${localTime(new Date(time))}; Ctrl-C leaves it paused`);
   for (let left = time - Date.now(); left > 0 && !signal.aborted; left = time - Date.now()) {
     await sleep(Math.min(left, LOOK_MS), undefined, { signal }).catch(() => {});
   }

@@ -24,7 +24,7 @@ export async function waitFor(client: PrintableClient, target: SystemStatus, tim
     if (error.name !== 'TimeoutError') throw error;
     return false;
   });
-  const json = { seconds: secondsSince(start), status: status?.statusName };
+  const json = { seconds: elapsedSeconds(start), status: status?.statusName };
   if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
   return notReached(target.statusName, json, describeCurrent(status));
 }
@@ -44,13 +44,13 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
     if (reply.ok) detail = reply.body['detail'];
     const value = fieldOf(detail, field);
     if (reply.ok && value !== undefined && isMetBy(value)) {
-      const json = { seconds: secondsSince(start), value, status: statusNameOf(reply) };
+      const json = { seconds: elapsedSeconds(start), value, status: statusNameOf(reply) };
       return { exitCode: EXIT.DONE, text: excerptOfJson(value), json };
     }
     await sleep(POLL_MS, undefined, { signal: limit }).catch(() => {});
   }
   const status = latest === null ? undefined : statusNameOf(latest);
-  const json = { seconds: secondsSince(start), value: fieldOf(detail, field), status };
+  const json = { seconds: elapsedSeconds(start), value: fieldOf(detail, field), status };
   return notReached(text, json, describeLast(latest, detail, field));
 }
 
@@ -77,6 +77,6 @@ function fieldOf(detail: unknown, field: string): unknown {
   return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
 }
 
-function secondsSince(start: number): number {
+function elapsedSeconds(start: number): number {
   return Number(((performance.now() - start) / 1000).toFixed(3));
 }

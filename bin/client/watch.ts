@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { paintStatus } from '../shared/colour.ts';
 import { wordOf } from '../shared/commands.ts';
-import { commandsOf, describeAuthor, describeCommand, describeEnd } from '../shared/describe.ts';
+import { commandsOf, describeAuthor, describeCommand, describeEnd, localTime } from '../shared/describe.ts';
 import { Shutdown } from '../shared/end.ts';
 import { observe } from '../shared/observe.ts';
 import { warn } from '../shared/options.ts';
@@ -36,8 +36,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   const { signal, json, label, target, hook } = options;
   const print = (text: string, change: object): void => {
     const time = new Date();
-    const local = new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString();
-    const line = `${local.slice(0, 19).replace('T', ' ')}  ${label}${text}`;
+    const line = `${localTime(time)}  ${label}${text}`;
     const own = { time, target };
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // in front, and not the server's
   };

@@ -193,6 +193,12 @@ export function secondsSince(body: Body, name: string): number | null {
   return Number.isNaN(seconds) ? null : Math.max(0, seconds);
 }
 
+/** `2026-11-23 13:18:06`, in the time zone of the machine. */
+export function localTime(date: Date): string {
+  const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
+  return shifted.toISOString().slice(0, 19).replace('T', ' ');
+}
+
 /** One unit: `3 min`. */
 export function describeDuration(seconds: number): string {
   if (seconds < 100) return `${Math.floor(seconds)} s`;
