@@ -2,7 +2,7 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commandsOf, describeAuthor, localTime } from '../shared/describe.ts';
+import { commandsOf, describeAuthor, localTime, MAX_COMMANDS } from '../shared/describe.ts';
 import { EXIT, warn } from '../shared/options.ts';
 import { inParallel } from '../shared/targets.ts';
 import { failure, finish } from './send.ts';
@@ -27,10 +27,11 @@ export async function resumeMine(
   const pauses = pausesOf(body, isPaused);
   if (pauses.length === 0 && status === 'active') return { exitCode: EXIT.DONE, text: status, json: { status } };
   const foreign = pauses.find(({ by }) => by !== options.by);
-  if (foreign === undefined) return act(client, 'resume', options);
-  const { by, reason } = foreign;
+  if (foreign === undefined && knowsPauses(body)) return act(client, 'resume', options);
+  const { by, reason } = foreign ?? {};
   const what = isPaused ? 'paused' : 'about to be paused';
-  const error = `not resumed: ${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
+  const known = `${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
+  const error = `not resumed: ${foreign === undefined ? 'cannot tell who else has paused it since' : known}`;
   return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
 }
 
@@ -56,6 +57,14 @@ function pausesOf(info: Body, isPaused: boolean): Body[] {
   const latest = commands.slice(commands.map(({ command }) => command).lastIndexOf('resume') + 1);
   const pauses = latest.filter(({ command, state }) => command === 'pause' && (isPaused || state !== 'done'));
   return isPaused ? [...pauses, info] : pauses;
+}
+
+/** Whether the list of commands is complete, or goes back to a resume, or to a time before the status. */
+function knowsPauses(info: Body): boolean {
+  const commands = commandsOf(info);
+  const hasResume = commands.some(({ command, state }) => command === 'resume' && state !== 'failed');
+  if (commands.length < MAX_COMMANDS || hasResume) return true;
+  return Date.parse(String(commands[0]?.['at'])) <= Date.parse(String(info['since']));
 }
 
 export interface Lease {

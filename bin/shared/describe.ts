@@ -5,7 +5,7 @@ import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJs
 
 export type Body = Readonly<Record<string, unknown>>;
 
-const MAX_COMMANDS = 16;
+export const MAX_COMMANDS = 16; // of the list of a server
 const MAX_NAMES = 3; // of commands that wait
 
 /** The status and what is known besides: `paused 3 min ago by ana@laptop: GPU needed until noon`. */

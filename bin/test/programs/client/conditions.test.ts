@@ -116,14 +116,23 @@ describe('control-client wait for a condition', AT_ONCE, () => {
 describe('control-client resume --mine', AT_ONCE, () => {
   const pause = (by: string, state: string = 'done'): object => ({ command: 'pause', state, by, reason: `${by}'s` });
   const RESUME = { command: 'resume', state: 'done', by: 'ben' };
-  const FULL = Array(16).fill({ command: 'save-state', state: 'done', by: 'ben' });
+  const SINCE = '2026-11-23T12:00:00.000Z';
+  const SAVE = { command: 'save-state', state: 'done', by: 'ben', at: '2026-11-23T12:00:00.001Z' };
+  const FULL = Array(16).fill(SAVE);
+  const FORGOTTEN = 'cannot tell who else has paused it since';
 
   it('resumes only what the sender has paused, and nobody else', async (t) => {
     const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
       ['paused', 'ana', [pause('ana')], 'ok'],
       ['pausing', 'ana', [pause('ana', 'running')], 'ok'],
       ['paused', 'ana', undefined, 'ok'], // since before the program was started again
-      ['paused', 'ana', FULL, 'ok'],
+      ['paused', 'ana', FULL, FORGOTTEN],
+      ['paused', 'ana', [{ ...RESUME, state: 'failed' }, ...FULL], FORGOTTEN],
+      ['paused', 'ana', [...FULL.slice(1), pause('ana')], FORGOTTEN],
+      ['paused', 'ana', [{ ...SAVE, at: 'noon' }, ...FULL.slice(1)], FORGOTTEN],
+      ['paused', 'ana', FULL.slice(1), 'ok'], // all commands since the program was started again
+      ['paused', 'ana', [{ ...SAVE, at: SINCE }, ...FULL.slice(1)], 'ok'],
+      ['paused', 'ana', [{ ...RESUME, at: SAVE.at }, ...FULL.slice(2), pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ana'), pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben'), RESUME, pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben', 'failed'), pause('ana')], 'ok'],
@@ -142,7 +151,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
       ['resuming', 'ben', [pause('ben'), { ...RESUME, state: 'running' }], 'ok'],
     ];
     await Promise.all(rows.map(async ([status, by, commands, outcome], index) => {
-      const { port, requests } = await report(t, () => ({ status, by, reason: 'busy', commands }));
+      const { port, requests } = await report(t, () => ({ status, since: SINCE, by, reason: 'busy', commands }));
       const ended = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
       const refused = { code: 1, stdout: '', stderr: `control-client: not resumed: ${outcome}\n` };
       const done = { code: 0, stdout: `${outcome ?? 'active'}\n`, stderr: '' };
@@ -168,6 +177,15 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.deepEqual(of(other), { target: target(other), status: 'paused', by: 'ben', reason: 'lunch', error });
     assert.deepEqual([code, stderr], [1, `control-client: ${target(other)}: ${error}\n`]);
     assert.equal((await getInfo(active.address.port)).commands.length, 0);
+  });
+
+  it('does not forget a pause that is no longer among the commands', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    for (const by of ['ana', 'ben']) await client.request('pause', { by, wait: 30 });
+    for (let count = 0; count < 16; count += 1) await client.request('save-state', { by: 'ana', wait: 30 });
+    const { code, stderr } = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
+    assert.deepEqual([code, stderr], [1, `control-client: not resumed: ${FORGOTTEN}\n`]);
+    assert.equal(await client.getStatus(), SystemStatus.PAUSED);
   });
 
   it('sends nothing if it cannot learn who has paused the system', async (t) => {
