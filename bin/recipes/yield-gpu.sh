@@ -33,9 +33,10 @@ trap 'exit 143' TERM
 while sleep 10; do
   other=$(find_other) || continue
   if [ "$other" ]; then
-    was_paused=$paused paused=yes idle=0 # before the pause, which TERM may interrupt
-    [ "$was_paused" ] || control-client pause --all --wait --reason "$other"
+    before=$paused paused=all idle=0 # set before the pause, which TERM may interrupt
+    [ "$before" = all ] || control-client pause --all --wait --reason "$other"
   elif [ "$paused" ] && [ $((idle += 1)) -ge 6 ]; then
+    paused=some
     resume
     case $? in 4 | 5) ;; *) paused= ;; esac # it looks again at those that did not respond in time
   fi

@@ -139,18 +139,7 @@ describe('The recipes', () => {
 
   it('yield-gpu.sh pauses while another user computes on the GPU, and undoes no pause of a person', UNIX, async (t) => {
     const { folder, path, ana, ben } = await startTwo(t);
-    const standIns = {
-      'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails if there is no such file
-      ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // of 2.. there are none
-      sleep: `PATH=${process.env['PATH']}; exec sleep 0.02`,
-    };
-    for (const [name, script] of Object.entries(standIns)) {
-      writeFileSync(join(path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    }
-    const use = (...lines: string[]): void => {
-      writeFileSync(join(folder, 'new'), lines.map((line) => `${line}\n`).join(''));
-      renameSync(join(folder, 'new'), join(folder, 'apps'));
-    };
+    const use = standInForGpu(folder, path);
     const asked = (): number => readFileSync(join(folder, 'asked'), 'utf8').split('\n').length - 1;
     const looks = async (count: number): Promise<void> => { // and the last but one has had its effect
       const before = asked();
@@ -191,6 +180,27 @@ describe('The recipes', () => {
     assert.match(readFileSync(join(folder, 'asked'), 'utf8'), question);
   });
 
+  it('yield-gpu.sh pauses again after a resume to which not all systems have responded', UNIX, async (t) => {
+    const [folder, path] = [makeFolder(t), makeFolder(t)];
+    const use = standInForGpu(folder, path);
+    const client = `echo $1 >>${folder}/sent; [ $1 = pause ] || exit 5`;
+    writeFileSync(join(path, 'control-client'), `#!/bin/sh\n${client}\n`, { mode: 0o755 });
+    const hasSent = (pattern: RegExp): Promise<void> => {
+      return until(() => pattern.test(readFileSync(join(folder, 'sent'), 'utf8')));
+    };
+    writeFileSync(join(folder, 'sent'), '');
+    use('102, 9000');
+    const { child, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], { PATH: `${path}:${process.env['PATH']}` });
+    await hasSent(/^pause\n$/);
+    use();
+    await hasSent(/^pause\nresume\nresume\n/); // it tries again
+    use('102, 9000');
+    await hasSent(/resume\npause\n$/);
+    child.kill('SIGTERM');
+    assert.equal((await ended).code, 143);
+    await hasSent(/pause\nresume\n$/);
+  });
+
   for (const name of ['compose.yaml', 'trainer.yaml']) {
     it(`${name} is YAML`, { skip: lacks('yaml') }, () => check(PYTHON, '-c', YAML, join(FOLDER, name)));
   }
@@ -224,6 +234,22 @@ async function startTwo(
   const [ana, ben] = systems;
   assert.ok(ana !== undefined && ben !== undefined);
   return { folder, path, ana: ana.client, ben: ben.client };
+}
+
+/** Puts programs for yield-gpu.sh on the PATH. The function that it returns sets the processes on the GPU. */
+function standInForGpu(folder: string, path: string): (...lines: string[]) => void {
+  const standIns = {
+    'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails if there is no such file
+    ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // of 2.. there are none
+    sleep: `PATH=${process.env['PATH']}; exec sleep 0.02`,
+  };
+  for (const [name, script] of Object.entries(standIns)) {
+    writeFileSync(join(path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  }
+  return (...lines) => {
+    writeFileSync(join(folder, 'new'), lines.map((line) => `${line}\n`).join(''));
+    renameSync(join(folder, 'new'), join(folder, 'apps'));
+  };
 }
 
 function linesOf(name: string): string[] {
