@@ -43,7 +43,7 @@ export async function pauseMine(client: PrintableClient, options: FollowOptions)
 
 function notSent(command: string, reply: FailedReply): Outcome {
   const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
-  return failure({ ...reply, error, original });
+  return { ...failure({ ...reply, error, original }), isSent: false };
 }
 
 /**
@@ -69,8 +69,8 @@ function knowsPauses(info: Body): boolean {
 
 export interface Lease {
   durationMs: number;
-  /** Prints the outcome, and returns the exit code. */
-  pause(target: Target, signal: AbortSignal): Promise<number>;
+  /** Prints the outcome, too. */
+  pause(target: Target, signal: AbortSignal): Promise<Outcome>;
   resume(target: Target): Promise<void>;
   /** The command that resumes all targets, for who interrupts the lease. */
   resumeLine: string;
@@ -86,9 +86,9 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
   const paused: Target[] = [];
   await inParallel(targets, async (target) => {
     if (end.signal.aborted) return;
-    const code = await lease.pause(target, end.signal);
-    const isPending = code === EXIT.NOT_REACHED || code === EXIT.NO_ANSWER; // it may still be paused
-    if (code === EXIT.DONE || isPending) paused.push(target);
+    const { exitCode, isSent = true } = await lease.pause(target, end.signal);
+    const isPending = exitCode === EXIT.NOT_REACHED || exitCode === EXIT.NO_ANSWER; // it may still be paused
+    if (isSent && (exitCode === EXIT.DONE || isPending)) paused.push(target);
   });
   if (paused.length > 0) await sleepUntil(Date.now() + durationMs, end.signal);
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, interrupt);

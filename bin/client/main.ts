@@ -146,11 +146,11 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const end = endOfOutput();
   let exitCode: number = EXIT.DONE;
   const settings = { values, condition, invocation, timeoutMs, hook, end };
-  const perform = async (target: Target, name = command.name, own: Partial<Settings> = {}): Promise<number> => {
+  const perform = async (target: Target, name = command.name, own: Partial<Settings> = {}): Promise<Outcome> => {
     const outcome = await execute(name, argument, target, { ...settings, ...own });
     exitCode = Math.max(exitCode, outcome.exitCode);
     print(outcome, target, values.json === true);
-    return outcome.exitCode;
+    return outcome;
   };
   if (durationMs !== null) {
     const { reason, ...others } = { ...values, wait: true };

@@ -21,6 +21,8 @@ export interface Outcome {
   json?: object;
   /** Safe to print. */
   error?: string;
+  /** False if a request before the command has failed. */
+  isSent?: false;
 }
 
 /** A command that the program declares, as typed. */

@@ -249,6 +249,12 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.match(stderr, /^control-client: pause not sent: the server .*\n$/);
   });
 
+  it('does not wait for a system to which it has sent nothing', async (t) => {
+    const { code, stdout, stderr } = await call(['pause', '--for', '1h', '--timeout', '0.5', await startSilent(t)]);
+    assert.deepEqual([code, stdout], [5, '']);
+    assert.match(stderr, /: pause not sent: /);
+  });
+
   it('also resumes a system that was not paused in time', async (t) => {
     const { server, port } = await startServer(t);
     const ended = call([...at(port), 'pause', '--for', '1s', '--timeout', '5', '--by', 'ana']);
