@@ -18,7 +18,7 @@ import {
 import { describeUnknown, NO_ANSWER, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { inParallel, TARGETS_OPTION } from '../shared/targets.ts';
-import { printableJson } from '../shared/text.ts';
+import { printableJson, tidy } from '../shared/text.ts';
 import { completionFor, LIVE } from './completion.ts';
 import { isCondition, parseCondition } from './condition.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
@@ -188,7 +188,7 @@ function execute(
   { values, condition, invocation, timeoutMs, hook, end, signal }: Settings,
 ): Promise<Outcome> {
   const { name, label, client } = target;
-  const { json = false, wait = false, mine = false, by = BY, reason } = values;
+  const { json = false, wait = false, mine = false, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
     case 'info': return getInfo(client);
@@ -198,7 +198,7 @@ function execute(
     case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
-  const options = { timeoutMs, by, reason, output, ...(signal && { signal }) };
+  const options = { timeoutMs, by: senderIn(values), reason, output, ...(signal && { signal }) };
   if (command === 'pause' && values.for !== undefined) return pauseMine(client, options);
   if (mine) return resumeMine(client, wait ? finish : send, options);
   if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
@@ -305,10 +305,15 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
     throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
   }
   const [lease] = (['for', 'mine'] as const).filter((option) => values[option] !== undefined);
-  if (lease !== undefined && (values.by ?? BY) === '') {
+  if (lease !== undefined && senderIn(values) === '') {
     throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
   }
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
+}
+
+/** As servers report it, so that `resume --mine` finds it. */
+function senderIn({ by = BY }: Values): string {
+  return tidy(by);
 }
 
 /** The command that resumes what `pause --for` with these arguments has paused. */

@@ -1,8 +1,7 @@
 // Why a system is paused, as a file remembers it.
 
+import { tidy } from './text.ts';
 import type { StatusCause } from '../../control.ts';
-
-const MAX_LENGTH = 200; // characters of a text, as servers truncate it
 
 /**
  * Checks the fields of a file, which anybody may have edited. Without a time, or with a later one than now, the pause
@@ -22,5 +21,5 @@ export function parseCause({ by, reason, since }: Record<string, unknown>): Stat
 function parseText(name: string, value: unknown): Record<string, string> {
   if (value === undefined) return {};
   if (typeof value !== 'string') throw new Error(`its "${name}" must be a text`);
-  return { [name]: Array.from(value.replaceAll(/\p{Cc}/gu, '')).slice(0, MAX_LENGTH).join('') };
+  return { [name]: tidy(value) };
 }

@@ -23,6 +23,11 @@ export function excerptOf(field: unknown, maxLength?: number): string {
   return typeof field === 'string' || typeof field === 'number' ? excerpt(String(field), maxLength) : '';
 }
 
+/** A sender or a reason as servers keep it: without control characters, and truncated. */
+export function tidy(text: string): string {
+  return Array.from(text.replaceAll(/\p{Cc}/gu, '')).slice(0, MAX_LENGTH).join('');
+}
+
 /** Whether a value is an object of JSON, and no array. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

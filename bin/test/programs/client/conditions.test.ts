@@ -179,6 +179,15 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.equal((await getInfo(active.address.port)).commands.length, 0);
   });
 
+  it('knows a sender whom the server has shortened', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const by = `ana\t${'\u{1f600}'.repeat(300)}`;
+    const options = ['--wait', '--by', by, ...at(port)];
+    assert.equal((await call(['pause', ...options])).stdout, 'paused\n');
+    const { code, stdout, stderr } = await call(['resume', '--mine', ...options]);
+    assert.deepEqual([code, stdout, stderr], [0, 'active\n', '']);
+  });
+
   it('does not forget a pause that is no longer among the commands', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     for (const by of ['ana', 'ben']) await client.request('pause', { by, wait: 30 });

@@ -69,7 +69,7 @@ const REFUSED: Record<string, Row[]> = {
   ].map((text) => [['wait', text, 'gpu1'], `${CONDITION}, got '${text}'`]),
   'a sender that is none, for a pause that only the sender may end': [
     [['resume', '--mine', '--by', ''], '--mine requires a sender: --by and CONTROL_BY must not be empty'],
-    [['pause', '--for', '2h', '--by', ''], '--for requires a sender: --by and CONTROL_BY must not be empty'],
+    [['pause', '--for', '2h', '--by', '\t'], '--for requires a sender: --by and CONTROL_BY must not be empty'],
   ],
   'an option that the command would ignore': [
     [['pause', '--mine'], "--mine requires resume, got 'pause'"],
