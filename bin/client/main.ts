@@ -104,6 +104,7 @@ const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a 
 
 const REQUEST_TIMEOUT_MS = 5000;
 const WAIT_TIMEOUT_S = '30';
+const LEASE_DAYS = 365;
 
 type Values = NonNullable<ReturnType<typeof parseOptions<typeof OPTIONS>>>['values'];
 
@@ -134,7 +135,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
   }
   const timeoutMs = parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000;
-  const durationMs = values.for === undefined ? null : parseDuration('--for', values.for) * 1000;
+  const durationMs = values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000;
   const hook = createHook(values);
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (command.name === 'list' && values.watch !== true) {

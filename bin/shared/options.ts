@@ -182,18 +182,24 @@ export function parseInteger(option: string, text: string, min: number, max: num
 
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
+const TIMER_DAYS = 24; // what a timer of Node can take
+
 /**
  * A duration, with its unit (`90s`, `30m`, `2h`, `1.5d`) or without it.
  *
- * @throws {UsageError} If the text is no duration in the range of Node's timers.
+ * @throws {UsageError} If the text is no duration, or a longer one than `maxDays`.
  */
-export function parseDuration(option: string, text: string, unit: 'seconds' | 'minutes' = 'seconds'): number {
+export function parseDuration(
+  option: string,
+  text: string,
+  unit: 'seconds' | 'minutes' = 'seconds',
+  maxDays: number = TIMER_DAYS,
+): number {
   const size = unit === 'seconds' ? 1 : 60;
   const [, digits = '', suffix] = /^(\d+\.?\d*|\.\d+)([smhd]?)$/.exec(text) ?? [];
   const value = Number(digits) * (suffix ? SECONDS[suffix as keyof typeof SECONDS] / size : 1);
-  const most = Math.floor(2_147_483 / size);
-  if (value > 0 && value <= most) return value;
-  const forms = `a number of ${unit} above 0 and at most ${most}, or one such as 30m, 2h or 1.5d`;
+  if (value > 0 && value * size <= maxDays * SECONDS.d) return value;
+  const forms = `a number of ${unit} above 0, or one such as 30m, 2h or 1.5d, and at most ${maxDays}d`;
   throw new UsageError(`${option} must be ${forms}, got '${text}'`);
 }
 

@@ -18,8 +18,7 @@ const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
 const NUMBER = "'200' is neither a process of the folder nor an address: write :200 for the port";
-const SECONDS = '--timeout must be a number of seconds above 0 and at most 2147483, or one such as 30m, 2h or 1.5d, ' +
-  'got';
+const SECONDS = 'must be a number of seconds above 0, or one such as 30m, 2h or 1.5d, and at most';
 
 const CONDITION = "a condition must compare a field with a number, such as 'loss < 0.1', " +
   "or for equality with a text, such as 'phase = test'";
@@ -117,8 +116,9 @@ const REFUSED: Record<string, Row[]> = {
     return [['status', '--host', host], `--host ${HOST} '${host}'`];
   }),
   'a time limit that is none': ['0', 'soon', '1e3', '9999999'].map((limit) => {
-    return [['status', '--timeout', limit], `${SECONDS} '${limit}'`];
+    return [['status', '--timeout', limit], `--timeout ${SECONDS} 24d, got '${limit}'`];
   }),
+  'a pause that is too long': [[['pause', '--for', '366d'], `--for ${SECONDS} 365d, got '366d'`]],
   'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
     const hint = word === 'shutting down' ? ' (did you mean shutting-down?)' : '';
     const line = `the status of --on must be one of ${STATUS}, no-answer, got '${word}'${hint}`;

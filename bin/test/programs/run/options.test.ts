@@ -8,7 +8,7 @@ import { UsageError } from '../../../shared/options.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
-const DURATION = 'must be a number of seconds above 0 and at most 2147483, or one such as 30m, 2h or 1.5d';
+const DURATION = 'must be a number of seconds above 0, or one such as 30m, 2h or 1.5d, and at most 24d';
 
 /** What is refused, and the message. */
 const WRONG: [args: string[], message: string][] = [
