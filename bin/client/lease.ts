@@ -12,6 +12,7 @@ import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Outcome, send } from './send.ts';
 
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // the last one when its terminal is closed
 const LOOK_MS = 30_000; // a timer stands still while the machine is suspended
 
 /** Resumes a system that nobody but the sender has paused. Sends nothing to one that is active. */
@@ -76,13 +77,13 @@ export interface Lease {
   resumeLine: string;
 }
 
-/** Pauses systems, and resumes them later. SIGINT and SIGTERM leave them paused. */
+/** Pauses systems, and resumes them later. A signal that ends it leaves them paused. */
 export async function pauseFor(targets: readonly Target[], lease: Lease): Promise<void> {
   const { durationMs, resumeLine } = lease;
   const end = new AbortController();
   setMaxListeners(0, end.signal); // one for each target
   const interrupt = (name: NodeJS.Signals): void => end.abort(name);
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, interrupt);
+  for (const name of SIGNALS) process.once(name, interrupt);
   const paused: Target[] = [];
   await inParallel(targets, async (target) => {
     if (end.signal.aborted) return;
@@ -91,7 +92,7 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
     if (isSent && (exitCode === EXIT.DONE || isPending)) paused.push(target);
   });
   if (paused.length > 0) await sleepUntil(Date.now() + durationMs, end.signal);
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.off(name, interrupt);
+  for (const name of SIGNALS) process.off(name, interrupt);
   if (end.signal.aborted) {
     warn(`interrupted: what is paused stays paused; to resume it: ${resumeLine}`);
     return void process.kill(process.pid, end.signal.reason as string); // a shell then also ends the loop around it

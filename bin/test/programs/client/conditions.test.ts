@@ -280,7 +280,8 @@ describe('control-client pause --for', AT_ONCE, () => {
     const { address: { port }, client } = await launchSystem(t);
     const target = `127.0.0.1:${port}`;
     const rows: [signal: NodeJS.Signals, by: string, word: string][] = [
-      ['SIGINT', 'ana', '--by=ana'], ['SIGTERM', "o'neil & co", "'--by=o'\\''neil & co'"],
+      ['SIGINT', 'ana', '--by=ana'], ['SIGHUP', 'ben', '--by=ben'],
+      ['SIGTERM', "o'neil & co", "'--by=o'\\''neil & co'"],
     ];
     for (const [signal, by, word] of rows) {
       const { child, shows, ended } = startProgram(t, 'client', ['pause', '--for', '1h', '--by', by, target]);
