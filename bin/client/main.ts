@@ -46,7 +46,8 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait, --for and wait (default 30), and of status, info, list and run alone if below 5',
+    help: 'time limit of --wait and wait, and of each command of --for (default 30), and of status, info, list and run ' +
+      'alone if below 5',
   },
   for: {
     type: 'string', value: 'TIME',
