@@ -22,6 +22,7 @@ const PARTICIPLES: ReadonlyMap<string, string> = new Map([
 
 const MAX_WAIT_S = 300; // of one request
 const LEFT_S = 5; // at the end of the wait, for a response: what any request may take
+const LAST_MS = 500; // for a response when the time is up; with the longest --timeout, a timer still takes it
 const WATCH_AFTER_MS = 100; // most commands are done before, with one request and one connection
 const FULL_MS = 100; // between two tries while the queue is full
 
@@ -90,12 +91,14 @@ class Follower {
   }
 
   async run(): Promise<Followed> {
-    const { signal, reply: ownReply } = this.#options;
+    const { timeoutMs, signal, reply: ownReply } = this.#options;
     const start = performance.now();
     signal?.addEventListener('abort', this.#stop);
     if (signal?.aborted === true) this.#stop();
+    let limit = setTimeout(this.#stop, timeoutMs + LAST_MS);
     const reply = ownReply ?? await this.#send();
-    const limit = setTimeout(this.#stop, this.#deadline - performance.now());
+    clearTimeout(limit);
+    limit = setTimeout(this.#stop, this.#deadline - performance.now());
     const conclusion = await this.#settle(reply);
     clearTimeout(limit);
     signal?.removeEventListener('abort', this.#stop);

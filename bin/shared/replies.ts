@@ -53,9 +53,9 @@ export class PrintableClient extends WebApiClient {
       const error = 'the server reports its status only';
       return { ...reply, answered: true, error, original: error };
     }
+    const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
     if (!reply.answered && reply.sent && reply.statusCode === undefined) {
       const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
-      const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
       const how = /^timeout after|was cancelled$/.test(reason) ? `within ${seconds} s` : `(${printable(reason)})`;
       const error = isCommand
         ? `${endpoint} sent, but not answered ${how}: it may still take effect`
@@ -68,7 +68,9 @@ export class PrintableClient extends WebApiClient {
       const error = `${before}${printable(reply.error)}; ${hint}`;
       return { ...reply, error, original: error };
     }
-    return { ...reply, error: reply.answered ? excerpt(reply.error) : printable(reply.error), original: reply.error };
+    if (reply.answered) return { ...reply, error: excerpt(reply.error), original: reply.error };
+    const original = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
+    return { ...reply, error: printable(original), original };
   }
 }
 

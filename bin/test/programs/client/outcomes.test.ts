@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
+import { PrintableClient } from '../../../shared/replies.ts';
 import {
   assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN, start,
   startOldServer, startServer, TOKEN,
@@ -186,6 +187,19 @@ describe('control-client and a system that is not there or does not respond', AT
     const missing = await call(['status', '--socket', socketPath, '--json']);
     const reason = `unix:${socketPath} does not respond: connect ENOENT ${socketPath}`;
     assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
+  });
+
+  it('says that there was no connection in time, but does not change what a server responds', async (t) => {
+    const { port } = await startWeb(t, () => ({ code: 400, error: 'stopped: the request was cancelled' }));
+    const client = new PrintableClient('127.0.0.1', port);
+    const rows: [signal: AbortSignal | undefined, error: string][] = [
+      [AbortSignal.abort(), `http://127.0.0.1:${port} does not respond: no connection within N s`],
+      [undefined, 'stopped: the request was cancelled'],
+    ];
+    for (const [signal, expected] of rows) {
+      const reply = await client.request('pause', { signal });
+      assert.deepEqual([reply.ok, !reply.ok && reply.error.replace(/[\d.]+ s$/, 'N s')], [false, expected]);
+    }
   });
 
   it('exits with 5 if a command was sent and the connection is cut', async (t) => {

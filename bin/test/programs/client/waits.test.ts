@@ -251,6 +251,33 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.equal(code, 3);
   });
 
+  it('ends soon after --timeout, also if the queue was full before', async (t) => {
+    const commands = ['pause', 'shutdown'].map(async (command) => {
+      let count = 0;
+      const { port } = await startWeb(t, async ({ method }) => {
+        if (method === 'POST') count += 1;
+        if (method === 'GET' || count > 1) await new Promise(() => {});
+        await sleep(3000);
+        return { code: 503, error: 'full' };
+      });
+      const { code, stdout } = await call([...at(port), command, '--wait', '--timeout', '4', '--json']);
+      const { seconds, error } = JSON.parse(stdout);
+      assert.equal(code, 5, stdout);
+      assert.match(error, /^\w+ sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
+      assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit for each request would be 8
+    });
+    await Promise.all(commands);
+  });
+
+  it('takes the longest --timeout, too', async (t) => {
+    const { port } = await startWeb(t, async () => {
+      await sleep(200);
+      return { ...ACTIVE, state: 'done', id: '1' };
+    });
+    const ended = await call([...at(port), 'pause', '--wait', '--timeout', '2147483']);
+    assert.deepEqual(ended, { code: 0, stdout: 'paused\n', stderr: '' });
+  });
+
   it('does not take a slow connection for silence', async (t) => {
     const { port } = await startWeb(t, async ({ method }) => {
       if (method === 'POST') await new Promise(() => {}); // its response is still under way when the time is up
