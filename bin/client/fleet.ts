@@ -6,6 +6,7 @@ import { SystemStatus } from '../../control.ts';
 import {
   describeDetail, describeDuration, describeEnd, describeStatus, progressOf, secondsSince, splitDetail,
 } from '../shared/describe.ts';
+import { Shutdown } from '../shared/end.ts';
 import { partsOf } from '../shared/folder.ts';
 import { observe } from '../shared/observe.ts';
 import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/replies.ts';
@@ -20,7 +21,7 @@ const WAIT_S = 20; // of each request for news: 500 systems must not cost much
 const HANG_MS = 2000; // a system that is ending cuts connections faster
 const PACE_MS = 60_000; // the time left follows from the pace of the last minute
 const MAX_ENDED = 100;
-const { ACTIVE, OFFLINE, SHUTTING_DOWN } = SystemStatus;
+const { ACTIVE, OFFLINE } = SystemStatus;
 
 const { compare } = new Intl.Collator('en', { numeric: true }); // t2 before t10
 
@@ -48,6 +49,8 @@ export class Row {
   isEnded: boolean = false;
   /** Whether a request for its detail is pending. */
   isAsked: boolean = false;
+  readonly #shutdown = new Shutdown();
+  #end: Body | null = null; // the shutdown with which it has ended
   #failedAt: number | null = null;
   #done: number | null = null; // the latest progress
   readonly #steps: { at: number; done: number }[] = []; // when it has grown
@@ -72,15 +75,18 @@ export class Row {
 
   note(status: string, reply: PrintableReply): void {
     this.#failedAt = reply.ok || this.status === '' ? null : this.#failedAt ?? Date.now();
+    if (reply.ok) {
+      this.#noteInfo(reply.body);
+      this.#shutdown.note(reply.body, status);
+    }
+    if (status !== this.status) this.#end = status === OFFLINE.statusName ? this.#shutdown.cause : null;
     this.status = status;
-    if (reply.ok) this.#noteInfo(reply.body);
     const isPlain = reply.ok || isAbsent(reply) || isDenied(reply) || isUnanswered(reply);
     this.error = isPlain ? '' : this.target.client.shorten(reply.error);
     const { detail } = this.info;
     this.detail = describeDetail(isRecord(detail) ? splitDetail(detail).own : detail, this.#secondsLeft());
+    const more = this.#end === null ? this.error : describeEnd(this.#end);
     const reported = this.info['status'];
-    const hasEnded = status === OFFLINE.statusName && reported === SHUTTING_DOWN.statusName;
-    const more = hasEnded ? describeEnd(this.info) : this.error;
     if (reported === status) this.story = describeStatus({ ...this.info, since: undefined }); // which has a column
     else this.story = more === '' ? status : `${status}: ${more}`;
   }

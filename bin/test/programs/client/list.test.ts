@@ -231,6 +231,31 @@ describe('Row', LIMIT, () => {
     row.note('active', report);
     assert.deepEqual([row.name, row.pid], [name, '8']);
   });
+
+  it('says who has shut the system down, also if only the command was seen', (t) => {
+    const shutdown = { command: 'shutdown', state: 'running', by: 'ana', reason: 'done' };
+    const ends: [last: object, story: string][] = [
+      [{ status: 'shutting down', by: 'ana', reason: 'done' }, 'offline: shutdown by ana: done'],
+      [{ status: 'active', commands: [shutdown] }, 'offline: shutdown by ana: done'],
+      [{ status: 'active', commands: [{ ...shutdown, state: 'failed' }] }, 'offline'],
+      [{ status: 'active', by: 'ana' }, 'offline'],
+    ];
+    const error = 'unix:/run/train_1-7.sock does not respond: connect ENOENT';
+    const absent: PrintableReply = {
+      ok: false, error, original: error, answered: false, sent: false, statusCode: undefined,
+    };
+    for (const [last, story] of ends) {
+      const row = new Row(target);
+      const { status } = last as { status: string };
+      row.note(status, { ...report, body: { ...last } });
+      row.note('offline', absent);
+      assert.equal(row.story, story);
+      t.mock.method(performance, 'now', () => Infinity);
+      row.note('offline', absent);
+      assert.equal(row.story, story, 'later');
+      t.mock.restoreAll();
+    }
+  });
 });
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
