@@ -11,7 +11,9 @@ import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from 
 import { follow, GOALS } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
 import { UsageError } from '../shared/options.ts';
-import { describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import {
+  describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN,
+} from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { excerptOf, printable } from '../shared/text.ts';
 import { isComment } from './lines.ts';

@@ -67,7 +67,7 @@ type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, '
 
 /**
  * Returns where a program serves: at the Unix socket that the user has given, or else at host and port, and in the
- * folder of the session, where it is found by name. Containers that share it may have a process of the same number there.
+ * folder of the session, where it is found by name. Containers that share it may have a process of the same number.
  */
 export async function choosePlace({ host, port, ...others }: ServerAccess): Promise<Place> {
   if (others.socketPath !== undefined) return others;
@@ -86,8 +86,8 @@ function sessionFolder(): string | undefined {
 }
 
 /**
- * Refuses what servers refuse: a folder in which another user could replace the socket. Anybody can make the folder of the
- * session in /tmp, or a link there: it must be a folder of this user alone.
+ * Refuses what servers refuse: a folder in which another user could replace the socket. Anybody can make the folder of
+ * the session in /tmp, or a link there: it must be a folder of this user alone.
  */
 function checkOwner(folder: string): void {
   const ownUid = process.geteuid?.();

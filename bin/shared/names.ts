@@ -7,7 +7,9 @@ import { DEFAULT_PORT } from '../../control.ts';
 import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
 import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
-import { findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt } from './folder.ts';
+import {
+  findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt,
+} from './folder.ts';
 import { listOf, UsageError } from './options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from './suggest.ts';
@@ -83,7 +85,9 @@ export async function selectClient(
 
 /** @throws {UsageError} If a target is rather a command or a status, or there is an address besides. */
 export function refuseOthers(words: readonly string[], values: Address & { dir?: string | undefined }): void {
-  const isReserved = (word: string): boolean => findCommand('client', word) !== undefined || STATUS_WORDS.includes(word);
+  const isReserved = (word: string): boolean => {
+    return findCommand('client', word) !== undefined || STATUS_WORDS.includes(word);
+  };
   const isSystem = (word: string): boolean => openFolder(values.dir).some(({ name }) => name === word);
   const wrong = words.find((word) => isReserved(word) && !isSystem(word));
   if (wrong !== undefined) {
@@ -183,7 +187,8 @@ async function filter(targets: Found[], isMeant: (target: Found) => Promise<bool
 }
 
 /**
- * Returns those that are meant of the systems with a name in their paths. Asks for the real names where these may differ.
+ * Returns those that are meant of the systems with a name in their paths. Asks for the real names where these may
+ * differ.
  *
  * @throws {UsageError} If that leaves a doubt.
  */

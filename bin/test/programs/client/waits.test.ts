@@ -274,7 +274,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
       await sleep(200);
       return { ...ACTIVE, state: 'done', id: '1' };
     });
-    const ended = await call([...at(port), 'pause', '--wait', '--timeout', '2147483']);
+    const ended = await call([...at(port), 'pause', '--wait', '--timeout', '24d']);
     assert.deepEqual(ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 

@@ -1,0 +1,239 @@
+// The command line of control-client.
+
+import { parseArgs } from 'node:util';
+import { isArgument, parseArguments } from '../shared/accepts.ts';
+import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
+import { DIR_OPTION } from '../shared/folder.ts';
+import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/options.ts';
+import { NO_ANSWER } from '../shared/replies.ts';
+import { suggest } from '../shared/suggest.ts';
+import { TARGETS_OPTION } from '../shared/targets.ts';
+import { tidy } from '../shared/text.ts';
+import { completionFor } from './completion.ts';
+import { isCondition, parseCondition } from './condition.ts';
+import { ChangeHook } from './watch.ts';
+import type { Command, CommandName, Shell } from '../shared/commands.ts';
+import type { Condition } from './condition.ts';
+import type { Invocation } from './send.ts';
+
+const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
+
+const OPTIONS = {
+  ...ADDRESS_OPTIONS,
+  targets: TARGETS_OPTION,
+  all: { type: 'boolean', help: 'all live systems of the folder --dir, instead of targets' },
+  dir: DIR_OPTION,
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
+  timeout: {
+    type: 'string', value: 'SECONDS',
+    help: 'time limit of --wait and wait, and of each command of --for (default 30), and of status, info, list and ' +
+      'run alone if below 5',
+  },
+  for: {
+    type: 'string', value: 'TIME',
+    help: 'pause: stay for this time, such as 90s, 30m or 2h, and then do what resume --mine does',
+  },
+  mine: { type: 'boolean', help: 'resume: only what nobody but the sender (--by) has paused' },
+  reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
+  by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
+  exec: {
+    type: 'string', value: 'CMD',
+    help: 'watch: run CMD with sh at each new status, with CONTROL_STATUS, CONTROL_BEFORE, CONTROL_REASON and ' +
+      'CONTROL_TARGET in its environment',
+  },
+  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses alone' },
+  watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
+  json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
+} as const;
+
+const HELP = `
+Usage: control-client [options] COMMAND [TARGET ...]
+       control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
+
+Shows what running systems are doing, sends them one command, or waits for a status.
+
+${commandsFor('client').map(helpOf).join('\n')}
+
+A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT,
+:PORT, unix:PATH or a path with a slash. Each line of the output then begins with its target; the exit code is the
+highest of all. The arguments of run may also be one object of JSON: '{"episodes":200}'.
+
+${describeOptions(OPTIONS)}
+
+${ENVIRONMENT_HELP}
+
+Exit codes:
+  0  success; shutdown --wait: also if it was offline already
+  1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
+  2  usage error, or arguments that the system does not take
+  3  offline: no control server responds at that address
+  4  --wait, wait: not done or not reached in time, or no longer possible
+  5  no answer: the request was sent, and a command may still take effect, unless the error says 'not sent'
+`;
+
+/** How commands are used, after `control-client`. */
+const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
+  watch: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
+  wait: 'wait paused --timeout 60',
+  pause: "pause --wait --reason 'GPU needed until noon'",
+  'save-state': 'save-state --wait --timeout 300',
+  run: 'run evaluate episodes=200 --wait',
+  completion: 'completion fish | source',
+};
+const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
+const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a command that finds the systems itself
+
+const WAIT_TIMEOUT_S = '30';
+const LEASE_DAYS = 365;
+
+type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on';
+type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'json';
+
+export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>>;
+
+export interface CommandLine {
+  command: Command;
+  /** The status or the condition of `wait`. */
+  argument: string;
+  /** Of `wait`, unless it is for a status. */
+  condition: Condition | null;
+  /** Of `run`, unless it is to list the commands. */
+  invocation: Invocation | null;
+  /** The targets. */
+  words: string[];
+  values: Values;
+  timeoutMs: number;
+  /** Of `pause --for`. */
+  durationMs: number | null;
+  /** Of `watch --exec`. */
+  hook: ChangeHook | null;
+}
+
+/**
+ * Returns null if it asks for a help, the version or a completion, which have been printed.
+ *
+ * @throws {UsageError} If the arguments are wrong.
+ */
+export function parseCommandLine(args: readonly string[]): CommandLine | null {
+  const parsed = parseOptions(OPTIONS, helpOn, Infinity, args);
+  if (parsed === null) return null;
+  const { values, positionals: [word, ...words] } = parsed;
+  const command = parseCommand(word);
+  const argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, words.shift());
+  const condition = isCondition(argument) ? parseCondition(argument) : null;
+  checkOptions(command, values);
+  if (command.isLocal) {
+    printLocal(command, argument, words);
+    return null;
+  }
+  const invocation = command.name === 'run' ? takeInvocation(words, values) : null;
+  const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
+  if (isSent && values.timeout !== undefined && values.wait !== true && values.for === undefined) {
+    throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
+  }
+  return {
+    command, argument, condition, invocation, words, values,
+    timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
+    durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
+    hook: createHook(values),
+  };
+}
+
+function parseCommand(word: string | undefined): Command {
+  const command = word === undefined ? undefined : findCommand('client', word);
+  if (command !== undefined) return command;
+  const commands = commandsFor('client');
+  const names = commands.map(({ name }) => name).join(', ');
+  const hint = suggest(word ?? '', commands.flatMap(wordsOf));
+  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
+}
+
+/** The same for a line that is being typed. */
+export function parseUnfinished(args: string[]): { values: Values; positionals: string[] } {
+  return parseArgs({ args, options: OPTIONS, allowPositionals: true });
+}
+
+/** What `help` and `completion` print. */
+function printLocal({ name }: Command, argument: string, words: string[]): void {
+  const topic = name === 'help' ? words.shift() : undefined;
+  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
+  if (name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
+  else console.log(helpOn(topic && parseCommand(topic).name));
+}
+
+/** The help of one command: its line, its options, an example. Of anything else, the whole help. */
+function helpOn(word: string = 'help'): string {
+  const command = findCommand('client', word);
+  if (command === undefined || command.name === 'help') return HELP.trim();
+  const { name, isLocal, takesNoTargets, options: own = [] } = command;
+  const isTaken = (option: string): boolean => {
+    if (ownersOf(option).length > 0) return own.includes(option);
+    return isLocal !== true && !(takesNoTargets && ADDRESSING.includes(option));
+  };
+  const options = Object.fromEntries(Object.entries(OPTIONS).filter(([option]) => isTaken(option)));
+  const example = `Example: control-client ${EXAMPLES[name] ?? name}`;
+  return [helpOf(command), describeOptions(options), `${example}\n${MORE_HELP}`].join('\n\n');
+}
+
+function parseArgument(argument: NonNullable<Command['argument']>, text: string | undefined): string {
+  const { name, values = [], other } = argument;
+  if (text !== undefined && (values.includes(text) || (other !== undefined && isCondition(text)))) return text;
+  const choices = `${values.join(', ')}${other === undefined ? '' : `, or ${other}`}`;
+  const hint = suggest(text ?? '', values);
+  throw new UsageError(`the ${name.toLowerCase()} must be one of ${choices}, got ${quote(text)}${hint}`);
+}
+
+/** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
+function takeInvocation(words: string[], values: Values): Invocation | null {
+  const [first] = words;
+  const isTarget = first === undefined || (/[.:/]|^\d+$/.test(first) && !isArgument(first)); // it can be no command
+  if (isTarget) {
+    const option = (['wait', 'by', 'reason'] as const).find((name) => values[name] !== undefined);
+    if (option !== undefined) throw new UsageError(`--${option} requires the name of a command: run alone lists them`);
+    return null;
+  }
+  const [name = '', ...others] = words.splice(0, Infinity);
+  words.push(...others.filter((word) => !isArgument(word)));
+  return { name, typed: parseArguments(others.filter(isArgument)) };
+}
+
+function quote(text: string | undefined): string {
+  return text === undefined ? 'nothing' : `'${text}'`;
+}
+
+/** Refuses options that the command would ignore. */
+function checkOptions({ name, options = [] }: Command, values: Values): void {
+  for (const option of Object.keys(values)) {
+    const owners = ownersOf(option);
+    if (owners.length === 0 || options.includes(option)) continue;
+    const names = owners.map((owner) => owner.name);
+    throw new UsageError(`--${option} requires ${listOf(names)}, got '${name}'`);
+  }
+  const [lease] = (['for', 'mine'] as const).filter((option) => values[option] !== undefined);
+  if (lease !== undefined && senderIn(values) === '') {
+    throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
+  }
+  if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
+}
+
+/** As servers report it, so that `resume --mine` finds it. */
+export function senderIn({ by = BY }: Values): string {
+  return tidy(by);
+}
+
+/** The command that resumes what `pause --for` with these arguments has paused. */
+export function resumeLineFor(names: readonly string[], values: Values): string {
+  const options = ([...ADDRESS_PARTS, 'targets', 'dir', 'by'] as const)
+    .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);
+  const words = ['resume', '--mine', ...values.all === true ? ['--all'] : [], ...options, ...names];
+  const isPlain = /^[\w@%+=:,./-]+$/;
+  const quoted = words.map((word) => isPlain.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  return `control-client ${quoted.join(' ')}`;
+}
+
+function createHook({ exec, on }: Values): ChangeHook | null {
+  if (exec === undefined) return null;
+  const words = on?.split(',').map((word) => parseArgument({ name: 'status of --on', values: ON_WORDS }, word));
+  return new ChangeHook(parseText('--exec', exec), words ?? null);
+}
