@@ -9,10 +9,11 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, INFO, LIMIT, startBoard, startFake, startHost } from './helpers.ts';
 import {
-  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, posted, sees,
-  seesAll, seesRows,
+  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, posted,
+  problemOf, sees, seesAll, seesRows,
 } from './page.ts';
 import type { Browser } from './browser.ts';
+import type { Glance } from './page.ts';
 import type { StartedBoard } from './helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -148,6 +149,67 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await names(), 't1,t10,t11,t12');
     await browser.press('Backspace', 'Backspace', String(systems[4]?.address.port));
     assert.equal(await names(), 't5');
+  });
+
+  it('draws only the systems that scrolling has made visible', async (t) => {
+    await openMany(t);
+    await browser.resize(390, 200);
+    await browser.run(`
+      const { querySelectorAll } = Element.prototype;
+      let drawn;
+      window.drawings = [];
+      Element.prototype.querySelectorAll = function (...args) {
+        if (this.localName === 'article') {
+          if (drawn === undefined) {
+            window.drawings.push(drawn = new Set());
+            queueMicrotask(() => (drawn = undefined));
+          }
+          drawn.add(this);
+        }
+        return querySelectorAll.apply(this, args);
+      };
+      scrollTo(0, 0);
+    `);
+    const isSparing = 'return window.drawings.some(({ size }) => size > 0 && size < 12)';
+    let isDown = false;
+    await eventually(async () => {
+      await browser.run('scrollTo(0, arguments[0])', (isDown = !isDown) ? 9999 : 0);
+      return browser.run<boolean>(isSparing);
+    }, () => 'all are drawn');
+  });
+
+  it('shows all other systems if one cannot be shown', async (t) => {
+    let count = 0;
+    const systems = await openMany(t, [{ describe: () => ({ loss: count += 1 }) }]);
+    await browser.run(`
+      const { json } = Response.prototype;
+      window.spoiled = {};
+      Response.prototype.json = async function () {
+        const news = await json.call(this);
+        for (const system of news.systems ?? []) if (system.id === 0) Object.assign(system, window.spoiled);
+        return news;
+      };
+    `);
+    const spoil = (fields: object): Promise<void> => browser.run('window.spoiled = arguments[0]', fields);
+    const statusOf = (rows: Glance[], name: string) => rows.find((row) => row.name === name)?.status;
+    const detail = [{ name: 'x', value: '1e20', samples: [[1, 1], [2, 2]], intervalMs: 1000 }];
+    await spoil({ detail, reason: 'spoiled' });
+    await seesRows(browser, ([first]) => {
+      assert.match(first?.text ?? '', /: spoiled$/);
+      assert.deepEqual(first?.numbers, [], 'a text is no number');
+    });
+    assert.deepEqual(await browser.consoleErrors(), []);
+    for (const [name, fields] of [['t2', { detail: null }], ['t3', { detail: [], commands: null }]] as const) {
+      await spoil(fields);
+      await eventually(async () => (await browser.consoleErrors()).length > 0, () => 'the error is hidden');
+      await systems[name === 't2' ? 1 : 2]?.client.pause();
+      await seesRows(browser, (rows) => assert.equal(statusOf(rows, name), 'paused'));
+    }
+    await spoil({});
+    await systems[0]?.client.pause();
+    await seesRows(browser, (rows) => assert.equal(statusOf(rows, 't1'), 'paused'));
+    assert.equal(await problemOf(browser), '');
+    await browser.consoleErrors();
   });
 
   it('moves nothing while somebody points at it, types or answers a question, nor what has the focus', async (t) => {
