@@ -151,6 +151,30 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await names(), 't5');
   });
 
+  it('keeps the state that has the focus until the focus leaves it', async (t) => {
+    const systems = await openMany(t);
+    await systems[3]?.client.pause();
+    const chip = await browser.findByRole('button', '1 paused');
+    await browser.run('arguments[0].focus()', chip);
+    await systems[3]?.client.resume();
+    await browser.findByRole('button', '0 paused');
+    await browser.run(SECOND);
+    assert.equal(await focused(browser), '0 paused');
+    await browser.press('Tab');
+    await eventually(async () => (await browser.findAll('#chips button')).length === 1, () => 'it is still there');
+    assert.equal(await focused(browser), '12 active');
+  });
+
+  it('tells screen readers how many systems are in each state', async (t) => {
+    const systems = await openMany(t);
+    const counts = await browser.find('#counts');
+    assert.equal(await browser.role(counts), 'status');
+    const isHeard = (text: string) => async () => await browser.run('return arguments[0].innerText', counts) === text;
+    await eventually(isHeard('12 active'));
+    await systems[3]?.client.pause();
+    await eventually(isHeard('1 paused · 11 active'), () => 'the change is not heard');
+  });
+
   it('draws only the systems that scrolling has made visible', async (t) => {
     await openMany(t);
     await browser.resize(390, 200);
