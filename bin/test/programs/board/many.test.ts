@@ -10,7 +10,7 @@ import { startBrowser } from './browser.ts';
 import { forSuite, INFO, LIMIT, startBoard, startFake, startHost } from './helpers.ts';
 import {
   cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, orderOf, posted,
-  problemOf, sees, seesAll, seesRows,
+  problemOf, SECOND, sees, seesAll, seesRows,
 } from './page.ts';
 import type { Browser } from './browser.ts';
 import type { Glance } from './page.ts';
@@ -20,7 +20,6 @@ import type { TestContext } from 'node:test';
 
 const IDLE = { step: () => sleep(50) };
 const COUNT = 12; // the least number of systems that have rows
-const SECOND = 'return new Promise((resolve) => setTimeout(resolve, 1000))'; // the page draws at least once
 
 /** The test ends the system, which saves again. */
 function failOnce(): () => void {

@@ -15,8 +15,8 @@ import { lacks } from '../../needs.ts';
 import { LOOPBACK_ONLY, startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard, startFakeIn, startHost } from './helpers.ts';
 import {
-  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, greyButtons, lightness, posted,
-  orderOf, press, problemOf, sees, seesAll,
+  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, greyButtons, lightness,
+  orderOf, posted, press, problemOf, SECOND, sees, seesAll,
 } from './page.ts';
 import type { StartedBoard } from './helpers.ts';
 import type { Browser } from './browser.ts';
@@ -266,6 +266,45 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(clicks, false);
   });
 
+  it('does not confirm a shutdown by a double click on its button', async (t) => {
+    const { address: { port }, finished } = await launchSystem(t, IDLE);
+    await open(t, [targetOf(port)]);
+    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+    await browser.activate('.body button', 2);
+    await browser.run(`
+      const { left, top, width, height } = document.querySelector('#confirm').getBoundingClientRect();
+      document.querySelector('#cancel').click();
+      const place = 'position: fixed; left: ' + left + 'px; top: ' + top + 'px; width: ' + width + 'px;';
+      document.querySelector('.body .danger').style.cssText = place + 'height: ' + height + 'px';
+      window.clicks = [];
+      addEventListener('click', ({ target, detail }) => window.clicks.push([target.id, detail]), true);
+    `);
+    await browser.doubleClick('.body .danger');
+    assert.deepEqual(await browser.run('return window.clicks'), [['', 1], ['confirm', 2]]);
+    assert.equal((await browser.findAll('dialog[open]')).length, 1);
+    assert.deepEqual(await posted(browser), []);
+    await browser.press('Enter');
+    await finished;
+  });
+
+  it('says that a command is not sent if the system cannot be controlled when it is confirmed', async (t) => {
+    const { running: { child }, port } = await startHost(t, 'step: () => sleep(50)');
+    await open(t, [targetOf(port)]);
+    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+    await browser.activate('.body button', 0);
+    child.kill('SIGSTOP');
+    await sees(browser, ({ status }) => assert.equal(status, 'no answer'));
+    await confirm(browser);
+    const isSaid = (text: RegExp) => async () => text.test(await browser.text('.body .unsent'));
+    await eventually(isSaid(/^not sent: .+ can no longer be controlled$/), () => 'it is lost in silence');
+    assert.deepEqual(await posted(browser), []);
+    child.kill('SIGCONT');
+    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+    await press(browser, 'Pause');
+    await sees(browser, ({ status }) => assert.equal(status, 'paused'));
+    await eventually(isSaid(/^$/), () => 'it is still said');
+  });
+
   it('commands all systems at once, and tells those of one name apart by their targets', async (t) => {
     t.mock.method(process, 'emitWarning', () => {}); // of the pause that fails
     const ports: number[] = [];
@@ -419,6 +458,30 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     end();
     await startFakeIn(t, folder, 'job-3'); // in place of the one that has ended
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ name }) => name), ['other-2', 'job-3']));
+  });
+
+  it('keeps a system that has gone while a question about it is open', { skip: lacks('Unix') }, async (t) => {
+    const folder = makeFolder(t);
+    const end = await startFakeIn(t, folder, 'job-1');
+    await startFakeIn(t, folder, 'other-2');
+    await open(t, [], ['--dir', folder]);
+    await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
+    await browser.activate(await browser.findByRole('button', 'Shut down job-1'));
+    end();
+    await startFakeIn(t, folder, 'job-3'); // in place of the one that has ended
+    await seesAll(browser, (all) => {
+      assert.deepEqual(all.map(({ name, isGrey }) => [name, isGrey]), [
+        ['job-1', true], ['other-2', false], ['job-3', false],
+      ]);
+    });
+    await browser.run(SECOND);
+    assert.equal((await cards(browser)).length, 3, 'nothing moves');
+    await confirm(browser);
+    await seesAll(browser, (all) => assert.deepEqual(all.map(({ name }) => name), ['other-2', 'job-3']));
+    assert.equal(await browser.text('#unsent'), 'not sent: job-1 can no longer be controlled');
+    assert.deepEqual(await posted(browser), []);
+    await browser.activate(await browser.findByRole('button', 'Save job-3'));
+    await eventually(async () => await browser.text('#unsent') === '', () => 'it is still said');
   });
 
   it('takes the key out of the address bar and keeps it for this tab', async (t) => {

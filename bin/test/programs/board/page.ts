@@ -7,6 +7,9 @@ import type { Browser, Element } from './browser.ts';
 
 const POLL_MS = 250; // a look at the page costs more than the page
 
+/** The page draws at least once. */
+export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
+
 /** What a person sees of a system. */
 export interface Card {
   name: string;
