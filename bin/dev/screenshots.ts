@@ -1,5 +1,5 @@
 // Makes the screenshots of control-board in bin/README.md: control-demo, which has run a declared command, beside
-// systems that are paused, hung, failed and dead. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
+// systems that are paused, hung, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
 // plots need time to grow.
 
 import { execFileSync } from 'node:child_process';
@@ -13,12 +13,12 @@ import type { System } from '../../control.ts';
 import type { TestContext } from 'node:test';
 
 const GROW_MS = 90_000;
-const HANG_MS = 40_000; // how long the hung system has hung
+const DOWN_MS = 40_000; // how long the hung and the offline one have been that
 const COLOURS = '64';
 
 const [SCREENS, NAMES] = [
-  { wide: [1240, 5], phone: [360, 1] }, // the width, and how many systems are to be seen
-  { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', dead: 'simulation' },
+  { wide: [1240, 6], phone: [360, 1] }, // the width, and how many systems are to be seen
+  { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', ended: 'simulation', offline: 'sweep' },
 ] as const;
 
 type Fate = keyof typeof NAMES;
@@ -52,7 +52,9 @@ async function runSystem(fate: Fate, port: number): Promise<void> {
   await launch({
     async step() {
       episode += 1;
-      while (fate === 'hung' && performance.now() - start > GROW_MS - HANG_MS);
+      const isDue = performance.now() - start > GROW_MS - DOWN_MS;
+      if (isDue && fate === 'offline') process.kill(process.pid, 'SIGKILL');
+      while (isDue && fate === 'hung');
       await sleep(20);
     },
     describe: () => ({
@@ -99,7 +101,7 @@ async function makeScreenshots(): Promise<void> {
     await browser.activate(await browser.findByRole('button', `set ${NAMES.paused}`));
     await browser.run('document.activeElement.blur()');
     await clients.get('paused')?.request('pause', { by: 'ana@laptop', reason: 'GPU needed until noon' });
-    await clients.get('dead')?.request('shutdown', { by: 'ana@laptop' });
+    await clients.get('ended')?.request('shutdown', { by: 'ana@laptop' });
     await browser.click(await browser.findByRole('button', `Save ${NAMES.failed}`));
     await sleep(10_000);
     for (const [name, [width, count]] of Object.entries(SCREENS)) {
