@@ -7,6 +7,7 @@ export type Body = Readonly<Record<string, unknown>>;
 
 export const MAX_COMMANDS = 16; // of the list of a server
 const MAX_NAMES = 3; // of commands that wait
+const MAX_OF = 1e300; // of a progress: 100 times as much is finite, too
 
 /** The status and what is known besides: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
 export function describeStatus(info: Body): string {
@@ -167,7 +168,7 @@ export function progressOf(detail: unknown): Progress | null {
   const [name, done] = (numbers[index - 1] ?? []) as [string?, number?];
   const of = numbers[index]?.[1] as number | undefined;
   if (name === undefined || done === undefined || of === undefined) return null;
-  return 0 <= done && done <= of && 0 < of && of < Infinity ? { name, done, of } : null;
+  return 0 <= done && done <= of && 0 < of && of <= MAX_OF ? { name, done, of } : null;
 }
 
 /** What control-run adds to the detail of its program. */

@@ -171,7 +171,7 @@ describe('progressOf', LIMIT, () => {
     const others = [
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
-      { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN }, { step: -2, of: -1 },
+      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN }, { step: -2, of: -1 },
     ];
     for (const detail of others) assert.equal(progressOf(detail), null, JSON.stringify(detail));
   });
@@ -205,6 +205,8 @@ describe('describeDetail', LIMIT, () => {
       [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
       [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
       [{ step: 4, of: 3 }, 'step 4, of 3'],
+      [{ step: 1e308, of: 1e308 }, 'step 1e+308, of 1e+308'],
+      [{ step: 1e300, of: 1e300 }, '[##########] 100 %, step 1e+300 of 1e+300'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
     assert.equal(describeDetail({ step: 1, of: 2 }, 200), '[#####     ] 50 %, 3 min left, step 1 of 2');
