@@ -34,8 +34,10 @@ async function explain(error: Error, { host, port }: CommandLine): Promise<strin
   const { code, message, address = host } = error as NodeJS.ErrnoException & { address?: string };
   if (code !== 'EADDRINUSE') return message;
   const [url, signal] = [baseUrlOf({ host: address, port }), AbortSignal.timeout(ASK_MS)];
-  const page = await fetch(url, { signal }).then((response) => response.text()).catch(() => '');
-  const user = page.includes('<title>control-board</title>') ? ' by another control-board' : '';
+  const beginning = await fetch(url, { signal, redirect: 'error' }) // whatever it is, and however much it sends
+    .then(({ body }) => body?.getReader().read()).then((chunk) => Buffer.from(chunk?.value ?? []).toString())
+    .catch(() => '');
+  const user = beginning.includes('<title>control-board</title>') ? ' by another control-board' : '';
   return `the port is in use${user}; --listen ${host.includes(':') ? `[${host}]` : host}:0 picks a free one`;
 }
 

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer as createWebServer } from 'node:http';
 import { connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -12,7 +13,8 @@ import {
   assertHarmless, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, startFake, untilSystem, untilSystems } from './helpers.ts';
+import type { Ended } from '../../helpers.ts';
 import type { AddressInfo } from 'node:net';
 
 const KEY = 'a-key-of-22-characters';
@@ -145,6 +147,24 @@ describe('--listen of control-board', LIMIT, () => {
     const { code, stdout, stderr } = await runProgram(t, 'board', args);
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(stderr, /^control-board: cannot listen on localhost:\d+: the port is in use; --listen .*\n$/);
+  });
+
+  it('fails if a program uses the port, which it neither follows elsewhere nor reads to the end', async (t) => {
+    let requests = 0;
+    let isEndless = false;
+    const elsewhere = await startFake(t, () => `<title>control-board</title>${requests += 1}`);
+    const server = createWebServer(({ url }, response) => {
+      if (isEndless) response.write('<title>control-board</title>');
+      else response.writeHead(302, { Location: `http://127.0.0.1:${elsewhere}${url}` }).end();
+    });
+    t.after(() => server.close().closeAllConnections());
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const { port } = server.address() as AddressInfo;
+    const run = (): Promise<Ended> => runProgram(t, 'board', [`--listen=127.0.0.1:${port}`, NOWHERE]);
+    assert.match((await run()).stderr, /: the port is in use; --listen 127\.0\.0\.1:0 picks a free one\n$/);
+    isEndless = true;
+    assert.match((await run()).stderr, /: the port is in use by another control-board; /);
+    assert.equal(requests, 0);
   });
 
   it('fails if the host is no address of this machine', async (t) => {
