@@ -44,12 +44,14 @@ export function formatMetrics(systems: readonly System[]): string {
   ].join('');
 }
 
-function statusOf({ state: { status } }: System): string {
-  return STATUSES.includes(status) ? status : UNKNOWN;
+/** The state of a system that does not respond has the status before. */
+function statusOf({ state: { status, unansweredSince } }: System): string {
+  const known = STATUSES.includes(status) ? status : UNKNOWN;
+  return unansweredSince === null || DOWN.includes(known) ? known : NO_ANSWER;
 }
 
 function isUp(system: System): boolean {
-  return !DOWN.includes(statusOf(system)) && system.state.unansweredSince === null;
+  return !DOWN.includes(statusOf(system));
 }
 
 /** Each system with its name or, if others have the same, its title. */
