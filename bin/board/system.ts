@@ -7,7 +7,7 @@ import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
 import { isCrash, isEndError, savedBy, Shutdown } from '../shared/end.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
-import { describeUnknown, entriesOf, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
+import { describeUnknown, entriesOf, isAbsent, isUnanswered, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { declarationsOf, presentValues } from './declarations.ts';
 import { LIVE, Series, steadyNow } from './series.ts';
@@ -27,6 +27,7 @@ const MAX_COMMANDS = 5;
 const MAX_ROWS = 64; // of the detail
 const MAX_SERIES = 32;
 const MAX_COUNTED = 64; // names of commands
+const ENDED: readonly string[] = ['done', 'failed']; // states of a command
 const DUE = 0.95; // of the interval: a timer may fire early
 
 type Body = Readonly<Record<string, unknown>>;
@@ -134,6 +135,7 @@ export class BoardSystem {
   readonly #end: AbortController = new AbortController();
   #reading: Promise<void> | null = null; // the pending read
   #readSince = 0; // by the steady clock
+  #readError = ''; // of the latest one
   #heardAt = 0; // when the program last looked for commands, by the clock of the system
   #heardAtSince = 0; // since when the reads tell that, by the steady clock
   #activeSince = 0; // by the steady clock
@@ -231,9 +233,17 @@ export class BoardSystem {
     const reply = await this.#client.request('info');
     this.#reading = null;
     if (reply.ok) this.#takeDetail(reply.body, start);
-    if (reply.ok || reply.answered) this.#state.unansweredSince = null;
+    const isSilent = isUnanswered(reply);
+    if (!isSilent) this.#state.unansweredSince = null;
     else if (!this.isOffline) this.#state.unansweredSince ??= Date.now() - (steadyNow() - start);
+    this.#takeReadError(isSilent || reply.ok || reply.answered ? '' : this.#client.shorten(reply.error));
     this.#publish();
+  }
+
+  /** Shows why a read could not be sent, such as that the board has too many open files, until one can. */
+  #takeReadError(error: string): void {
+    if (['', this.#readError].includes(this.#state.error)) this.#state.error = error;
+    this.#readError = error;
   }
 
   /** Sends a command, with arguments if the system declares it. Returns its number. */
@@ -260,8 +270,17 @@ export class BoardSystem {
     const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
     if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
     const at = new Date().toISOString();
-    if (command === 'shutdown' && sent.state === 'done') this.#takeSave({ command, state: 'done', value, at });
+    if (command === 'shutdown' && sent.state === 'done') {
+      this.#takeSave({ command, state: 'done', value, at });
+      if (!isAbsent(reply)) this.#takeOwnShutdown(reason);
+    }
     this.#publish();
+  }
+
+  /** The responses may not have told of it: the end may be quick, or long after the last change. */
+  #takeOwnShutdown(reason: string): void {
+    this.#shutdown.confirm({ by: BY, reason });
+    if (this.isOffline && !this.#state.ended) this.#takeEnd();
   }
 
   /** What came of commands is of interest until the next one in their place, or until the system is another process. */
@@ -291,8 +310,8 @@ export class BoardSystem {
   #take({ status, reply, isNew }: Observation): void {
     const state = this.#state;
     const isResponse = reply.ok || reply.answered;
-    if (isResponse || status === SystemStatus.OFFLINE.statusName) state.unansweredSince = null;
-    else state.unansweredSince ??= Date.now();
+    if (status === NO_ANSWER) state.unansweredSince ??= Date.now();
+    else state.unansweredSince = null;
     if (!isNew) return;
     if (reply.ok) this.#shutdown.note(reply.body, status);
     if (status !== state.status) {
@@ -315,11 +334,10 @@ export class BoardSystem {
       const [by, reason] = [excerptOf(cause['by']), excerptOf(cause['reason'])];
       Object.assign(this.#state, { by, reason, ended: !isCrash(cause) });
     }
-    for (const entry of this.#state.commands) {
-      if (entry.state !== 'waiting' && entry.state !== 'running') continue;
-      if (entry.command === 'shutdown' && this.#state.ended) this.#countOne('shutdown', 'done');
-      entry.state = 'outcome unknown';
-    }
+    const [latest] = this.#state.commands;
+    const isCounted = latest?.command === 'shutdown' && ENDED.includes(latest.state);
+    if (this.#state.ended && !isCounted) this.#countOne('shutdown', 'done');
+    for (const entry of this.#state.commands) if (!ENDED.includes(entry.state)) entry.state = 'outcome unknown';
   }
 
   #takeInfo(info: Body): void {
@@ -345,7 +363,7 @@ export class BoardSystem {
 
   /** Counts the commands that have ended since the list before. */
   #count(commands: Body[]): void {
-    const ended = commands.filter(({ id, state }) => excerptOf(id) !== '' && (state === 'done' || state === 'failed'));
+    const ended = commands.filter(({ id, state }) => excerptOf(id) !== '' && ENDED.includes(excerptOf(state)));
     for (const { id, command, state } of ended) {
       if (this.#counted?.has(excerptOf(id)) === false) this.#countOne(excerptOf(command), state as 'done' | 'failed');
     }
@@ -454,13 +472,14 @@ function tidyCommand(entry: Body): ListedCommand {
   };
 }
 
-/** The rows of a table, those of control-run last. */
+/** The rows of a table, those of control-run last. Of names that are the same as excerpts, the first has a row. */
 function rowsOf(detail: unknown): Row[] {
   if (detail === null || detail === undefined) return [];
   if (!isRecord(detail)) return [rowOf(['', detail])];
   const { own, run } = splitDetail(detail);
   const added = Object.entries(run).map((entry): Row => ({ ...rowOf(entry), isRun: true }));
-  return [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(rowOf), ...added];
+  const rows = [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(rowOf), ...added];
+  return rows.filter(({ name }, index) => rows.findIndex((other) => other.name === name) === index);
 }
 
 function rowOf([name, value]: [name: string, value: unknown]): Row {

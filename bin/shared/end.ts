@@ -20,6 +20,11 @@ export class Shutdown {
     this.#validUntil = hasBegun ? Infinity : performance.now() + SENT_MS;
   }
 
+  /** Tells of one that was seen to take effect. */
+  confirm(cause: Body): void {
+    [this.#cause, this.#validUntil] = [cause, Infinity];
+  }
+
   /** Who has sent it, and why; null if there is none, or it was without effect. */
   get cause(): Body | null {
     return performance.now() < this.#validUntil ? this.#cause : null;

@@ -1,8 +1,10 @@
 // What control-board makes of systems of all kinds.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
+import { createServer as createWebServer } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -12,16 +14,18 @@ import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
 import { declarationsOf, presentValues } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
+import { BY } from '../../../shared/access.ts';
 import { isCrash, isEndError, savedBy } from '../../../shared/end.ts';
 import { LIVE, Series } from '../../../board/series.ts';
 import {
-  assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, startOldServer, startServer, until,
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  checkMetrics, INFO, LIMIT, newsOf, startBoard, startFake, startHost, untilSystem,
+  checkMetrics, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
 } from './helpers.ts';
 import type { Declaration } from '../../../board/declarations.ts';
+import type { Update } from '../../../board/system.ts';
 import type { Target } from '../../../shared/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 
@@ -134,6 +138,73 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     }
   });
 
+  it('takes a shutdown that it has sent for the end also of a program that ends at once', async (t) => {
+    const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '-e', `
+      import { SystemStatus, WebApiServer } from './dist/control.js';
+      const block = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+      const options = { host: '127.0.0.1', port: 0, name: 'loop', systemStatus: () => SystemStatus.ACTIVE };
+      const server = new WebApiServer(options);
+      console.log('port', (await server.runInBackground()).port);
+      while (await server.nextCommand() !== 'pause');
+      server.report({});
+      block(3000); // longer than what was read of a command counts
+      if (server.receiveCommand() === 'shutdown') process.exit(0);
+    `]);
+    await shows(/port \d+\n/);
+    const target = `127.0.0.1:${/port (\d+)/.exec(output())?.[1]}`;
+    const board = await startBoard(t, [target, NOWHERE]);
+    await untilSystem(board, ({ status }) => status === 'active');
+    await board.post('/api/systems/0/pause');
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'done');
+    await board.post('/api/systems/0/shutdown?reason=lunch');
+    await board.post('/api/systems/1/shutdown?reason=lunch'); // is offline already
+    const { by, reason, status } = await untilSystem(board, ({ ended }) => ended);
+    assert.deepEqual([by, reason, status, child.exitCode], [BY, 'lunch', 'offline', 0]);
+    const metrics = await (await board.get('/metrics')).text();
+    assert.match(metrics, /^control_commands_total\{system="loop",command="shutdown",state="done"\} 1$/m);
+    const other = await untilSystem(board, ({ sent: [first] }) => first?.state === 'done', 1);
+    assert.deepEqual([other.status, other.ended, other.sent[0]?.text], ['offline', false, 'already offline']);
+  });
+
+  it('shows that it lacks files itself, not that systems do not respond', { skip: lacks('prlimit') }, async (t) => {
+    const ports: number[] = [];
+    let waiting = 0;
+    for (const _ of Array(12)) {
+      const server = createWebServer((request, response) => { // its status never changes
+        response.setHeader('ETag', '"1"');
+        if (request.headers['prefer'] === undefined) return void response.end(JSON.stringify(INFO));
+        waiting += 1;
+        setTimeout(() => response.writeHead(304).end(), 20_000).unref();
+      });
+      t.after(() => server.close().closeAllConnections());
+      await once(server.listen(0, '127.0.0.1'), 'listening');
+      ports.push((server.address() as AddressInfo).port);
+    }
+    const board = await startBoard(t, ports.map((port) => `127.0.0.1:${port}`));
+    await until(() => waiting === ports.length); // each of them has a file
+    const { pid = 0 } = board.running.child;
+    const limit = (count: number): void => {
+      assert.equal(spawnSync('prlimit', [`--pid=${pid}`, `--nofile=${count}:`]).status, 0);
+    };
+    const systems = async (): Promise<Update[]> => {
+      const news = await newsOf(board).catch(() => null); // the page, too, needs a file
+      return news?.systems ?? [];
+    };
+    const hint = /EMFILE.*; too many open files$/;
+    await until(async () => {
+      limit(readdirSync(`/proc/${pid}/fd`).length + 4); // some of these may be those of reads
+      return (await systems()).some(({ error }) => hint.test(error));
+    });
+    const all: Update[] = [];
+    await until(async () => all.push(...await systems()) > 100);
+    assert.deepEqual(all.filter(({ unansweredSince }) => unansweredSince !== null), []);
+    limit(1000);
+    await until(async () => {
+      const shown = await systems();
+      return shown.length > 0 && shown.every(({ error, status }) => error === '' && status === 'active');
+    });
+  });
+
   it('tells what was saved last, and why the latest save has failed', async (t) => {
     const { server, port } = await startServer(t);
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
@@ -174,7 +245,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.deepEqual([unansweredSince, status], [null, 'active']);
   });
 
-  it('shows a server that reports its status only, follows its commands, and shows one that dies and comes back', async (t) => {
+  it('shows a server that reports its status only, and one that dies and comes back', async (t) => {
     const { port, posted } = await startOldServer(t);
     const original = await startOldServer(t, true);
     const mortal = await freePort();
@@ -213,6 +284,10 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       ['markup', JSON.stringify({ ...INFO, name: '<img src=x onerror=alert(1)>', detail: { '<b>': '</script>' } })],
       ['numbers that are none', with_('"detail":{"x":1e999,"y":-1e999,"z":5},"since":1e999,"heardAt":1e999')],
       ['500 fields', JSON.stringify({ ...INFO, detail: many })],
+      ['names with the same excerpt', JSON.stringify({
+        ...INFO,
+        detail: { '\u0001': 1, '\u0002': '1e20', 'CPU\u0001seconds': 'x', pid: 1, command: 'x', 'CPU seconds': 2 },
+      })],
       ['the names of prototypes', with_(
         '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[]',
       )],
@@ -282,6 +357,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       const [what = ''] = bodies[index] ?? [];
       assert.ok(JSON.stringify(system).length < 60_000, what);
       assert.ok(system.detail.length <= 64, what);
+      assert.equal(new Set(system.detail.map(({ name }) => name)).size, system.detail.length, what);
       assert.ok(system.commands.length <= 5, what);
       checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
@@ -388,7 +464,7 @@ describe('presentValues', () => {
 });
 
 describe('The end of a system', () => {
-  it('is a crash if the program ended by itself, and neither with success nor by a signal that asks for the end', () => {
+  it('is a crash if the program ended by itself, without success and without a signal that asks for the end', () => {
     for (const [isExpected, ...reasons] of [
       [true, 'exit code 7', 'exit code 1', 'exit code 137', 'SIGKILL', 'SIGSEGV', 'cannot start \'x\': no such file'],
       [false, 'exit code 0', 'exit code 143', 'exit code 130', 'SIGTERM', 'SIGINT', 'SIGHUP', 'budget used', '', 7],
@@ -435,6 +511,17 @@ describe('BoardSystem', LIMIT, () => {
     assert.equal(silentSince(), since);
     await system.read();
     assert.equal(silentSince(), null);
+  });
+
+  it('is of unknown status, and not silent, when the board has too many open files', async () => {
+    const error = 'http://box:1 does not respond: connect EMFILE box:1; too many open files';
+    const failed = { ok: false, answered: false, sent: false, statusCode: undefined, error };
+    const system = createSystem(() => failed, () => failed);
+    await until(() => system.state.status !== '');
+    await system.read();
+    const { status, unansweredSince } = system.state;
+    assert.deepEqual([status, unansweredSince, system.state.error], ['unknown', null, error]);
+    system.close();
   });
 
   // Blocks the event loop, and so would disturb tests that run beside it.
@@ -497,10 +584,13 @@ describe('Series', () => {
   });
 });
 
-/** A system whose reads have these replies. Its waiting request has none. */
-function createSystem(read: () => object | Promise<object>): BoardSystem {
+/** A system whose reads have these replies. Its waiting request has none, unless another function returns it. */
+function createSystem(
+  read: () => object | Promise<object>,
+  wait: () => object | Promise<object> = () => new Promise(() => {}),
+): BoardSystem {
   const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object | Promise<object> => {
-    return signal === undefined ? read() : new Promise(() => {});
+    return signal === undefined ? read() : wait();
   };
   const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
   let version = 1;
