@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs';
 import { CONTROL_COMMANDS } from '../shared/accepts.ts';
+import { inParallel } from '../shared/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/targets.ts';
@@ -23,8 +24,6 @@ export interface News {
   now: number;
   /** For how long samples are kept. */
   keepMs: number;
-  /** Whether the key of the page permits commands. */
-  canPress: boolean;
   /** All systems that there are. */
   ids: number[];
   /** Those that have changed. */
@@ -55,6 +54,15 @@ export class Board {
     return this.#systems.size;
   }
 
+  get systems(): BoardSystem[] {
+    return [...this.#systems.values()];
+  }
+
+  /** The URLs of all systems. */
+  get urls(): Set<string> {
+    return new Set(this.systems.map(({ url }) => url));
+  }
+
   /** Whether a system takes a command: one of the four, or one that it declares. All together take the four alone. */
   takes(command: string, id?: number): boolean {
     const isControl = CONTROL_COMMANDS.includes(command);
@@ -63,18 +71,9 @@ export class Board {
     return system !== undefined && (isControl || system.declares(command));
   }
 
-  get systems(): BoardSystem[] {
-    return [...this.#systems.values()];
-  }
-
-  /** The URLs of all systems. */
-  get urls(): Set<string> {
-    return new Set([...this.#systems.values()].map(({ url }) => url));
-  }
-
   /** Adds a system of a folder. It replaces one of the same name that has ended, and the first of too many others. */
   addFound(target: Target): void {
-    const ended = [...this.#systems.values()].filter(({ isFound, isOffline, url }) => {
+    const ended = this.systems.filter(({ isFound, isOffline, url }) => {
       return isFound && (isOffline || !existsSync(url.replace('unix:', '')));
     });
     const name = nameOf(target.client.baseUrl);
@@ -101,11 +100,11 @@ export class Board {
   }
 
   /** Responds to a page, at once if something has changed since a version, otherwise after `waitMs` at the latest. */
-  async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<Omit<News, 'canPress'>> {
+  async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<News> {
     this.#startReading();
     const known = version <= this.#version ? version : 0; // it is of another process, whose clock was ahead
     const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
-    const changed = (): BoardSystem[] => [...this.#systems.values()].filter(isChanged);
+    const changed = (): BoardSystem[] => this.systems.filter(isChanged);
     if (waitMs > 0 && known > 0 && changed().length === 0) await this.#change(waitMs, signal);
     this.#askedAt = performance.now();
     const systems = changed().map((system) => system.updateSince(known));
@@ -122,6 +121,13 @@ export class Board {
     if (id !== undefined) return this.#systems.get(id)?.send(command, reason, values);
     for (const system of this.#systems.values()) if (system.isReachable) system.send(command, reason);
     return undefined;
+  }
+
+  /** Reads the detail of all systems. */
+  async read(): Promise<void> {
+    const systems = this.systems;
+    limitSamples(systems.flatMap(({ series }) => [...series]));
+    await inParallel(systems, (system) => system.read());
   }
 
   /** The time, if nothing else happens in that millisecond: so samples need no version of their own. */
@@ -155,13 +161,6 @@ export class Board {
     for (const system of this.#systems.values()) system.setWatched(true);
     this.#readTimer = setInterval(() => this.#readOrEnd(), READ_MS);
     this.#readOrEnd();
-  }
-
-  /** Reads the detail of all systems. */
-  async read(): Promise<void> {
-    const systems = this.systems;
-    limitSamples(systems.flatMap(({ series }) => [...series]));
-    await Promise.all(systems.map((system) => system.read()));
   }
 
   #readOrEnd(): void {

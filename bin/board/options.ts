@@ -32,8 +32,8 @@ const OPTIONS = {
   },
   record: {
     type: 'boolean',
-    help: 'also read systems while no page is open: a sample of each number every 10 s is kept for a day, and at most 2 ' +
-      'million of all systems together',
+    help: 'also read systems while no page is open: a sample of each number every 10 s is kept for a day, and at ' +
+      'most 2 million of all systems together',
   },
   targets: TARGETS_OPTION,
   dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },

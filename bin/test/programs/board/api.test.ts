@@ -94,7 +94,8 @@ describe('The web API of control-board', LIMIT, () => {
     assert.equal(statSync(path).mode & 0o777, 0o600);
     const own = await untilSystem(viewing, ({ accepts = [] }) => accepts.length === 1);
     assert.equal((await newsOf(viewing)).canPress, true);
-    const news = await newsOf({ ...viewing, get: (path_) => viewing.get(path_, { Authorization: `Bearer ${viewKey}` }) });
+    const get: StartedBoard['get'] = (path_) => viewing.get(path_, { Authorization: `Bearer ${viewKey}` });
+    const news = await newsOf({ ...viewing, get });
     assert.equal(news.canPress, false);
     assert.deepEqual(news.systems[0]?.accepts, own.accepts);
     for (const line of [

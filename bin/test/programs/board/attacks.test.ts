@@ -162,7 +162,8 @@ describe('control-board serves others in spite of', LIMIT, () => {
       await until(() => socket.destroyed);
       clearInterval(timer);
     }));
-    assert.ok(performance.now() - start < 50_000, 'without a limit, Node takes 60 s for a header, and 300 s for a body');
+    const seconds = (performance.now() - start) / 1000;
+    assert.ok(seconds < 50, 'without a limit, Node takes 60 s for a header, and 300 s for a body');
     assert.equal(await statusOf(board, READ, HOST, `Authorization: Bearer ${board.key}`), 200);
   });
 });

@@ -75,12 +75,15 @@ export function ownAddresses(): string[] {
 
 // ───── Its web API ───────────────────────────────────────────────────────────────────────────────────────────────
 
+/** `canPress` is whether the key permits commands. */
+type Shown = News & { canPress: boolean };
+
 /** What a page is sent. */
-export async function newsOf(board: StartedBoard, since: number = 0, waitS?: number): Promise<News> {
+export async function newsOf(board: StartedBoard, since: number = 0, waitS?: number): Promise<Shown> {
   const headers: Record<string, string> = waitS === undefined ? {} : { Prefer: `wait=${waitS}` };
   const response = await board.get(`/api/systems?since=${since}`, headers);
   assert.equal(response.status, 200);
-  return await response.json() as News;
+  return await response.json() as Shown;
 }
 
 /** Waits until a page shows this of all systems. */
@@ -140,7 +143,10 @@ export async function exchange(port: number, line: string, ...fields: string[]):
 /** A line of metrics: its labels, its name, and a number. */
 const SAMPLE = /^((\w+)\{(?:,?\w+="(?:[^"\\]|\\["\\n])*")+\}) -?\d[\d.e+-]*$/;
 
-/** Checks the text format of Prometheus. Each line is a comment or a sample that no other line repeats, and each metric begins with its comments. */
+/**
+ * Checks the text format of Prometheus. Each line is a comment or a sample that no other line repeats, and each metric
+ * begins with its comments.
+ */
 export function checkMetrics(text: string): void {
   const keys = new Set<string>();
   let metric = '';

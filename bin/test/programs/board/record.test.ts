@@ -69,7 +69,8 @@ describe('Samples', LIMIT, () => {
   });
 
   it('are of all numbers but a process id', async (t) => {
-    const { system, tick } = await createSystem(t, LIVE, () => ({ pid: 1, command: 'x', 'CPU seconds': 2, x: 3, text: '4' }));
+    const numbers = { pid: 1, command: 'x', 'CPU seconds': 2, x: 3, text: '4' };
+    const { system, tick } = await createSystem(t, LIVE, () => numbers);
     system.setWatched(true);
     await tick(1000);
     const { detail } = system.updateSince(0);
