@@ -197,7 +197,8 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await type(field('set', 'rate'), '2');
     await browser.press('Enter');
     await sees(['rate must be a number from 0 to 1, got 2', '', '']);
-    await browser.run('location.reload()');
+    await browser.run('window.isOld = true; location.reload()');
+    await eventually(() => browser.run<boolean>('return window.isOld === undefined'));
     await eventually(async () => (await rowsOf(browser)).length > 0);
     await openRow('set'); // a page that has not sent it
     await sees(['', '', ''], /^✗ set: rate must be a number from 0 to 1, got 2$/);

@@ -239,7 +239,7 @@ describe('control-client watch: how a system has ended', SUITE, () => {
   ];
   for (const [what, end, by, line] of ends) {
     it(`is reported: ${what}`, async (t) => {
-      const { client, address } = await launchSystem(t, { onShutdown: () => sleep(100) });
+      const { client, address } = await launchSystem(t, { onShutdown: () => sleep(1000) }); // to be seen on any machine
       const watching = watch(t, [...at(address.port), '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline']);
       const json = watch(t, [...at(address.port), '--json']);
       await Promise.all([watching.shows(/  active\n/), json.shows(/"active"/)]);
