@@ -490,7 +490,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     assert.equal(await browser.url(), url);
     assert.ok(!(await browser.requests()).join().includes(key));
-    await browser.run('location.reload()');
+    await browser.run('window.isOld = true; location.reload()');
+    await eventually(() => browser.run<boolean>('return window.isOld === undefined'));
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     await browser.run('window.isOld = true; location.hash = "#another-key-0123456789"');
     await eventually(() => browser.run<boolean>('return window.isOld === undefined'));
