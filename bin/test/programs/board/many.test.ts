@@ -406,6 +406,8 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     const { client, address: { port } } = await launchSystem(t, { ...IDLE, saveState }, { name: 'job' });
     await open(t, [mortal.port, port]);
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
+    await client.request('save-state', { wait: 10 }); // that of the shutdown may be too fast to be seen
+    await seesAll(browser, ([, job]) => assert.match(job?.saved ?? '', /^saved /));
     mortal.running.child.kill('SIGKILL');
     await client.request('shutdown', { by: 'ana', reason: 'done', wait: 10 });
     await seesAll(browser, ([crashed, ended]) => {
