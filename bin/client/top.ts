@@ -112,12 +112,12 @@ export class Top {
     return [fit(this.#summarize(rows.length), width), ...shown];
   }
 
-  /** `60 systems: 57 active, 2 paused, 1 offline`. */
+  /** `60 systems: 1 offline, 2 paused, 57 active`. */
   #summarize(found: number): string {
     const { rows, error } = this.#fleet;
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
     for (const { status } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
-    const parts = [...counts].filter(([, count]) => count > 0);
+    const parts = [...counts].filter(([, count]) => count > 0).reverse(); // on a narrow terminal, the last ones are cut
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
     const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; ${found} with '${this.#filter}'`}${error && `; ${error}`}`;

@@ -62,7 +62,7 @@ export class Session {
     if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
     const takesReason = CONTROL_COMMANDS.includes(command.name);
-    if (words.length > 0 && !takesReason) return failUnknown(line);
+    if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
     const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed: quotes and apostrophes belong to it
     switch (command.name) {
       case 'run': return this.#list();

@@ -82,7 +82,7 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   if (parsed === null) return null;
   const { values } = parsed;
   const { seed, load, keep, until, 'save-every': saveEvery, 'states-dir': folder, 'no-web-api': noWebApi } = values;
-  const access = parseServerOptions(values);
+  const access = parseServerOptions(values, {}, 'control-demo');
   if (seed !== undefined && load !== undefined) {
     throw new UsageError('--seed and --load are mutually exclusive: a checkpoint contains its seed');
   }

@@ -136,8 +136,10 @@ export function describeDetail(detail: unknown, secondsLeft: number | null = nul
   if (!isRecord(detail)) return excerpt(textOfJson(detail), MAX_VALUE_LENGTH);
   const progress = progressOf(detail);
   const fields = Object.entries(detail).flatMap(([name, value]) => {
-    if (progress === null) return `${name} ${textOfJson(value)}`;
-    return name === 'of' ? [] : `${name} ${textOfJson(value)}${name === progress.name ? ` of ${progress.of}` : ''}`;
+    const isFraction = typeof value === 'number' && !Number.isInteger(value);
+    const text = isFraction ? `${Number(value.toPrecision(6))}` : textOfJson(value);
+    if (progress === null) return `${name} ${text}`;
+    return name === 'of' ? [] : `${name} ${text}${name === progress.name ? ` of ${progress.of}` : ''}`;
   });
   if (progress !== null) fields.unshift(describeProgress(progress, secondsLeft));
   return excerpt(fields.join(', '), MAX_VALUE_LENGTH);

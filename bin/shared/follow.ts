@@ -206,7 +206,8 @@ class Follower {
     if (this.#status === OFFLINE) return this.#goal === OFFLINE ? DONE : { state: 'offline', error: current };
     const isHeard = this.#status !== null && !isCut(reply);
     if (!reply.ok && !isHeard) return { state: 'unanswered', error: reply.error, summary: reply.error };
-    const isOver = this.#status === SHUTTING_DOWN || state === 'done';
+    const isPending = state === undefined ? !reply.ok : state !== 'done'; // unless the server reports no outcome
+    const isOver = this.#status === SHUTTING_DOWN || !isPending;
     return { state: 'pending', error: isOver ? current : `${current}; the command is still pending` };
   }
 

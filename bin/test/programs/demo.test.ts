@@ -46,7 +46,7 @@ describe('control-demo', LIMIT, () => {
       ['learningRate', 0.01], ['exploration', 0.01],
     ]);
     assert.ok(speed > 0 && speed === Number(speed.toPrecision(3)), `${speed}`);
-    assert.equal((await getInfo(demo.port)).name, 'demo');
+    assert.equal((await getInfo(demo.port)).name, 'control-demo');
 
     await perform(demo, 'resume');
     await until(async () => (await getDetail(demo.port) as { step: number }).step > steps);

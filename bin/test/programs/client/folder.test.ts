@@ -20,6 +20,7 @@ import { startSilent, startWeb } from './systems.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
+import type { Respond } from './systems.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
@@ -106,16 +107,28 @@ describe('control-client list', SUITE, () => {
     const [{ code, stdout, stderr }, asJson, allowed] = await Promise.all([ // each waits for the silent one
       call(args), call([...args, '--json']), run(t, args, '', { CONTROL_TOKEN: TOKEN }),
     ]);
-    assert.deepEqual([code, stderr], [5, '']);
+    const refused = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
+    assert.equal(code, 5);
+    const [one, other, ...more] = linesOf(stderr);
+    assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${refused}`, []]);
+    assert.match(other ?? '', /^control-client: my-job-77: has not answered within \d+(\.\d)? s$/);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
       ['my-job', '77', 'no answer', silent],
     ]);
-    assert.deepEqual(linesOf(asJson.stdout).map((line) => JSON.parse(line)), [
-      { target: locked, name: 'locked', pid: process.pid, status: 'missing or wrong token' },
-      { target: silent, name: 'my-job', pid: 77, status: 'no answer' },
-    ]);
+    const [first, second] = linesOf(asJson.stdout).map((line) => JSON.parse(line) as { error: string });
+    const status = 'missing or wrong token';
+    assert.deepEqual(first, { target: locked, name: 'locked', pid: process.pid, status, error: refused });
+    assert.match(second?.error ?? '', /^has not answered within \d+(\.\d)? s$/);
+    assert.deepEqual({ ...second, error: '' }, { target: silent, name: 'my-job', pid: 77, status: 'no answer', error: '' });
     assert.match(linesOf(allowed.stdout)[0] ?? '', /^locked .* active /);
+  });
+
+  it('asks a server that lacks /api/info for its status', async (t) => {
+    const folder = makeFolder(t);
+    const respond: Respond = ({ url }) => url === '/api/status' ? { status: 3 } : { code: 404, error: 'Not found' };
+    const { target } = await startWeb(t, respond, { socketPath: join(folder, 'agent-5.sock') });
+    assert.deepEqual(await call(['list', '--dir', folder]), { code: 0, stdout: `agent  5  paused    ${target}\n`, stderr: '' });
   });
 
   it('prints no control characters, neither of a server nor of the name of a socket', async (t) => {

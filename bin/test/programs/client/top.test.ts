@@ -27,7 +27,7 @@ describe('control-client top', SUITE, () => {
     await serve('t2', { status: 'paused', by: 'ana', reason: 'lunch' });
     await serve('t10');
     const { lines, showsLine } = await top();
-    await showsLine(/^2 systems: 1 active, 1 paused$/);
+    await showsLine(/^2 systems: 1 paused, 1 active$/);
     assert.deepEqual(lines().slice(1, 4), [
       'NAME  PROCESS  STATUS                SINCE  DETAIL',
       't2    7        paused by ana: lunch',
@@ -39,11 +39,11 @@ describe('control-client top', SUITE, () => {
     assert.deepEqual(lines().slice(2, 5).map((line) => line.split(' ')[0]), ['t1', 't2', 't10']);
     end();
     await showsLine(/^t1 +7 +offline /);
-    await showsLine(/^3 systems: 1 active, 1 paused, 1 offline$/);
+    await showsLine(/^3 systems: 1 offline, 1 paused, 1 active$/);
     await startSilent(t, join(session, 'control', 'hung-8.sock'));
     await showsLine(/^hung +8 +no answer /);
     await serve('t1'); // at the same path
-    await showsLine(/^4 systems: 2 active, 1 paused, 1 no answer$/);
+    await showsLine(/^4 systems: 1 no answer, 1 paused, 2 active$/);
   });
 
   it('pauses, resumes and saves the selected system, and shows the outcomes', async (t) => {
@@ -140,10 +140,10 @@ describe('control-client top', SUITE, () => {
       ['\x7fX', /^\/RAIX_ /, ''],
       ['\r', /^3 systems: .*; 0 with 'RAIX'$/, ''],
       ['p', /^q quit/, ''], // nothing is selected
-      ['\x1b', /^3 systems: 1 active, 2 paused$/, 'Eval strain train'],
+      ['\x1b', /^3 systems: 2 paused, 1 active$/, 'Eval strain train'],
       ['/paused\r', /^3 systems: .*; 2 with 'paused'$/, 'Eval strain'],
       ['/q', /^\/pausedq_ /, ''],
-      ['\x1b', /^3 systems: 1 active, 2 paused$/, 'Eval strain train'],
+      ['\x1b', /^3 systems: 2 paused, 1 active$/, 'Eval strain train'],
     ];
     for (const [keys, line, expected] of steps) {
       write(keys);

@@ -59,12 +59,14 @@ describe('control-console with a pipe', AT_ONCE, () => {
 
   it('refuses what is no command, also after help, and goes on', async (t) => {
     const { port, server } = await startServer(t);
-    const rows = [
-      ['paws', 'paws'], ['help nonsense', 'nonsense'], ['help pause now', 'help pause now'], ['y', 'y'],
-      ...['status now', 'info now', 'quit now', 'q now'].map((line) => [line, line]),
+    const rows = [['paws', 'paws'], ['help nonsense', 'nonsense'], ['y', 'y']];
+    const taken = [['help pause now', 'help'], ['status now', 'status'], ['info now', 'info'], ['q now', 'quit']];
+    const input = [...rows, ...taken].map(([line]) => `${line}\n`).join('');
+    const { code, stdout, stderr } = await converse(port, `${input}help quit\n`);
+    const lines = [
+      ...rows.map(([, word]) => `unknown command '${word}'; type help for a list of commands\n`),
+      ...taken.map(([, name]) => `unexpected argument 'now' after ${name}\n`),
     ];
-    const { code, stdout, stderr } = await converse(port, `${rows.map(([line]) => `${line}\n`).join('')}help quit\n`);
-    const lines = rows.map(([, word]) => `unknown command '${word}'; type help for a list of commands\n`);
     assert.deepEqual([code, stderr], [1, lines.join('')]);
     assert.match(stdout, /^  q, quit, exit .*\n$/);
     assert.equal(server.hasCommands(), false);

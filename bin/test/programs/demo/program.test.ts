@@ -225,7 +225,7 @@ describe('control-demo on a Unix socket', { ...LIMIT, skip }, () => {
     assert.ok(!existsSync(socketPath));
   });
 
-  for (const [what, args, name] of [['itself', [], 'demo'], ['--name', ['--name', 'lr 0.1'], 'lr_0.1']] as const) {
+  for (const [what, args, name] of [['itself', [], 'control-demo'], ['--name', ['--name', 'lr 0.1'], 'lr_0.1']] as const) {
     it(`names a socket in a folder after ${what}, and removes it at its end`, async (t) => {
       const folder = join(makeFolder(t), 'sockets'); // the program makes it
       const options = [...args, '--socket', `${folder}/`, '--load', writePaused(t), '--states-dir', makeFolder(t)];
