@@ -625,7 +625,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const internalError = prepare(500, { error: 'Internal server error' });
   const tooLarge = prepare(413, { error: `The arguments exceed ${maxArguments} bytes` });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
-  const listeners: Server[] = []; // two for localhost
+  const listeners: Server[] = []; // two for localhost, one for a Unix socket
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
   let isClosing = false;
@@ -1042,7 +1042,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
 /** Who caused a status, why, and since when: what a program saves to continue as it was. */
 export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'>>;
 
-/** Where a server listens: `localhost` and 0 for a Unix socket, whose path is absolute. */
+/** Where a server listens: `localhost` and 0 if only at a Unix socket. The path of the socket is absolute. */
 export interface WebApiAddress {
   host: string;
   port: number;
@@ -1580,6 +1580,8 @@ export class WebApiClient {
     const { timeout = 5000, token } = options;
     checkTimeout(timeout);
     checkToken(token);
+    const isExclusive = options.socketPath === undefined || (host === DEFAULT_HOST && port === DEFAULT_PORT);
+    if (!isExclusive) throw new TypeError('socketPath replaces host and port: give one or the other');
     const socketPath = resolveSocketPath(options.socketPath);
     this.#target = socketPath === undefined ? { host, port } : { socketPath };
     this.baseUrl = socketPath === undefined ? `http://${placeOf({ host, port, socketPath })}` : `unix:${socketPath}`;

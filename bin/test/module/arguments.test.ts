@@ -63,7 +63,7 @@ describe('A wrong argument', LIMIT, () => {
     }
   });
 
-  it('causes a TypeError if it is an unknown option, or lacks what it requires', async () => {
+  it('causes a TypeError if it is an unknown option, or one of two that exclude each other', async () => {
     for (const [call, message] of [
       [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, describe, '],
       [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
@@ -72,6 +72,7 @@ describe('A wrong argument', LIMIT, () => {
       [() => construct({ cause: { who: 1 } }), 'cause has no option who; it has by, reason, since'],
       [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
       [() => launchWith({}, { startPaused: true }), 'startPaused requires a web API'],
+      [() => connect('a', 1, { socketPath: 's' }), 'socketPath replaces host and port: give one or the other'],
     ] as const) await assertThrows(call, TypeError, message);
   });
 
