@@ -24,7 +24,7 @@ import type { Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
 const FOLLOW_MS = 30_000;
-const HINT_MS = 500; // what a command waits for is shown after this time
+const HINT_MS = 1000; // what a command waits for is shown after this time: a shutdown may take half as long
 const HELP_MS = 1000; // the help waits for the commands that the program declares no longer than this
 const PROMPT_MS = 250; // the prompt waits for the status no longer than this
 const SILENT_MS = 2500; // a system that has not responded for this time gives no answer; it is asked every second
@@ -264,7 +264,9 @@ class Prompt {
     const isFirst = this.#known === '';
     this.#known = change;
     const author = describeAuthor(this.#info);
-    const cause = commands.filter(({ command }) => GOALS.get(String(command))?.statusName === status).at(-1);
+    const changes = commands.filter(({ command }) => GOALS.has(String(command)));
+    const leadsHere = changes.map(({ command }) => GOALS.get(String(command))?.statusName === status);
+    const cause = changes[leadsHere.lastIndexOf(false) + 1]; // those after it were without effect
     if (isFirst || author === '' || this.#sent.has(cause?.['id'])) return;
     this.#lines.print(paintStatus(word + author, status));
   }
