@@ -17,7 +17,7 @@ import type { NamedOption, Option, Options } from '../shared/options.ts';
 /** The word before an unfinished line, for which control-client prints what live systems complete it with. */
 export const LIVE = '__complete';
 
-const OTHERS = 'control-board control-console control-demo control-kbctl control-run';
+const OTHERS = 'control-board control-console control-demo control-kbctl control-mcp control-run';
 
 type Completion = Option['completion'];
 

@@ -2,13 +2,14 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
+import { fieldOf } from '../shared/condition.ts';
 import { describeCurrent } from '../shared/follow.ts';
 import { EXIT } from '../shared/options.ts';
 import { isDenied, statusNameOf } from '../shared/replies.ts';
 import { excerpt, excerptOfJson, isRecord } from '../shared/text.ts';
 import { failure } from './send.ts';
+import type { Condition } from '../shared/condition.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
-import type { Condition } from './condition.ts';
 import type { Outcome } from './send.ts';
 
 const POLL_MS = 1000; // the ETag does not cover the detail, so nothing tells that it has changed
@@ -71,10 +72,6 @@ function describeLast(latest: PrintableReply | null, detail: unknown, field: str
 function notReached(goal: string, json: { seconds: number; [name: string]: unknown }, why: string): Outcome {
   const error = `not ${goal} after ${json.seconds.toFixed(1)} s: ${why}`;
   return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
-}
-
-function fieldOf(detail: unknown, field: string): unknown {
-  return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
 }
 
 function elapsedSeconds(start: number): number {

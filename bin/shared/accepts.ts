@@ -18,7 +18,8 @@ export type Accepts = ReadonlyMap<string, Declaration>;
 /** The commands that every system takes. They have no arguments. */
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-const RESERVED = [...CONTROL_COMMANDS, 'status', 'info'];
+/** Names that no program can declare. */
+export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info'];
 export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which there are. `unix:a=b` is a target

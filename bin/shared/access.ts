@@ -103,6 +103,11 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
   return clientFor(parseAccess(address, 1, names), timeoutMs);
 }
 
+/** Whether the environment has an address. */
+export function hasEnvironmentAddress(): boolean {
+  return ADDRESS_PARTS.some((part) => Boolean(process.env[VARIABLES[part]]));
+}
+
 /**
  * Returns a client for `HOST`, `HOST:PORT`, `:PORT`, `http://HOST:PORT`, `unix:PATH`, or a path with a slash. An IPv6
  * address before a port is in brackets.

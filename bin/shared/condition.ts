@@ -1,7 +1,7 @@
 // A condition on one field of a system's detail: `loss < 0.1`.
 
-import { UsageError } from '../shared/options.ts';
-import { textOfJson } from '../shared/text.ts';
+import { UsageError } from './options.ts';
+import { isRecord, textOfJson } from './text.ts';
 
 const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
@@ -27,6 +27,11 @@ export function parseCondition(text: string): Condition {
     throw new UsageError(`a condition must compare ${forms}, got '${text}'`);
   }
   return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
+}
+
+/** The value of the field; undefined if the detail has none. */
+export function fieldOf(detail: unknown, field: string): unknown {
+  return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
 }
 
 /** A value that is no number is neither less nor greater. */

@@ -1,0 +1,19 @@
+#!/usr/bin/env node
+// control-mcp: lets an assistant watch and control systems, by the Model Context Protocol.
+
+import { Calls } from './mcp/calls.ts';
+import { parseCommandLine } from './mcp/options.ts';
+import { McpServer } from './mcp/protocol.ts';
+import { EXIT, run, warn } from './shared/options.ts';
+
+async function main(): Promise<number> {
+  const commandLine = await parseCommandLine();
+  if (commandLine === null) return EXIT.DONE;
+  const { systems, allowed } = commandLine;
+  if (process.stdin.isTTY) warn("it is for an assistant's program to start; see --help");
+  process.stdout.once('error', () => process.exit(EXIT.DONE)); // the assistant is gone
+  await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
+  return EXIT.DONE;
+}
+
+void run('control-mcp', main);

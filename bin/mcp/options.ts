@@ -1,0 +1,69 @@
+// The command line of control-mcp.
+
+import { COMMAND, RESERVED } from '../shared/accepts.ts';
+import { DIR_OPTION } from '../shared/folder.ts';
+import { describeOptions, parseOptions, UsageError } from '../shared/options.ts';
+import { TARGETS_OPTION } from '../shared/targets.ts';
+import { Systems } from './systems.ts';
+
+const OPTIONS = {
+  allow: {
+    type: 'string', value: 'LIST', completion: ['resume', 'shutdown', 'all'],
+    help: 'what else the assistant may do, separated by commas: resume, shutdown, run:COMMAND for a command that ' +
+      'programs declare, such as run:evaluate, or all (default: nothing)',
+  },
+  targets: { ...TARGETS_OPTION, help: TARGETS_OPTION.help.replace('; - is stdin', '') },
+  dir: DIR_OPTION,
+} as const;
+
+const HELP = `
+Usage: control-mcp [options] [TARGET ...]
+
+Lets an assistant watch and control systems: a server of the Model Context Protocol over standard input and output,
+which the assistant's program starts. It may list systems, look at them, wait for them, pause them and make them save,
+and all else only with --allow.
+
+A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
+address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets: the system at the address in
+the environment, or else all live systems of the folder, or else the one at localhost:8391.
+
+${describeOptions(OPTIONS)}
+
+Environment variables:
+  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token if the systems require one, or the path of a file with it
+
+Exit codes: 0 the assistant has ended it, 2 usage error.
+`;
+
+interface CommandLine {
+  systems: Systems;
+  /** The words of --allow. */
+  allowed: ReadonlySet<string>;
+}
+
+/**
+ * Returns null if the help or the version was printed.
+ *
+ * @throws {UsageError} If the arguments are wrong.
+ */
+export async function parseCommandLine(args?: readonly string[]): Promise<CommandLine | null> {
+  const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
+  if (parsed === null) return null;
+  const { values, positionals } = parsed;
+  const allowed = parseAllowed(values.allow);
+  const systems = new Systems(positionals, values);
+  await systems.all(); // which throws if a target is wrong
+  return { systems, allowed };
+}
+
+function parseAllowed(text: string | undefined): ReadonlySet<string> {
+  const words = text?.split(',') ?? [];
+  for (const word of words) {
+    const [, command] = /^run:(.*)$/s.exec(word) ?? [];
+    const isCommand = command !== undefined && COMMAND.test(command) && !RESERVED.includes(command);
+    if (isCommand || word === 'resume' || word === 'shutdown' || word === 'all') continue;
+    throw new UsageError(`--allow must have resume, shutdown, run:COMMAND or all, separated by commas, got '${word}'`);
+  }
+  return new Set(words);
+}

@@ -1,0 +1,287 @@
+// The Model Context Protocol over standard input and output: JSON-RPC 2.0, one message per line.
+//
+//   legacy   `initialize` begins a session with a version and a client      2025-11-25 and earlier
+//   modern   each request has both in `_meta`, and there is no session      2026-07-28
+//
+// https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
+
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { VERSION } from '../../control.ts';
+import { warn } from '../shared/options.ts';
+import { isRecord } from '../shared/text.ts';
+import type { Writable } from 'node:stream';
+
+const MODERN_VERSION = '2026-07-28';
+const LEGACY_VERSIONS = ['2025-11-25', '2025-06-18', '2024-11-05'] as const; // 2025-03-26 requires batches
+const SERVER_INFO = { name: 'control-mcp', title: 'runtime-control', version: VERSION };
+const CAPABILITIES = { tools: {} };
+const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' }; // the tools are the same until the process ends
+
+/** The prefix of what the specification has in `_meta`. */
+const RESERVED = 'io.modelcontextprotocol';
+
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
+const MAX_REQUESTS = 1000; // in flight
+const END_MS = 500; // for requests in flight when the input ends
+
+const ERROR = {
+  PARSE: -32700, INVALID_REQUEST: -32600, METHOD_NOT_FOUND: -32601, INVALID_PARAMS: -32602, INTERNAL: -32603,
+  UNSUPPORTED_VERSION: -32022,
+} as const;
+
+class ProtocolError extends Error {
+  readonly code: number;
+  readonly data: object | undefined;
+
+  constructor(code: number, message: string, data?: object) {
+    super(message);
+    this.code = code;
+    this.data = data;
+  }
+}
+
+type Id = string | number;
+type Body = Readonly<Record<string, unknown>>;
+
+/** Who calls a tool. */
+export interface Caller {
+  /** The name of its client program, as that reports it. */
+  name: string | undefined;
+  /** Aborted when the call is cancelled, or the input has ended. */
+  signal: AbortSignal;
+  /** Reports progress, which must increase, unless the caller does not want that. */
+  report(progress: { progress: number; total: number; message: string }): void;
+}
+
+export interface Tools {
+  /** What a client and its model are given to read first. */
+  instructions: string;
+  /** As `tools/list` returns them. */
+  offered: readonly object[];
+  /** Returns the result, or null if there is no tool of that name. */
+  call(name: string, values: Body, caller: Caller): Promise<object> | null;
+}
+
+export class McpServer {
+  readonly #tools: Tools;
+  readonly #output: Writable;
+  readonly #inFlight: Map<Id, { end: AbortController; done: Promise<void> }> = new Map();
+  readonly #inputEnd = new AbortController();
+  #session: { client: string | undefined } | null = null; // legacy, from `initialize` on
+
+  constructor(tools: Tools, output: Writable) {
+    this.#tools = tools;
+    this.#output = output;
+  }
+
+  /** Serves until the input ends. Requests that are then in flight have half a second to respond. */
+  async serve(input: AsyncIterable<Buffer>): Promise<void> {
+    for await (const line of linesOf(input)) this.#receive(line);
+    this.#inputEnd.abort();
+    const requests = [...this.#inFlight.values()];
+    await Promise.race([Promise.all(requests.map(({ done }) => done)), sleep(END_MS, undefined, { ref: false })]);
+    for (const { end } of requests) end.abort();
+  }
+
+  #receive(line: string | null): void {
+    let id: Id | undefined;
+    try {
+      if (line === null) {
+        throw new ProtocolError(ERROR.INVALID_REQUEST, `a message must have at most ${MAX_LINE_BYTES} bytes`);
+      }
+      if (line.trim() === '') return;
+      const message = parse(line);
+      id = idOf(message);
+      if (isRecord(message) && !('method' in message) && ('result' in message || 'error' in message)) return;
+      const { method, params } = checkMessage(message);
+      if (id !== undefined) this.#start(id, method, params);
+      else if (method === 'notifications/cancelled') this.#cancel(params);
+    } catch (error) {
+      this.#sendError(id, error as Error);
+    }
+  }
+
+  #cancel(params: unknown): void {
+    this.#inFlight.get(Object(params).requestId)?.end.abort();
+  }
+
+  #start(id: Id, method: string, params: unknown): void {
+    if (this.#inFlight.has(id)) throw new ProtocolError(ERROR.INVALID_REQUEST, `the id ${id} is in use`);
+    if (this.#inFlight.size >= MAX_REQUESTS) {
+      throw new ProtocolError(ERROR.INTERNAL, `more than ${MAX_REQUESTS} requests are in flight`);
+    }
+    const end = new AbortController();
+    const done = this.#respond(id, method, params, end.signal).finally(() => this.#inFlight.delete(id));
+    this.#inFlight.set(id, { end, done });
+  }
+
+  async #respond(id: Id, method: string, params: unknown, signal: AbortSignal): Promise<void> {
+    try {
+      const result = await this.#perform({ id, method, params: checkParams(params), signal });
+      if (!signal.aborted) this.#send({ id, result });
+    } catch (error) {
+      if (!signal.aborted) this.#sendError(id, error as Error);
+    }
+  }
+
+  async #perform(request: Request): Promise<object> {
+    const { method, params } = request;
+    const version = metaOf(params)[`${RESERVED}/protocolVersion`];
+    if (version !== undefined) return this.#performModern(version, request);
+    if (method === 'initialize') return this.#initialize(params);
+    if (method === 'ping') return {};
+    if (this.#session !== null) return this.#performCommon(request, this.#session.client);
+    const message = `_meta must have ${RESERVED}/protocolVersion, unless the client begins with initialize`;
+    throw new ProtocolError(ERROR.INVALID_PARAMS, message);
+  }
+
+  #initialize({ protocolVersion, clientInfo }: Body): object {
+    if (typeof protocolVersion !== 'string') {
+      throw new ProtocolError(ERROR.INVALID_PARAMS, 'protocolVersion must be a string');
+    }
+    this.#session = { client: nameIn(clientInfo) };
+    return {
+      protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS.at(-1),
+      capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: this.#tools.instructions,
+    };
+  }
+
+  async #performModern(version: unknown, request: Request): Promise<object> {
+    const meta = metaOf(request.params);
+    if (version !== MODERN_VERSION) {
+      const data = { supported: [MODERN_VERSION], requested: version };
+      throw new ProtocolError(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
+    }
+    if (!isRecord(meta[`${RESERVED}/clientCapabilities`])) {
+      throw new ProtocolError(ERROR.INVALID_PARAMS, `_meta must have ${RESERVED}/clientCapabilities, an object`);
+    }
+    const result = await this.#modernResult(request, nameIn(meta[`${RESERVED}/clientInfo`]));
+    const ownMeta = { ...metaOf(result), [`${RESERVED}/serverInfo`]: SERVER_INFO };
+    return { resultType: 'complete', ...result, _meta: ownMeta };
+  }
+
+  async #modernResult(request: Request, client: string | undefined): Promise<Body> {
+    const { instructions } = this.#tools;
+    switch (request.method) {
+      case 'server/discover':
+        return { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions, ...CACHE_HINTS };
+      case 'subscriptions/listen': return this.#listen(request);
+      case 'tools/list': return { ...await this.#performCommon(request, client), ...CACHE_HINTS };
+      default: return { ...await this.#performCommon(request, client) };
+    }
+  }
+
+  /** Acknowledges a subscription to none of the notifications: the tools do not change. It lasts until cancelled. */
+  async #listen({ id, signal }: Request): Promise<Body> {
+    const _meta = { [`${RESERVED}/subscriptionId`]: id };
+    this.#send({ method: 'notifications/subscriptions/acknowledged', params: { _meta, notifications: {} } });
+    const end = AbortSignal.any([signal, this.#inputEnd.signal]);
+    if (!end.aborted) await once(end, 'abort');
+    return { _meta };
+  }
+
+  async #performCommon(request: Request, client: string | undefined): Promise<object> {
+    const { method, params } = request;
+    if (method === 'tools/call') return this.#call(request, client);
+    if (method !== 'tools/list') throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${method}`);
+    if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is no page but the first');
+    return { tools: this.#tools.offered };
+  }
+
+  async #call({ params, signal }: Request, client: string | undefined): Promise<object> {
+    const { name, arguments: values = {} } = params;
+    if (typeof name !== 'string') throw new ProtocolError(ERROR.INVALID_PARAMS, 'name must be a string');
+    if (!isRecord(values)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'arguments must be an object');
+    const { progressToken } = metaOf(params);
+    const report: Caller['report'] = (progress) => {
+      if (!isId(progressToken) || signal.aborted) return;
+      this.#send({ method: 'notifications/progress', params: { progressToken, ...progress } });
+    };
+    const result = this.#tools.call(name, values, { name: client, signal, report });
+    if (result === null) throw new ProtocolError(ERROR.INVALID_PARAMS, `Unknown tool: ${name}`);
+    return result;
+  }
+
+  #sendError(id: Id | undefined, error: Error): void {
+    if (!(error instanceof ProtocolError)) warn(`${error.stack}`); // a defect
+    const { code = ERROR.INTERNAL, data } = error as Partial<ProtocolError>;
+    this.#send({ id, error: { code, message: error.message, data } });
+  }
+
+  #send(message: object): void {
+    this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);
+  }
+}
+
+interface Request {
+  id: Id;
+  method: string;
+  params: Body;
+  /** Aborted when the request is cancelled. */
+  signal: AbortSignal;
+}
+
+// ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Yields each line without its line break; null for one that is too long. The last one may be incomplete. */
+async function* linesOf(input: AsyncIterable<Buffer>): AsyncGenerator<string | null> {
+  let parts: Buffer[] = [];
+  let size = 0;
+  const add = (part: Buffer): void => {
+    size += part.length;
+    if (size <= MAX_LINE_BYTES) parts.push(part);
+    else parts = [];
+  };
+  for await (const chunk of input) {
+    let start = 0;
+    for (let end = chunk.indexOf('\n'); end !== -1; end = chunk.indexOf('\n', start)) {
+      add(chunk.subarray(start, end));
+      yield size <= MAX_LINE_BYTES ? Buffer.concat(parts).toString() : null;
+      [parts, size, start] = [[], 0, end + 1];
+    }
+    add(chunk.subarray(start));
+  }
+}
+
+function parse(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch (error) {
+    throw new ProtocolError(ERROR.PARSE, `the line is not JSON: ${(error as Error).message}`);
+  }
+}
+
+/** Returns the id if it is one: responses to others have none. */
+function idOf(message: unknown): Id | undefined {
+  const { id } = Object(message) as Body;
+  return isId(id) ? id : undefined;
+}
+
+function isId(value: unknown): value is Id {
+  return typeof value === 'string' || Number.isInteger(value);
+}
+
+function checkMessage(message: unknown): { method: string; params: unknown } {
+  if (Array.isArray(message)) throw new ProtocolError(ERROR.INVALID_REQUEST, 'send one message per line, not a batch');
+  const { jsonrpc, id, method, params } = Object(message) as Body;
+  if (jsonrpc !== '2.0') throw new ProtocolError(ERROR.INVALID_REQUEST, 'jsonrpc must be "2.0"');
+  if (typeof method !== 'string') throw new ProtocolError(ERROR.INVALID_REQUEST, 'method must be a string');
+  if (id === undefined || isId(id)) return { method, params };
+  throw new ProtocolError(ERROR.INVALID_REQUEST, 'id must be a string or an integer');
+}
+
+function checkParams(params: unknown = {}): Body {
+  if (isRecord(params)) return params;
+  throw new ProtocolError(ERROR.INVALID_PARAMS, 'params must be an object');
+}
+
+function metaOf({ _meta: meta }: Body): Body {
+  return isRecord(meta) ? meta : {};
+}
+
+/** The name in the `Implementation` that a client reports. */
+function nameIn(implementation: unknown): string | undefined {
+  const { name } = Object(implementation) as Body;
+  return typeof name === 'string' ? name : undefined;
+}
