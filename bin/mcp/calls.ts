@@ -83,12 +83,6 @@ export class Calls implements Tools {
   }
 
   async #result(tool: Tool, values: Values, caller: Caller): Promise<object> {
-    const { seconds: total = tools.DEFAULT_SECONDS, system } = values as unknown as Arguments;
-    const start = performance.now();
-    const timer = setInterval(() => {
-      const progress = Math.round((performance.now() - start) / 1000);
-      caller.report({ progress, total, message: `${tool.name} ${system}` });
-    }, PROGRESS_MS);
     try {
       this.#checkOffered(tool);
       const fault = tools.faultIn(values, tool.inputSchema);
@@ -99,8 +93,6 @@ export class Calls implements Tools {
       if (!(error instanceof UsageError)) throw error;
       const failure = { error: cleanText(error.message), ...(error instanceof CallError && error.report) };
       return { content: [{ type: 'text', text: JSON.stringify(failure) }], isError: true };
-    } finally {
-      clearInterval(timer);
     }
   }
 
@@ -117,8 +109,10 @@ export class Calls implements Tools {
     const goal = parseGoal(until);
     const system = await this.#systems.find(values.system);
     if (tool === tools.GET_INFO) return getInfo(system);
-    if (command === undefined) return wait(system, { goal, tag, seconds, signal: caller.signal });
-    return send(system, command, values, caller);
+    const result = command === undefined
+      ? wait(system, { goal, tag, seconds, signal: caller.signal })
+      : send(system, command, values, caller);
+    return withProgress(result, `${tool.name} ${system.id}`, seconds, caller);
   }
 
   async #list(): Promise<object> {
@@ -130,7 +124,8 @@ export class Calls implements Tools {
       entries.set(system, { ...describe(system, reply), reported: reply.ok ? briefReport(reply.body) : undefined });
     });
     const systems = found.flatMap((system) => entries.get(system) ?? []);
-    return { systems, omitted: Math.max(0, found.length - MAX_LISTED) || undefined };
+    const note = found.length === 0 ? `nothing responds in ${this.#systems.place}` : undefined;
+    return { systems, omitted: Math.max(0, found.length - MAX_LISTED) || undefined, note };
   }
 
   /** Checks the name of a command that a program may declare. */
@@ -144,6 +139,15 @@ export class Calls implements Tools {
 
 function hintFor(word: string): string {
   return `the person who has configured control-mcp can add --allow ${word}`;
+}
+
+/** Reports progress until there is a result. */
+async function withProgress<T>(result: Promise<T>, message: string, total: number, caller: Caller): Promise<T> {
+  const start = performance.now();
+  const timer = setInterval(() => {
+    caller.report({ progress: Math.round((performance.now() - start) / 1000), total, message });
+  }, PROGRESS_MS);
+  return result.finally(() => clearInterval(timer));
 }
 
 /** Asks a system for all that it reports, or else for its status. */

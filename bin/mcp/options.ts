@@ -1,5 +1,6 @@
 // The command line of control-mcp.
 
+import { existsSync } from 'node:fs';
 import { COMMAND, RESERVED } from '../shared/accepts.ts';
 import { DIR_OPTION } from '../shared/folder.ts';
 import { describeOptions, parseOptions, UsageError } from '../shared/options.ts';
@@ -15,6 +16,8 @@ const OPTIONS = {
   targets: { ...TARGETS_OPTION, help: TARGETS_OPTION.help.replace('; - is stdin', '') },
   dir: DIR_OPTION,
 } as const;
+
+const SESSION = 'XDG_RUNTIME_DIR';
 
 const HELP = `
 Usage: control-mcp [options] [TARGET ...]
@@ -52,13 +55,20 @@ export async function parseCommandLine(args?: readonly string[]): Promise<Comman
   if (parsed === null) return null;
   const { values, positionals } = parsed;
   const allowed = parseAllowed(values.allow);
+  completeEnvironment();
   const systems = new Systems(positionals, values);
   await systems.all(); // which throws if a target is wrong
   return { systems, allowed };
 }
 
+/** Clients start servers with few variables. This one names the folder of the session, where systemd has it. */
+function completeEnvironment(): void {
+  const session = `/run/user/${process.geteuid?.()}`;
+  if (process.env[SESSION] === undefined && existsSync(session)) process.env[SESSION] = session;
+}
+
 function parseAllowed(text: string | undefined): ReadonlySet<string> {
-  const words = text?.split(',') ?? [];
+  const words = text?.split(',').map((word) => word.trim()) ?? [];
   for (const word of words) {
     const [, command] = /^run:(.*)$/s.exec(word) ?? [];
     const isCommand = command !== undefined && COMMAND.test(command) && !RESERVED.includes(command);

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../control.ts';
 import { warn } from '../shared/options.ts';
-import { isRecord } from '../shared/text.ts';
+import { excerpt, isRecord } from '../shared/text.ts';
 import type { Writable } from 'node:stream';
 
 const MODERN_VERSION = '2026-07-28';
@@ -184,7 +184,7 @@ export class McpServer {
   async #performCommon(request: Request, client: string | undefined): Promise<object> {
     const { method, params } = request;
     if (method === 'tools/call') return this.#call(request, client);
-    if (method !== 'tools/list') throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${method}`);
+    if (method !== 'tools/list') throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${excerpt(method)}`);
     if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is no page but the first');
     return { tools: this.#tools.offered };
   }
@@ -199,7 +199,7 @@ export class McpServer {
       this.#send({ method: 'notifications/progress', params: { progressToken, ...progress } });
     };
     const result = this.#tools.call(name, values, { name: client, signal, report });
-    if (result === null) throw new ProtocolError(ERROR.INVALID_PARAMS, `Unknown tool: ${name}`);
+    if (result === null) throw new ProtocolError(ERROR.INVALID_PARAMS, `Unknown tool: ${excerpt(name)}`);
     return result;
   }
 

@@ -1,5 +1,6 @@
 // The systems that an assistant can reach: those that its user has chosen, looked up again for each call.
 
+import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
 import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
 import { parseTargets, refuseOthers } from '../shared/names.ts';
@@ -43,6 +44,12 @@ export class Systems {
     });
   }
 
+  /** Where systems were looked for, if there is none. */
+  get place(): string {
+    const { dir } = this.#sources;
+    return `'${socketFolder(dir)}'${dir === undefined ? ` and localhost:${DEFAULT_PORT}` : ''}`;
+  }
+
   /** The targets, or else the one in the environment, or else those of the folder, or else that at the default port. */
   async #targets(): Promise<Target[]> {
     const { dir, targets } = this.#sources;
@@ -67,6 +74,6 @@ export class Systems {
     if (found !== undefined && (found.id === text || named.length === 1)) return found;
     const [start, offered] = named.length > 1 ? ['several systems are', named] : ['there is no system', systems];
     const ids = offered.slice(0, MAX_SHOWN).map(({ id }) => id).join(', ');
-    throw new UsageError(`${start} '${cleanText(text)}'; list_systems has ${ids || 'none'}`);
+    throw new UsageError(`${start} '${cleanText(text)}'; list_systems has ${ids || 'none now'}`);
   }
 }

@@ -117,6 +117,7 @@ export const LIST_SYSTEMS: Tool = {
         },
       },
       omitted: { type: 'integer', description: 'How many more there are.' },
+      note: { type: 'string', description: 'Where systems were looked for, if there is none.' },
     },
     required: ['systems'],
   },

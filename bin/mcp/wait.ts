@@ -46,6 +46,7 @@ export async function wait({ id, client }: System, { goal, tag, seconds, signal 
   let ended = null as Ended | null;
   for await (const seen of observe(client, 'info', limit, isOnDetail ? DETAIL_S : REQUEST_S)) {
     const reply = isOnDetail && !seen.isNew ? await client.request('info', { signal: limit }) : seen.reply;
+    if (limit.aborted) break;
     if (isDenied(reply)) throw new UsageError(reply.error);
     ended = watcher.note({ ...seen, reply, isNew: seen.isNew || isOnDetail });
     if (ended !== null) break;
