@@ -1,4 +1,4 @@
-/*! control.ts 0.11.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.12.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -40,7 +40,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.11.0';
+export const VERSION: string = '0.12.0';
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */

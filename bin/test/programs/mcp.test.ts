@@ -1,0 +1,58 @@
+// The main paths of control-mcp: what an assistant does with it first. mcp/ has the rest.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { VERSION } from '../../../control.ts';
+import { LIMIT } from '../module/helpers.ts';
+import { openSession, startMcp } from './mcp/helpers.ts';
+
+describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
+  it('lets an assistant list, look, wait, pause and save, and nothing else', async (t) => {
+    const session = openSession(t);
+    let loss = 0.5;
+    const { client } = await session.launch('train', { saveState: () => 'states/1.json', describe: () => ({ loss }) });
+    const mcp = startMcp(t, [], session.env);
+    const { serverInfo, instructions } = await mcp.initialize();
+    assert.deepEqual([serverInfo.name, serverInfo.version], ['control-mcp', VERSION]);
+    assert.match(instructions, /not allowed here: resume, shutdown, run_command/i);
+    const { result: { tools } } = await mcp.request('tools/list');
+    assert.deepEqual(tools.map(({ name }: { name: string }) => name),
+      ['list_systems', 'get_info', 'wait', 'pause', 'save_state']);
+    const { systems: [{ system, status, reported }] } = await mcp.call('list_systems');
+    assert.deepEqual([system, status, reported.detail], [`train-${process.pid}`, 'active', { loss: 0.5 }]);
+    const waiting = mcp.call('wait', { system, until: 'loss < 0.1' });
+    loss = 0.05;
+    assert.deepEqual(pick(await waiting, 'ended', 'value'), { ended: 'reached', value: 0.05 });
+    const { tag } = await mcp.call('get_info', { system });
+    const paused = await mcp.call('pause', { system, reason: 'GPU needed' });
+    assert.deepEqual(pick(paused, 'outcome', 'status'), { outcome: 'done', status: 'paused' });
+    assert.equal((await mcp.call('wait', { system, tag })).ended, 'changed');
+    assert.equal((await mcp.call('save_state', { system: 'train', reason: 'before the end' })).value, 'states/1.json');
+    const info = await client.info();
+    assert.deepEqual([info?.status, info?.by, info?.reason], ['paused', 'mcp:test', 'GPU needed']);
+    const { error } = await mcp.fail('resume', { system, reason: 'go on' });
+    assert.match(error, /^resume is not allowed; .* --allow resume$/);
+    await mcp.end();
+  });
+
+  it('resumes, runs commands and shuts down if allowed', async (t) => {
+    const session = openSession(t);
+    const { client } = await session.launch('train', {
+      commands: { double: { parameters: { n: { type: 'integer' } }, run: ({ n }) => 2 * Number(n) }, forget: { run() {} } },
+    });
+    const mcp = startMcp(t, ['--allow', 'resume, shutdown,run:double', 'train'], session.env);
+    const call = { system: 'train', reason: 'test' };
+    await mcp.modern('tools/call', { name: 'pause', arguments: call });
+    assert.equal((await mcp.call('resume', call)).status, 'active');
+    const command = { ...call, command: 'double', arguments: { n: 21 } };
+    assert.equal((await mcp.call('run_command', command)).value, 42);
+    assert.match((await mcp.fail('run_command', { ...call, command: 'forget' })).error, /--allow run:forget$/);
+    assert.deepEqual(pick(await mcp.call('shutdown', call), 'outcome', 'status'), { outcome: 'done', status: 'offline' });
+    assert.equal(await client.info(), null);
+    await mcp.end();
+  });
+});
+
+function pick(result: Record<string, unknown>, ...names: string[]): Record<string, unknown> {
+  return Object.fromEntries(names.map((name) => [name, result[name]]));
+}
