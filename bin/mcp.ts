@@ -13,6 +13,7 @@ async function main(): Promise<number> {
   if (process.stdin.isTTY) warn("it is for an assistant's program to start; see --help");
   process.stdout.once('error', () => process.exit(EXIT.DONE)); // the assistant is gone
   await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
+  process.stdout.write('', () => process.exit(EXIT.DONE)); // requests to systems that hang would go on
   return EXIT.DONE;
 }
 

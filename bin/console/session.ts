@@ -9,6 +9,7 @@ import { paintError, paintStatus } from '../shared/colour.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/commands.ts';
 import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { follow, GOALS } from '../shared/follow.ts';
+import { withLimit } from '../shared/limit.ts';
 import { observe } from '../shared/observe.ts';
 import { UsageError } from '../shared/options.ts';
 import {
@@ -79,7 +80,7 @@ export class Session {
     const command = topic === undefined ? undefined : findCommand('console', topic);
     if (command !== undefined) return print(helpOf(command));
     if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
-    const info = await this.#request('info', AbortSignal.timeout(HELP_MS));
+    const info = await this.#request('info', HELP_MS);
     const accepts = acceptedIn(info);
     if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
@@ -152,9 +153,10 @@ export class Session {
     return summary === '' || print(summary);
   }
 
-  /** @param limit Ends the request, as Ctrl-C does. */
-  #request(endpoint: 'status' | 'info', ...limit: AbortSignal[]): Promise<PrintableReply> {
-    return this.#patiently((signal) => this.#client.request(endpoint, { signal: AbortSignal.any([signal, ...limit]) }));
+  #request(endpoint: 'status' | 'info', limitMs: number = FOLLOW_MS): Promise<PrintableReply> {
+    return this.#patiently((signal) => withLimit(limitMs, signal, (limit) => {
+      return this.#client.request(endpoint, { signal: limit });
+    }));
   }
 
   /** Runs what Ctrl-C can end, and tells what it waits for if it takes long. */

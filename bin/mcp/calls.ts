@@ -110,7 +110,7 @@ export class Calls implements Tools {
     const system = await this.#systems.find(values.system);
     if (tool === tools.GET_INFO) return getInfo(system);
     const result = command === undefined
-      ? wait(system, { goal, tag, seconds, signal: caller.signal })
+      ? wait(system, { goal, tag, seconds }, caller.signal)
       : send(system, command, values, caller);
     return withProgress(result, `${tool.name} ${system.id}`, seconds, caller);
   }

@@ -67,7 +67,6 @@ export class McpServer {
   readonly #tools: Tools;
   readonly #output: Writable;
   readonly #inFlight: Map<Id, { end: AbortController; done: Promise<void> }> = new Map();
-  readonly #inputEnd = new AbortController();
   #session: { client: string | undefined } | null = null; // legacy, from `initialize` on
 
   constructor(tools: Tools, output: Writable) {
@@ -75,10 +74,9 @@ export class McpServer {
     this.#output = output;
   }
 
-  /** Serves until the input ends. Requests that are then in flight have half a second to respond. */
+  /** Serves until the input ends. Requests in flight then have half a second to respond. */
   async serve(input: AsyncIterable<Buffer>): Promise<void> {
     for await (const line of linesOf(input)) this.#receive(line);
-    this.#inputEnd.abort();
     const requests = [...this.#inFlight.values()];
     await Promise.race([Promise.all(requests.map(({ done }) => done)), sleep(END_MS, undefined, { ref: false })]);
     for (const { end } of requests) end.abort();
@@ -128,11 +126,11 @@ export class McpServer {
   async #perform(request: Request): Promise<object> {
     const { method, params } = request;
     const version = metaOf(params)[`${RESERVED}/protocolVersion`];
-    if (version !== undefined) return this.#performModern(version, request);
+    if (typeof version === 'string') return this.#performModern(version, request);
     if (method === 'initialize') return this.#initialize(params);
     if (method === 'ping') return {};
     if (this.#session !== null) return this.#performCommon(request, this.#session.client);
-    const message = `_meta must have ${RESERVED}/protocolVersion, unless the client begins with initialize`;
+    const message = `_meta must have ${RESERVED}/protocolVersion, a string, unless the client begins with initialize`;
     throw new ProtocolError(ERROR.INVALID_PARAMS, message);
   }
 
@@ -147,7 +145,7 @@ export class McpServer {
     };
   }
 
-  async #performModern(version: unknown, request: Request): Promise<object> {
+  async #performModern(version: string, request: Request): Promise<object> {
     const meta = metaOf(request.params);
     if (version !== MODERN_VERSION) {
       const data = { supported: [MODERN_VERSION], requested: version };
@@ -174,17 +172,18 @@ export class McpServer {
 
   /** Acknowledges a subscription to none of the notifications: the tools do not change. It lasts until cancelled. */
   async #listen({ id, signal }: Request): Promise<Body> {
-    const _meta = { [`${RESERVED}/subscriptionId`]: id };
-    this.#send({ method: 'notifications/subscriptions/acknowledged', params: { _meta, notifications: {} } });
-    const end = AbortSignal.any([signal, this.#inputEnd.signal]);
-    if (!end.aborted) await once(end, 'abort');
-    return { _meta };
+    const params = { _meta: { [`${RESERVED}/subscriptionId`]: id }, notifications: {} };
+    this.#send({ method: 'notifications/subscriptions/acknowledged', params });
+    return once(signal, 'abort').then(() => ({})); // which nobody receives
   }
 
   async #performCommon(request: Request, client: string | undefined): Promise<object> {
     const { method, params } = request;
-    if (method === 'tools/call') return this.#call(request, client);
-    if (method !== 'tools/list') throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${excerpt(method)}`);
+    switch (method) {
+      case 'tools/call': return this.#call(request, client);
+      case 'tools/list': break;
+      default: throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${excerpt(method)}`);
+    }
     if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is no page but the first');
     return { tools: this.#tools.offered };
   }
@@ -204,8 +203,9 @@ export class McpServer {
   }
 
   #sendError(id: Id | undefined, error: Error): void {
-    if (!(error instanceof ProtocolError)) warn(`${error.stack}`); // a defect
-    const { code = ERROR.INTERNAL, data } = error as Partial<ProtocolError>;
+    const isExpected = error instanceof ProtocolError;
+    if (!isExpected) warn(`${error.stack}`); // a defect
+    const { code, data } = isExpected ? error : { code: ERROR.INTERNAL, data: undefined };
     this.#send({ id, error: { code, message: error.message, data } });
   }
 
@@ -259,7 +259,7 @@ function idOf(message: unknown): Id | undefined {
 }
 
 function isId(value: unknown): value is Id {
-  return typeof value === 'string' || Number.isInteger(value);
+  return typeof value === 'string' || Number.isSafeInteger(value);
 }
 
 function checkMessage(message: unknown): { method: string; params: unknown } {

@@ -3,13 +3,14 @@
 import { SystemStatus } from '../../control.ts';
 import { STATUS_WORDS } from '../shared/commands.ts';
 import { fieldOf, isCondition, parseCondition } from '../shared/condition.ts';
+import { withLimit } from '../shared/limit.ts';
 import { observe } from '../shared/observe.ts';
 import { listOf, UsageError } from '../shared/options.ts';
 import { isDenied } from '../shared/replies.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
 import type { Condition } from '../shared/condition.ts';
 import type { Observation } from '../shared/observe.ts';
-import type { PrintableReply } from '../shared/replies.ts';
+import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { System } from './systems.ts';
 
 const REQUEST_S = 5; // of each request: a program that neither polls nor yields reports no change unless asked
@@ -33,24 +34,18 @@ export interface WaitOptions {
   /** Of an earlier report: a change since then counts. */
   tag: string | undefined;
   seconds: number;
-  /** Ends the wait. */
-  signal: AbortSignal;
 }
 
-/** @throws {UsageError} If the system refuses access. */
-export async function wait({ id, client }: System, { goal, tag, seconds, signal }: WaitOptions): Promise<object> {
+/**
+ * Waits until the goal is reached, or the signal.
+ *
+ * @throws {UsageError} If the system refuses access.
+ */
+export async function wait(system: System, options: WaitOptions, signal: AbortSignal): Promise<object> {
+  const { id, client } = system;
   const start = performance.now();
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(1000 * seconds)]);
-  const isOnDetail = goal !== null && 'field' in goal;
-  const watcher = new Watcher(goal, tag);
-  let ended = null as Ended | null;
-  for await (const seen of observe(client, 'info', limit, isOnDetail ? DETAIL_S : REQUEST_S)) {
-    const reply = isOnDetail && !seen.isNew ? await client.request('info', { signal: limit }) : seen.reply;
-    if (limit.aborted) break;
-    if (isDenied(reply)) throw new UsageError(reply.error);
-    ended = watcher.note({ ...seen, reply, isNew: seen.isNew || isOnDetail });
-    if (ended !== null) break;
-  }
+  const watcher = new Watcher(options);
+  const ended = await withLimit(1000 * options.seconds, signal, (limit) => watcher.watch(client, limit));
   const { status, reply, info, value } = watcher;
   return {
     system: id, ended: ended ?? 'timeout', seconds: Number(((performance.now() - start) / 1000).toFixed(3)), status,
@@ -74,12 +69,25 @@ class Watcher {
   #known: string | undefined; // a tag, which changes with the status, or else the status
   #hasResponded = false;
 
-  constructor(goal: Goal, tag: string | undefined) {
+  constructor({ goal, tag }: WaitOptions) {
     this.#goal = goal;
     this.#known = tag;
   }
 
-  note({ status, reply, isNew }: Observation): Ended | null {
+  /** Returns null if the limit is reached first. */
+  async watch(client: PrintableClient, limit: AbortSignal): Promise<Ended | null> {
+    const isOnDetail = this.#goal !== null && 'field' in this.#goal;
+    for await (const seen of observe(client, 'info', limit, isOnDetail ? DETAIL_S : REQUEST_S)) {
+      const reply = isOnDetail && !seen.isNew ? await client.request('info', { signal: limit }) : seen.reply;
+      if (limit.aborted) break;
+      if (isDenied(reply)) throw new UsageError(reply.error);
+      const ended = this.#note({ ...seen, reply, isNew: seen.isNew || isOnDetail });
+      if (ended !== null) return ended;
+    }
+    return null;
+  }
+
+  #note({ status, reply, isNew }: Observation): Ended | null {
     [this.status, this.reply] = [status, reply];
     if (reply.ok && isNew) this.info = reply.body;
     if (this.#goal === null) return this.#noteChange(tagOf(reply) ?? status);

@@ -1,0 +1,23 @@
+// Work with a time limit.
+
+/**
+ * Runs work with a signal that aborts after a time, or when the given one does. Node 20 garbage-collects an
+ * `AbortSignal.timeout()` to which only `AbortSignal.any()` refers, and it never aborts.
+ */
+export async function withLimit<T>(
+  limitMs: number,
+  signal: AbortSignal,
+  work: (limit: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const limit = new AbortController();
+  const end = (): void => limit.abort();
+  const timer = setTimeout(end, limitMs);
+  signal.addEventListener('abort', end);
+  if (signal.aborted) end();
+  try {
+    return await work(limit.signal);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', end);
+  }
+}
