@@ -168,7 +168,8 @@ export function startMcp(t: TestContext, args: readonly string[] = [], env: Node
     fail: async (tool, args = {}) => failureOf(await callTool(tool, args)),
     async end() {
       running.child.stdin?.end();
-      const ended = await running.ended;
+      const ended = await Promise.race([running.ended, sleep(RECEIVE_MS, null, { ref: false })]);
+      if (ended === null) return assert.fail('control-mcp goes on without input');
       assert.deepEqual([ended.code, ended.stderr, rest], [0, '', '']);
       assert.ifError(violation);
       return ended;

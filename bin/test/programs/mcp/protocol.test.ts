@@ -1,0 +1,798 @@
+// The Model Context Protocol as control-mcp speaks it, in both eras: methods, errors, lines, ids, cancellation, the end
+// of the input; and its command line.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { makeFolder, runProgram, start, startServer, startSystem, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { startSilent } from '../client/systems.ts';
+import { AT_ONCE, failureOf, LEGACY, metaOf, MODERN, startMcp, valueOf } from './helpers.ts';
+import type { Id, Mcp, Message } from './helpers.ts';
+import type { AddressInfo, Socket } from 'node:net';
+import type { TestContext } from 'node:test';
+
+const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
+
+const PARSE = -32700;
+const INVALID = -32600;
+const NO_METHOD = -32601;
+const PARAMS = -32602;
+const INTERNAL = -32603;
+const VERSION = -32022;
+
+const PACKAGE = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
+const META = 'io.modelcontextprotocol';
+const READING = ['list_systems', 'get_info', 'wait', 'pause', 'save_state'];
+
+/** Fields of a result that only one era has. */
+const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' };
+
+describe('control-mcp in the legacy era', SUITE, () => {
+  it('responds to initialize with the newest version that is not newer than the requested one', async (t) => {
+    const mcp = startMcp(t);
+    for (const [requested, version] of [
+      ...LEGACY.map((version) => [version, version] as const),
+      ['2026-07-28', '2025-11-25'], ['9999-12-31', '2025-11-25'], ['2025-11-24', '2025-06-18'],
+      ['2025-03-26', '2024-11-05'], ['2024-11-04', '2024-11-05'], ['1900-01-01', '2024-11-05'],
+    ] as const) {
+      const { protocolVersion, capabilities, serverInfo, instructions, ...others } = await mcp.initialize(requested);
+      assert.deepEqual([protocolVersion, capabilities, others], [version, { tools: {} }, {}], requested);
+      checkServer(serverInfo);
+      assert.match(instructions, /\bdata\b/);
+    }
+    await mcp.end();
+  });
+
+  it('requires a version, but neither a name nor capabilities of the client', async (t) => {
+    const mcp = startMcp(t);
+    for (const params of [undefined, {}, { protocolVersion: 1 }, { protocolVersion: null }]) {
+      checkError(await mcp.request('initialize', params), PARAMS, /protocolVersion/);
+    }
+    checkError(await mcp.request('tools/list'), PARAMS, /initialize/);
+    const { result } = await mcp.request('initialize', { protocolVersion: '2025-06-18', clientInfo: { name: 7 } });
+    assert.equal(result.protocolVersion, '2025-06-18');
+    assert.ok('result' in await mcp.request('tools/list'));
+    await mcp.end();
+  });
+
+  it('refuses a request before initialize, except ping, and says what is missing', async (t) => {
+    const mcp = startMcp(t);
+    for (const [method, params] of [
+      ['tools/list'], ['tools/call', { name: 'list_systems', arguments: {} }], ['server/discover'], ['nothing'],
+      ['subscriptions/listen', { notifications: {} }], ['tools/list', { _meta: {} }], ['tools/list', { _meta: null }],
+    ] as const) {
+      checkError(await mcp.request(method, params), PARAMS, /io\.modelcontextprotocol\/protocolVersion.*initialize/);
+    }
+    assert.deepEqual((await mcp.request('ping')).result, {});
+    await mcp.end();
+  });
+
+  it('performs its methods, and no other', async (t) => {
+    const mcp = startMcp(t, ['--dir', makeFolder(t)]);
+    await mcp.initialize();
+    assert.deepEqual((await mcp.request('ping')).result, {});
+    assert.deepEqual((await mcp.request('ping', { _meta: { progressToken: 1 } })).result, {});
+    assert.deepEqual(Object.keys((await mcp.request('tools/list')).result), ['tools']);
+    const { result } = await mcp.request('tools/call', { name: 'list_systems', arguments: {} });
+    assert.deepEqual(Object.keys(result).filter((key) => key !== 'isError').sort(), ['content', 'structuredContent']);
+    assert.deepEqual(valueOf(result).systems, []);
+    for (const method of [...OTHER_METHODS, 'server/discover', 'subscriptions/listen']) {
+      checkError(await mcp.request(method, { notifications: {} }), NO_METHOD, new RegExp(method));
+    }
+    await mcp.end();
+  });
+});
+
+/** Those of a server with resources, prompts, logging and tasks, and some that do not exist. */
+const OTHER_METHODS = [
+  'resources/list', 'resources/templates/list', 'resources/read', 'resources/subscribe', 'prompts/list', 'prompts/get',
+  'logging/setLevel', 'completion/complete', 'tasks/list', 'sampling/createMessage', 'roots/list',
+  'notifications/initialized', 'tools', 'tools/list/', 'Tools/list', '', '__proto__', 'constructor', 'toString',
+];
+
+describe('control-mcp in the modern era', SUITE, () => {
+  it('describes itself to server/discover', async (t) => {
+    const mcp = startMcp(t);
+    const { result } = await mcp.modern('server/discover');
+    const { instructions, ...others } = withoutServer(result);
+    assert.match(instructions, /\bdata\b/);
+    assert.deepEqual(others, { supportedVersions: [MODERN], capabilities: { tools: {} }, ...CACHE_HINTS });
+    await mcp.end();
+  });
+
+  it('performs its methods, and no other', async (t) => {
+    const mcp = startMcp(t, ['--dir', makeFolder(t)]);
+    const { tools, ...hints } = withoutServer((await mcp.modern('tools/list')).result);
+    assert.ok(Array.isArray(tools));
+    assert.deepEqual(hints, CACHE_HINTS);
+    const called = await mcp.modern('tools/call', { name: 'list_systems', arguments: {} });
+    assert.deepEqual(valueOf(withoutServer(called.result)).systems, []);
+    for (const method of [...OTHER_METHODS, 'ping', 'initialize']) {
+      checkError(await mcp.modern(method, { protocolVersion: '2025-11-25' }), NO_METHOD, new RegExp(method));
+    }
+    await mcp.end();
+  });
+
+  it('refuses other versions, and names its own', async (t) => {
+    const mcp = startMcp(t);
+    for (const requested of ['2025-11-25', '1900-01-01', '2026-07-29', '', 'DRAFT']) {
+      for (const method of ['server/discover', 'tools/list', 'ping', 'nothing']) {
+        const response = await mcp.modern(method, {}, { [`${META}/protocolVersion`]: requested });
+        checkError(response, VERSION, /version/i);
+        assert.deepEqual(response.error?.data, { supported: [MODERN], requested });
+      }
+    }
+    await mcp.end();
+  });
+
+  it('requires the capabilities of the client, but not its name', async (t) => {
+    const mcp = startMcp(t);
+    for (const capabilities of [undefined, null, [], 'all', true]) {
+      const meta = { [`${META}/clientCapabilities`]: capabilities };
+      checkError(await mcp.modern('tools/list', {}, meta), PARAMS, /io\.modelcontextprotocol\/clientCapabilities/);
+    }
+    for (const info of [undefined, {}, { name: 7 }]) {
+      const response = await mcp.modern('tools/list', {}, { [`${META}/clientInfo`]: info });
+      assert.equal(response.error, undefined);
+    }
+    await mcp.end();
+  });
+
+  it('keeps a subscription open until it is cancelled, which has no response', async (t) => {
+    const mcp = startMcp(t);
+    const filter = { notifications: { toolsListChanged: true, resourceSubscriptions: ['file:///x'] } };
+    const ids: Id[] = ['s', 's2', 7];
+    for (const id of ids) mcp.send(modern(id, 'subscriptions/listen', filter));
+    await mcp.settled();
+    const acknowledgments = mcp.notifications('notifications/subscriptions/acknowledged');
+    assert.deepEqual(acknowledgments.map(({ params }) => params), ids.map((id) => {
+      return { _meta: { [`${META}/subscriptionId`]: id }, notifications: {} };
+    }));
+    mcp.notify('notifications/cancelled', { requestId: 's' });
+    await mcp.settled();
+    await mcp.end();
+    assert.deepEqual(mcp.responsesTo('s'), []);
+    for (const id of ['s2', 7]) {
+      const [{ result }] = mcp.responsesTo(id) as [Message];
+      const { [`${META}/subscriptionId`]: subscription, ...meta } = result._meta;
+      assert.deepEqual([subscription, withoutServer({ ...result, _meta: meta })], [id, {}]);
+    }
+  });
+});
+
+describe('control-mcp in both eras', SUITE, () => {
+  it('refuses wrong parameters', async (t) => {
+    const mcp = startMcp(t);
+    await mcp.initialize();
+    const rows: [method: string, params: object, message: RegExp][] = [
+      ['tools/list', { cursor: '' }, /./],
+      ['tools/list', { cursor: 'eyJwYWdlIjoyfQ==' }, /./],
+      ['tools/call', {}, /name/],
+      ['tools/call', { name: null }, /name/],
+      ['tools/call', { name: 7 }, /name/],
+      ['tools/call', { name: ['wait'] }, /name/],
+      ...[null, [], 'all', 7].map((value): typeof rows[number] => {
+        return ['tools/call', { name: 'list_systems', arguments: value }, /arguments/];
+      }),
+      ...['', 'halt', 'list-systems', 'List_systems', ' wait', '__proto__', 'constructor', 'hasOwnProperty', 'x\x1b[2J']
+        .map((name): typeof rows[number] => ['tools/call', { name, arguments: {} }, /tool/i]),
+    ];
+    for (const [method, params, message] of rows) {
+      checkError(await mcp.request(method, params), PARAMS, message);
+      checkError(await mcp.modern(method, params), PARAMS, message);
+    }
+    for (const [id, params] of [[], null, 'all', 7, true].entries()) {
+      mcp.send({ jsonrpc: '2.0', id, method: 'tools/list', params });
+      checkError(await mcp.responseTo(id), PARAMS, /params/);
+    }
+    await mcp.end();
+  });
+
+  it('returns wrong arguments of a tool as its result, which models see', async (t) => {
+    const mcp = startMcp(t, ['--allow', 'all']);
+    await mcp.initialize();
+    const system = 'x';
+    const reason = 'a test';
+    const rows: [tool: string, args: object, error: RegExp][] = [
+      ['list_systems', { system }, /system/],
+      ['get_info', {}, /system/],
+      ['get_info', { system: 7 }, /system/],
+      ['get_info', { system: null }, /system/],
+      ['get_info', { system: '' }, /system/],
+      ['get_info', { system, extra: 1 }, /extra/],
+      ['get_info', JSON.parse('{"system":"x","__proto__":1}') as object, /__proto__/],
+      ['get_info', { constructor: 1, system }, /constructor/],
+      ['wait', {}, /system/],
+      ...[0, -1, 3601, '5', null, 1e308].map((seconds): typeof rows[number] => {
+        return ['wait', { system, seconds }, /seconds/];
+      }),
+      ...[7, '', 'pased', 'loss <', 'loss', null].map((until): typeof rows[number] => {
+        return ['wait', { system, until }, /until|condition/];
+      }),
+      ['wait', { system, tag: 7 }, /tag/],
+      ...['pause', 'save_state', 'resume', 'shutdown'].flatMap((tool): typeof rows => [
+        [tool, { reason }, /system/],
+        [tool, { system }, /reason/],
+        [tool, { system, reason: '' }, /reason/],
+        [tool, { system, reason: 7 }, /reason/],
+        [tool, { system, reason: 'x'.repeat(201) }, /reason/],
+        [tool, { system, reason, seconds: 0 }, /seconds/],
+        [tool, { system, reason, seconds: '5' }, /seconds/],
+        [tool, { system, reason, command: 'x' }, /command/],
+      ]),
+      ['run_command', { system, reason }, /command/],
+      ['run_command', { system, reason, command: '' }, /command/],
+      ['run_command', { system, reason, command: 7 }, /command/],
+      ['run_command', { system, reason, command: 'x', arguments: [] }, /arguments/],
+      ['run_command', { system, reason, command: 'x', arguments: '{}' }, /arguments/],
+      ['run_command', { system, command: 'x' }, /reason/],
+      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): typeof rows[number] => {
+        return ['run_command', { system, reason, command }, /tool/];
+      }),
+    ];
+    for (const [name, args, error] of rows) {
+      const params = { name, arguments: args };
+      for (const { result } of [await mcp.request('tools/call', params), await mcp.modern('tools/call', params)]) {
+        assert.match(failureOf(result).error, error, JSON.stringify(params));
+      }
+    }
+    await mcp.end();
+  });
+
+  it('serves both at the same time, each in its own form', async (t) => {
+    const { mcp, system, untilWaiting } = await startWatching(t);
+    const waits: Id[] = ['legacy', 'modern'];
+    mcp.send(modern('modern', 'tools/call', waitFor(system)));
+    mcp.send(legacy('early', 'tools/list'));
+    checkError(await mcp.responseTo('early'), PARAMS, /initialize/);
+    await mcp.initialize();
+    mcp.send(legacy('legacy', 'tools/call', waitFor(system)));
+    const [old, current, again] = await Promise.all([
+      mcp.request('tools/list'), mcp.modern('tools/list'), mcp.request('tools/list'),
+    ]);
+    assert.deepEqual(old.result, again.result);
+    assert.deepEqual(old.result.tools, current.result.tools);
+    assert.deepEqual([old.result.resultType, current.result.resultType], [undefined, 'complete']);
+    await untilWaiting(2);
+    for (const requestId of waits) mcp.notify('notifications/cancelled', { requestId });
+    await mcp.end();
+    assert.deepEqual(waits.flatMap(mcp.responsesTo), []);
+  });
+
+  it('ignores other notifications, responses, and requests without an id', async (t) => {
+    const { mcp, server, system } = await startWatching(t);
+    await mcp.initialize();
+    const before = mcp.messages.length;
+    for (const message of [
+      { method: 'notifications/initialized' }, { method: 'notifications/roots/list_changed', params: {} },
+      { method: 'notifications/progress', params: { progressToken: 1, progress: 1 } }, { method: 'nothing' },
+      { method: 'notifications/cancelled', params: null }, { method: '', params: 7 },
+      { method: 'ping' }, { method: 'initialize', params: { protocolVersion: MODERN } }, { method: 'tools/list' },
+      { method: 'tools/call', params: { name: 'pause', arguments: { system, reason: 'a test' } } },
+      { method: 'subscriptions/listen', params: { _meta: metaOf(), notifications: {} } },
+      { id: 1, result: {} }, { id: 'x', error: { code: 1, message: 'no' } }, { error: { code: 1, message: 'no' } },
+    ]) mcp.send({ jsonrpc: '2.0', ...message });
+    await mcp.call('get_info', { system }); // what the line before had sent would have arrived by then
+    assert.equal(mcp.messages.length, before + 1);
+    assert.equal(server.hasCommands(), false);
+    await mcp.end();
+  });
+});
+
+describe('control-mcp lists tools', SUITE, () => {
+  it('that are always there, and those that are allowed', async (t) => {
+    for (const [args, more] of [
+      [[], []],
+      [['--allow', 'resume'], ['resume']],
+      [['--allow', 'shutdown,resume'], ['resume', 'shutdown']],
+      [['--allow', 'run:set-rate'], ['run_command']],
+      [['--allow', 'run:set-rate,resume,run:evaluate'], ['resume', 'run_command']],
+      [['--allow=all'], ['resume', 'shutdown', 'run_command']],
+    ] as const) {
+      const mcp = startMcp(t, args);
+      const { tools } = (await mcp.modern('tools/list')).result;
+      assert.deepEqual(tools.map(({ name }: Tool) => name), [...READING, ...more], args.join(' '));
+      await mcp.end();
+    }
+  });
+
+  it('which can be called all the same, and then say what allows them', async (t) => {
+    const mcp = startMcp(t);
+    const args = { system: 'x', reason: 'a test' };
+    for (const [tool, option] of [['resume', 'resume'], ['shutdown', 'shutdown'], ['run_command', 'run:']] as const) {
+      const { error } = await mcp.fail(tool, tool === 'run_command' ? { ...args, command: 'evaluate' } : args);
+      assert.match(error, new RegExp(`--allow ${option}`));
+    }
+    await mcp.end();
+  });
+
+  it('with names, descriptions and schemas that clients can use', async (t) => {
+    const mcp = startMcp(t, ['--allow', 'all']);
+    const { tools } = (await mcp.modern('tools/list')).result as { tools: Tool[] };
+    assert.equal(tools.length, 8);
+    for (const tool of tools) {
+      const { name, title, description, inputSchema, outputSchema, annotations, ...others } = tool;
+      assert.match(name, /^[a-z_]+$/);
+      for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
+      assert.deepEqual(others, {}, name);
+      for (const schema of [inputSchema, outputSchema]) {
+        assert.equal(schema['type'], 'object', name);
+        checkSchema(schema, name);
+      }
+      assert.equal(inputSchema['additionalProperties'], false, name);
+      for (const [hint, value] of Object.entries(annotations)) {
+        assert.match(hint, /^(readOnly|destructive|idempotent|openWorld)Hint$/, name);
+        assert.equal(typeof value, 'boolean', name);
+      }
+      assert.equal(annotations['readOnlyHint'] ?? false, ['list_systems', 'get_info', 'wait'].includes(name), name);
+      const { reason, system } = inputSchema['properties'] as Record<string, unknown>;
+      assert.equal(system !== undefined, name !== 'list_systems');
+      assert.equal(reason === undefined, annotations['readOnlyHint'] ?? false, name);
+    }
+    await mcp.end();
+  });
+});
+
+describe('control-mcp reads lines', SUITE, () => {
+  it('and refuses what is no message, with the id if there is one', async (t) => {
+    const mcp = startMcp(t);
+    const lines: [line: string, id: Id | undefined, code: number][] = [
+      ...[
+        'hello', '{', '{"jsonrpc":"2.0","id":1,"method":"ping"', "{'jsonrpc':'2.0','id':1,'method':'ping'}", '\x00',
+        '{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}', 'undefined', 'NaN',
+        'Content-Length: 40', '\ufffd', '[', '[{"jsonrpc":"2.0","id":1,"method":"ping"}', '"'.padEnd(100_000, '\\'),
+      ].map((line): typeof lines[number] => [line, undefined, PARSE]),
+      ...[
+        '[]', '[[]]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 'null', '1', 'true', '"ping"', '{}',
+        '{"id":null}', '{"jsonrpc":"2.0"}', '{"jsonrpc":"2.0","params":{}}', '{"jsonrpc":"2.0","method":7}',
+        ...['null', 'true', '1.5', '-0.1', '1e400', '{}', '[]', '[1]'].map((id) => {
+          return `{"jsonrpc":"2.0","id":${id},"method":"ping"}`;
+        }),
+      ].map((line): typeof lines[number] => [line, undefined, INVALID]),
+      ['{"id":1,"method":"ping"}', 1, INVALID],
+      ['{"jsonrpc":"1.0","id":2,"method":"ping"}', 2, INVALID],
+      ['{"jsonrpc":2.0,"id":"3","method":"ping"}', '3', INVALID],
+      ['{"jsonrpc":"2.0","id":4}', 4, INVALID],
+      ['{"jsonrpc":"2.0","id":5,"method":null}', 5, INVALID],
+      ['{"jsonrpc":"2.0","id":"6","method":["ping"]}', '6', INVALID],
+      ['{"jsonrpc":"2.0","id":7,"params":{}}', 7, INVALID],
+    ];
+    for (const [line, id, code] of lines) {
+      const before = mcp.messages.length;
+      mcp.send(`${line}\n`);
+      await mcp.settled();
+      const [response, pong, ...rest] = mcp.messages.slice(before) as [Message, Message, ...Message[]];
+      assert.deepEqual([response.id, response.error?.code], [id, code], line.slice(0, 100));
+      assert.deepEqual([pong.result, rest], [{}, []]);
+    }
+    await mcp.end();
+  });
+
+  it('however they are divided into chunks and ended', async (t) => {
+    const mcp = startMcp(t);
+    const ping = (id: Id): string => JSON.stringify({ jsonrpc: '2.0', id, method: 'ping' });
+    const bytes = Buffer.from(`${ping('é😀')}\n`);
+    const middle = bytes.indexOf(0xf0); // of 😀, the first of four bytes
+    let sent = 0;
+    for (const end of [middle - 1, middle + 1, middle + 3, bytes.length]) {
+      mcp.send(bytes.subarray(sent, end));
+      sent = end;
+      await sleep(50); // so that it is read by itself
+    }
+    assert.deepEqual((await mcp.responseTo('é😀')).result, {});
+
+    mcp.send(`\n\r\n  \n${ping(1)}\r\n${ping(2)}\n\n${ping(3)} \t\n ${ping(4)}\n${ping(5).slice(0, 20)}`);
+    for (const id of [1, 2, 3, 4]) assert.deepEqual((await mcp.responseTo(id)).result, {});
+    mcp.send(`${ping(5).slice(20)}\n`);
+    assert.deepEqual((await mcp.responseTo(5)).result, {});
+    mcp.send(`{"jsonrpc":"2.0","\\u0069d":"\\ud83d","method":"p\\u0069ng"}\n`);
+    assert.deepEqual((await mcp.responseTo('\ud83d')).result, {});
+    assert.equal(mcp.messages.length, 7, 'nothing for empty lines');
+    await mcp.end();
+  });
+
+  it('of up to 4 MiB; a longer one is refused, and the next one is served', async (t) => {
+    const mcp = startMcp(t);
+    const line = (id: Id, length: number): string => {
+      const start = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":"ping","params":{"x":"`;
+      return `${start.padEnd(length - 4, 'x')}"}}\n`;
+    };
+    for (const [id, length] of [[1, 1_000_000], [2, 4 * 1024 * 1024]] as const) {
+      mcp.send(line(id, length));
+      assert.deepEqual((await mcp.responseTo(id)).result, {});
+    }
+    for (const [id, length] of [[3, 4 * 1024 * 1024 + 2], [4, 5_000_000], [5, 20_000_000]] as const) {
+      const before = mcp.messages.length;
+      mcp.send(line(id, length));
+      await mcp.settled();
+      const [response, pong, ...rest] = mcp.messages.slice(before) as [Message, Message, ...Message[]];
+      checkError(response, INVALID, /4194304|4 MiB/);
+      assert.ok(!('id' in response));
+      assert.deepEqual([pong.result, rest], [{}, []]);
+    }
+    mcp.send(`${'['.repeat(2_000_000)}\n`);
+    await mcp.settled();
+    checkError(mcp.messages.at(-2) as Message, PARSE, /./);
+    await mcp.end();
+  });
+});
+
+describe('control-mcp and ids', SUITE, () => {
+  it('responds with the id of the request, whatever it is', async (t) => {
+    const mcp = startMcp(t);
+    const texts = ['', '1', ' ', 'null', '__proto__', '\x1b[2J\u202e', 'x'.repeat(10_000)];
+    const ids = [0, 1, -1, Number.MAX_SAFE_INTEGER, ...texts];
+    for (const id of ids) {
+      mcp.send(legacy(id, 'ping'));
+      assert.deepEqual(await mcp.responseTo(id), { jsonrpc: '2.0', id, result: {} });
+    }
+    mcp.send('{"jsonrpc":"2.0","id":2.0,"method":"ping"}\n{"jsonrpc":"2.0","id":3e2,"method":"ping"}\n');
+    for (const id of [2, 300]) assert.deepEqual((await mcp.responseTo(id)).result, {});
+    mcp.send(legacy(1, 'ping'), legacy(1, 'ping'));
+    await mcp.settled();
+    assert.equal(mcp.responsesTo(1).length + mcp.responsesTo('1').length, 4, 'an id may be used again');
+    await mcp.end();
+  });
+
+  it('refuses one that is in flight: 1 is not "1"', async (t) => {
+    const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
+    await mcp.initialize();
+    for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
+    await untilWaiting(2);
+    mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
+    await mcp.settled();
+    for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
+    assert.deepEqual([mcp.responsesTo(1).length, mcp.responsesTo('1').length], [2, 0]);
+    mcp.notify('notifications/cancelled', { requestId: 1 });
+    await until(async () => {
+      mcp.send(legacy(1, 'ping'));
+      await mcp.settled();
+      return mcp.responsesTo(1).at(-1)?.error === undefined; // free again
+    });
+    await untilWaiting(1);
+    mcp.notify('notifications/cancelled', { requestId: '1' });
+    await untilReleased();
+    await mcp.end();
+    assert.equal(mcp.responsesTo('1').length, 0);
+  });
+
+  it('refuses the 1001st request in flight, and serves when there are fewer', async (t) => {
+    const mcp = startMcp(t);
+    const listen = (id: Id): object => modern(id, 'subscriptions/listen', { notifications: {} });
+    mcp.send(...Array.from({ length: 1000 }, (_, index) => listen(index)), listen('one more'), legacy('ping', 'ping'));
+    for (const id of ['one more', 'ping']) checkError(await mcp.responseTo(id), INTERNAL, /1,?000/);
+    mcp.notify('notifications/cancelled', { requestId: 7 });
+    await until(async () => 'result' in await mcp.request('ping'));
+    await mcp.end();
+    const counts = Array.from({ length: 1000 }, (_, index) => mcp.responsesTo(index).length);
+    assert.deepEqual(counts, counts.map((_, index) => index === 7 ? 0 : 1));
+  });
+});
+
+describe('control-mcp and cancellation', SUITE, () => {
+  it('ends a request at once, without a response', async (t) => {
+    const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
+    await mcp.initialize();
+    for (const [id, condition] of [['change', 'change'], ['status', 'paused'], ['detail', 'loss < 0']] as const) {
+      mcp.send(legacy(id, 'tools/call', waitFor(system, { until: condition })));
+      await untilWaiting(1);
+      mcp.notify('notifications/cancelled', { requestId: id, reason: 'a test' });
+      await untilReleased();
+    }
+    mcp.send(modern('modern', 'tools/call', waitFor(system)));
+    await untilWaiting(1);
+    mcp.notify('notifications/cancelled', { requestId: 'modern', _meta: metaOf() });
+    await untilReleased();
+    mcp.send(legacy('both', 'tools/call', waitFor(system)), cancelled('both')); // in one chunk
+    await mcp.end();
+    assert.deepEqual(['change', 'status', 'detail', 'modern', 'both'].flatMap(mcp.responsesTo), []);
+  });
+
+  it('stops waiting for a command', async (t) => {
+    const { mcp, server, system, untilReleased } = await startWatching(t);
+    mcp.send(modern('pause', 'tools/call', { name: 'pause', arguments: { system, reason: 'a test', seconds: 600 } }));
+    await until(() => server.hasCommands());
+    mcp.notify('notifications/cancelled', { requestId: 'pause' });
+    await untilReleased();
+    assert.equal(server.receiveCommand(), 'pause');
+    server.report({});
+    await mcp.call('get_info', { system });
+    assert.deepEqual(mcp.responsesTo('pause'), []);
+    await mcp.end();
+  });
+
+  it('is ignored for requests that are unknown or done', async (t) => {
+    const { mcp, system, untilWaiting } = await startWatching(t);
+    mcp.send(modern(1, 'tools/call', waitFor(system)));
+    await untilWaiting(1);
+    mcp.send(legacy('done', 'ping'));
+    await mcp.responseTo('done');
+    const before = mcp.messages.length;
+    for (const requestId of ['1', 1.5, '', 'done', null, true, [1], { id: 1 }, undefined]) {
+      mcp.notify('notifications/cancelled', { requestId });
+    }
+    for (const params of [[1], {}, 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    await mcp.settled();
+    assert.equal(mcp.messages.length, before + 1);
+    await untilWaiting(1);
+    await mcp.end();
+  });
+});
+
+describe('control-mcp and progress', SUITE, () => {
+  it('reports it every 5 seconds to who wants it, until the response', async (t) => {
+    const { mcp, system, untilWaiting } = await startWatching(t);
+    await mcp.initialize();
+    const tokens: Id[] = ['p', 7];
+    const wait = (id: Id, progressToken: unknown): object => {
+      return legacy(id, 'tools/call', { ...waitFor(system, { seconds: 12 }), _meta: { progressToken } });
+    };
+    for (const token of tokens) mcp.send(wait(`${token}`, token));
+    mcp.send(modern('modern', 'tools/call', waitFor(system, { seconds: 12 }), { progressToken: 'modern' }));
+    mcp.send(wait('none', undefined), wait('wrong', 1.5), wait('wrong, too', { token: 1 }), wait('cancelled', 'c'));
+    await untilWaiting(7);
+    mcp.notify('notifications/cancelled', { requestId: 'cancelled' });
+    for (const token of [...tokens, 'modern', 'none']) await mcp.responseTo(`${token}`);
+    await sleep(100);
+    const reports = mcp.notifications('notifications/progress');
+    for (const token of [...tokens, 'modern']) {
+      const own = reports.filter(({ params }) => params.progressToken === token);
+      assert.ok(own.length === 2 || own.length === 1, `${own.length}`); // one on a machine that is busy
+      let last = 0;
+      for (const { params } of own) {
+        const { progress, total, message, progressToken, ...others } = params;
+        assert.ok(progress > last && progress >= 4.9 && progress <= 12, `${progress} after ${last}`);
+        last = progress;
+        assert.deepEqual([total, others], [12, {}]);
+        assert.ok(message.includes(system), message);
+      }
+      const [response] = mcp.responsesTo(`${token}`) as [Message];
+      assert.ok(own.every((report) => mcp.messages.indexOf(report) < mcp.messages.indexOf(response)));
+    }
+    const known: unknown[] = [...tokens, 'modern'];
+    assert.deepEqual(reports.filter(({ params }) => !known.includes(params.progressToken)), []);
+    await mcp.end();
+  });
+});
+
+describe('control-mcp at the end', SUITE, () => {
+  it('exits when its input ends, whatever is incomplete or in flight', async (t) => {
+    const { mcp: waiting, system, untilWaiting } = await startWatching(t);
+    waiting.send(modern('wait', 'tools/call', waitFor(system)));
+    await untilWaiting(1);
+    waiting.send(modern('list', 'tools/list'), '{"jsonrpc":"2.0","id":"last","method":"ping"}');
+    const before = performance.now();
+    await waiting.end();
+    assert.ok(performance.now() - before < 30_000, 'the wait is for an hour');
+    assert.deepEqual(['wait', 'last'].flatMap(waiting.responsesTo), []);
+    assert.equal(waiting.responsesTo('list').length, 1);
+
+    for (const line of ['', '{', '\n', '{"jsonrpc":"2.0","id":1,"method":"ping"}']) {
+      const { stdout } = await endWith(startMcp(t), line);
+      assert.equal(stdout, '');
+    }
+  });
+
+  it('does not wait for a system that hangs', async (t) => {
+    const system = await startSilent(t);
+    for (const params of [{ name: 'list_systems' }, { name: 'get_info', arguments: { system } }]) {
+      const mcp = startMcp(t, [system]);
+      await mcp.settled();
+      const before = performance.now();
+      mcp.send(modern(1, 'tools/call', params));
+      await mcp.end();
+      assert.ok(performance.now() - before < 4000, 'a request has 5 s');
+    }
+  });
+
+  it('responds to what has arrived before', async (t) => {
+    const mcp = startMcp(t);
+    const port = await startSystem(t);
+    mcp.send(modern(1, 'server/discover'), modern(2, 'tools/call', { name: 'list_systems' }), 'hello\n');
+    mcp.send(modern(3, 'subscriptions/listen', { notifications: {} }));
+    const { stdout } = await mcp.end();
+    assert.deepEqual([1, 2, 3].map((id) => mcp.responsesTo(id).length), [1, 1, 1]);
+    assert.match(stdout, /-32700/);
+    assert.equal(await statusOf(port), 'active', 'the system is unaffected');
+  });
+
+  it('exits without a word when nobody reads its output', async (t) => {
+    const { mcp, system, untilWaiting } = await startWatching(t);
+    mcp.send(modern('wait', 'tools/call', waitFor(system)));
+    await untilWaiting(1);
+    mcp.child.stdout?.destroy();
+    mcp.send(legacy(1, 'ping'), legacy(2, 'ping'));
+    await sleep(100);
+    mcp.send(legacy(3, 'ping'));
+    mcp.child.stdin?.end();
+    const { code, stderr } = await mcp.running.ended;
+    assert.deepEqual([code, stderr], [0, '']);
+  });
+
+  it('exits on the signals that clients send', async (t) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      const mcp = startMcp(t);
+      await mcp.settled();
+      mcp.child.kill(signal);
+      assert.equal((await mcp.running.ended).stderr, '', signal);
+    }
+  });
+});
+
+const WRONG_LISTS = [
+  '', 'pause', 'wait', 'Resume', 'resume,', ',', 'resume shutdown', 'run', 'run:', 'run_command', 'all!', 'x\x1b[2J',
+];
+
+describe('The command line of control-mcp', SUITE, () => {
+  it('is refused with one line', async (t) => {
+    for (const [args, line] of [
+      [['--allow'], /^--allow requires a value; see --help$/],
+      [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
+      [['--by', 'ana'], /^unknown option '--by'.*; see --help$/],
+      [['9999'], /^'9999' is neither a process of the folder nor an address: write :9999 for the port$/],
+      [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
+      [['--targets', '/nowhere/targets'], /^cannot use the targets file '\/nowhere\/targets': ENOENT: /],
+      [['--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
+      ...WRONG_LISTS.map((list) => [['--allow', list], /^--allow must have .*, separated by .*, got '.*'$/] as const),
+    ] as const) {
+      const { code, stdout, stderr } = await runProgram(t, 'mcp', args);
+      assert.deepEqual([code, stdout], [2, ''], args.join(' '));
+      assert.match(stderr, /^control-mcp: [^\n\x1b]+\n$/);
+      assert.match(stderr.slice('control-mcp: '.length, -1), line);
+    }
+  });
+
+  it('has help and a version', async (t) => {
+    const help = await runProgram(t, 'mcp', ['--help']);
+    assert.deepEqual([help.code, help.stderr], [0, '']);
+    for (const option of ['--targets', '--dir', '--allow', '--help', '--version', 'run:COMMAND', 'CONTROL_TOKEN']) {
+      assert.ok(help.stdout.includes(option), option);
+    }
+    for (const line of help.stdout.split('\n')) assert.ok(line.length <= 120, line);
+    const version = await runProgram(t, 'mcp', ['--version']);
+    assert.deepEqual(version, { code: 0, stdout: `${PACKAGE.version}\n`, stderr: '' });
+  });
+
+  it('says in a terminal what it is for, and serves there', { skip: lacks('script') }, async (t) => {
+    const command = `exec ${process.execPath} dist/bin/mcp.js`;
+    const { child, shows, ended } = start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']);
+    await shows(/^control-mcp: it is for an assistant's program to start; see --help\r\n/m);
+    child.stdin?.write('{"jsonrpc":"2.0","id":"typed","method":"ping"}\n');
+    await shows(/\{"jsonrpc":"2.0","id":"typed","result":\{\}\}/);
+    child.stdin?.write('\x04');
+    assert.equal((await ended).code, 0);
+  });
+});
+
+// ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+function legacy(id: Id, method: string, params: object = {}): object {
+  return { jsonrpc: '2.0', id, method, params };
+}
+
+function modern(id: Id, method: string, params: object = {}, meta: object = {}): object {
+  return legacy(id, method, { ...params, _meta: { ...metaOf(), ...meta } });
+}
+
+function cancelled(requestId: Id): object {
+  return { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } };
+}
+
+/** The parameters of a call that lasts for an hour, unless the arguments say otherwise. */
+function waitFor(system: string, args: object = {}): object {
+  return { name: 'wait', arguments: { system, until: 'paused', seconds: 3600, ...args } };
+}
+
+function checkError({ result, error }: Message, code: number, message: RegExp): void {
+  assert.deepEqual([result, error?.code], [undefined, code], JSON.stringify(error));
+  assert.match(`${error?.message}`, message);
+}
+
+/** Checks what each result of the modern era has, and returns the rest. */
+function withoutServer({ resultType, _meta, ...result }: any): any {
+  assert.equal(resultType, 'complete');
+  assert.deepEqual(Object.keys(_meta), [`${META}/serverInfo`]);
+  checkServer(_meta[`${META}/serverInfo`]);
+  return result;
+}
+
+function checkServer({ name, title, version, ...others }: any): void {
+  assert.deepEqual([name, version, others], ['control-mcp', PACKAGE.version, {}]);
+  assert.match(title, /\w/);
+}
+
+function endWith(mcp: Mcp, text: string): ReturnType<Mcp['end']> {
+  mcp.send(text);
+  return mcp.end();
+}
+
+// ───── Schemas ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+type Schema = Readonly<Record<string, unknown>>;
+
+interface Tool {
+  name: string;
+  title: string;
+  description: string;
+  inputSchema: Schema;
+  outputSchema: Schema;
+  annotations: Readonly<Record<string, boolean>>;
+}
+
+const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'];
+
+/** Whether each keyword has a value that it may have. All keywords that the tools use: no other belongs there. */
+const KEYWORDS: Record<string, (value: any, schema: Schema, path: string) => boolean> = {
+  type: (value) => [value].flat().length > 0 && [value].flat().every((type) => TYPES.includes(type)),
+  description: (value) => typeof value === 'string' && value.trim() !== '',
+  properties: (value, _, path) => checkSchemas(value, path),
+  additionalProperties: (value, _, path) => typeof value === 'boolean' || checkSchemas({ '*': value }, path),
+  items: (value, _, path) => checkSchemas({ '[]': value }, path),
+  required: (value, { properties }) => value.every((name: unknown) => Object.hasOwn(Object(properties), `${name}`)),
+  enum: (value) => value.length > 0 && new Set(value).size === value.length,
+  default: (value) => value !== undefined,
+  minimum: Number.isFinite, maximum: Number.isFinite,
+  minLength: Number.isInteger, maxLength: Number.isInteger,
+};
+
+function checkSchemas(schemas: object, path: string): boolean {
+  for (const [name, schema] of Object.entries(schemas)) checkSchema(schema, `${path}.${name}`);
+  return true;
+}
+
+function checkSchema(schema: Schema, path: string): void {
+  for (const [keyword, value] of Object.entries(schema)) {
+    assert.ok(KEYWORDS[keyword]?.(value, schema, path), `${path}: ${keyword} ${JSON.stringify(value)}`);
+  }
+}
+
+// ───── A system ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function statusOf(port: number): Promise<unknown> {
+  return (await (await fetch(`http://127.0.0.1:${port}/api/status`)).json() as { status: unknown }).status;
+}
+
+interface Watching {
+  mcp: Mcp;
+  server: Awaited<ReturnType<typeof startServer>>['server'];
+  /** The target of a system that stays active. */
+  system: string;
+  /** Waits until so many connections to the system are open: each wait has one, except between two requests. */
+  untilWaiting(count: number): Promise<void>;
+  /** Waits until none is open, and checks that none follows. */
+  untilReleased(): Promise<void>;
+}
+
+/** Starts control-mcp with a system behind a relay, which counts the connections. */
+async function startWatching(t: TestContext): Promise<Watching> {
+  const { server, port } = await startServer(t);
+  const open = new Set<Socket>();
+  let total = 0;
+  const relay = createServer((socket) => {
+    const other = connect(port, '127.0.0.1');
+    open.add(socket.on('close', () => open.delete(socket)));
+    total += 1;
+    for (const [from, to] of [[socket, other], [other, socket]] as const) {
+      from.on('error', () => {}).on('close', () => to.destroy()).pipe(to);
+    }
+    t.after(() => socket.destroy());
+  });
+  t.after(() => relay.close());
+  relay.listen(0, '127.0.0.1');
+  await once(relay, 'listening');
+  const system = `127.0.0.1:${(relay.address() as AddressInfo).port}`;
+  const untilWaiting: Watching['untilWaiting'] = (count) => {
+    return until(() => open.size === count, () => `${open.size} connections, not ${count}`);
+  };
+  const untilReleased = async (): Promise<void> => {
+    await untilWaiting(0);
+    const before = total;
+    await sleep(500); // twice as long as any pause between two requests
+    assert.equal(total, before, 'another request');
+  };
+  return { mcp: startMcp(t, [system]), server, system, untilWaiting, untilReleased };
+}
