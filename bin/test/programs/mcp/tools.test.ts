@@ -1,0 +1,697 @@
+// The tools of control-mcp with live systems: what arrives there, and what each call returns.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../../control.ts';
+import {
+  clientAt, defer, freePort, getInfo, launchSystem, makeFolder, startOldServer, startServer, TOKEN, until,
+} from '../../helpers.ts';
+import { runHost } from '../../host.ts';
+import { lacks } from '../../needs.ts';
+import { COMPUTING, hideFailures, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
+import { AT_ONCE, openSession, startMcp, valueOf } from './helpers.ts';
+import type { CommandRequest } from '../../../../control.ts';
+import type { TestContext } from 'node:test';
+import type { Mcp } from './helpers.ts';
+
+hideFailures();
+
+const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
+const LINUX = { skip: lacks('Linux') };
+const CLIENT_INFO = 'io.modelcontextprotocol/clientInfo';
+
+/** control-mcp for the systems at these ports. They are called `127.0.0.1:PORT`. */
+function startAt(t: TestContext, ports: readonly number[], args: readonly string[] = [], env?: NodeJS.ProcessEnv): Mcp {
+  return startMcp(t, [...args, ...ports.map(at)], env);
+}
+
+function at(port: number): string {
+  return `127.0.0.1:${port}`;
+}
+
+// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('The commands of control-mcp', SUITE, () => {
+  it('arrive with who sends them and why, in both eras', async (t) => {
+    const received: unknown[] = [];
+    const note = ({ command, by, reason }: CommandRequest<string>): void => void received.push([command, by, reason]);
+    const { address: { port } } = await launchSystem(t, {
+      onPaused: note,
+      onResumed: note,
+      saveState: (_, request) => note(request),
+      commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run: (_, request) => note(request) } },
+    });
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const calls: [tool: string, reason: string, values?: object][] = [
+      ['pause', 'the GPU is needed'], ['save_state', 'before the reboot'], ['resume', 'ü 😀'],
+      ['run_command', 'r'.repeat(200), { command: 'evaluate', arguments: { episodes: 7 } }],
+    ];
+    const callers: [name: unknown, by: string][] = [
+      ['claude-code', 'mcp:claude-code'], ['é\x07😀', 'mcp:é 😀'], [undefined, 'mcp'], ['', 'mcp'], [7, 'mcp'],
+    ];
+    const expected = (by: string): unknown[] => [
+      ['pause', by, 'the GPU is needed'], ['save-state', by, 'before the reboot'], ['resume', by, 'ü 😀'],
+      ['evaluate', by, 'r'.repeat(200)],
+    ];
+    for (const [name, by] of callers) {
+      const meta = { [CLIENT_INFO]: name === undefined ? undefined : { name, version: '1' } };
+      for (const [tool, reason, values] of calls) {
+        const params = { name: tool, arguments: { system: at(port), reason, ...values } };
+        valueOf((await mcp.modern('tools/call', params, meta)).result);
+      }
+      assert.deepEqual(received.splice(0), expected(by), by);
+    }
+    await mcp.initialize(undefined, 'inspector');
+    for (const [tool, reason, values] of calls) await mcp.call(tool, { system: at(port), reason, ...values });
+    assert.deepEqual(received, expected('mcp:inspector'));
+  });
+
+  it('return what is done, and the value', async (t) => {
+    const { env, launch } = openSession(t);
+    const { finished } = await launch('train', {
+      onPaused: () => 'at step 5',
+      saveState: () => ({ path: 'states/5.json' }),
+      commands: { evaluate: { parameters: { episodes: { type: 'integer', default: 3 } }, run: (values) => values } },
+    });
+    const mcp = startMcp(t, ['--allow', 'all'], env);
+    const system = `train-${process.pid}`;
+    const perform = async (tool: string, values: object = {}): Promise<unknown> => {
+      const { seconds, status, ...result } = await mcp.call(tool, { system, reason: 'a test', ...values });
+      assert.ok(seconds >= 0 && seconds < 60, `${seconds}`);
+      return { status: status ?? 'paused', ...result }; // only some commands lead to one
+    };
+    const done = (command: string, status: string): object => ({ system, command, outcome: 'done', status });
+    assert.deepEqual(await perform('pause'), { ...done('pause', 'paused'), value: 'at step 5' });
+    assert.deepEqual(await perform('pause'), done('pause', 'paused'), 'it is paused');
+    const evaluated = { ...done('evaluate', 'paused'), value: { episodes: 3 } };
+    assert.deepEqual(await perform('run_command', { command: 'evaluate' }), evaluated);
+    const saved = { path: 'states/5.json' };
+    assert.deepEqual(await perform('save_state'), { ...done('save-state', 'paused'), value: saved });
+    assert.deepEqual(await perform('resume'), done('resume', 'active'));
+    const ended = await perform('shutdown', { seconds: 30 });
+    assert.deepEqual(ended, { ...done('shutdown', 'offline'), value: saved });
+    await finished;
+    assert.deepEqual((await mcp.call('list_systems')).systems, []);
+  });
+});
+
+describe('A command of control-mcp that is not done', SUITE, () => {
+  it('has failed: the error is that of the program', async (t) => {
+    let isOver = false;
+    t.after(() => (isOver = true));
+    const fail = (): void => assert.ok(isOver, 'disk full');
+    const { address: { port } } = await launchSystem(t, {
+      onPaused: fail, saveState: fail, commands: { evaluate: { run: fail } },
+    });
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const rows: [tool: string, command: string, error: RegExp, values?: object][] = [
+      ['pause', 'pause', /onPaused failed: disk full$/], ['save_state', 'save-state', /disk full$/],
+      ['run_command', 'evaluate', /disk full$/, { command: 'evaluate' }],
+    ];
+    for (const [tool, command, expected, values] of rows) {
+      const { error, ...result } = await mcp.fail(tool, { system: at(port), reason: 'a test', ...values });
+      assert.deepEqual([result.system, result.command, result.outcome], [at(port), command, 'failed']);
+      assert.match(error, expected);
+    }
+  });
+
+  it('is pending after the given seconds, and takes effect later', async (t) => {
+    const saved = defer();
+    const { address: { port } } = await launchSystem(t, { saveState: () => saved.promise });
+    t.after(() => saved.resolve());
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const { seconds, note, status, ...result } = await mcp.call('save_state', { system, reason: 'a test', seconds: 1 });
+    assert.deepEqual(result, { system, command: 'save-state', outcome: 'pending' });
+    assert.match(status, /^paus(ing|ed)$/);
+    assert.ok(seconds >= 0.9 && seconds < 60, `${seconds}`);
+    assert.match(note, /./);
+    const command = (await getInfo(port)).commands.at(-1);
+    assert.deepEqual([command?.state, command?.by], ['running', 'mcp:test']);
+    saved.resolve();
+    await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
+  });
+
+  it('is refused by a full queue, and tried again for the given seconds', async (t) => {
+    const { server, port } = await startServer(t, { host: '127.0.0.1', maxQueueSize: 1 });
+    assert.equal(server.post('save-state'), true);
+    await (await fetch(`http://127.0.0.1:${port}/api/pause`, { method: 'POST' })).text();
+    const mcp = startAt(t, [port]);
+    const { error, ...result } = await mcp.fail('pause', { system: at(port), reason: 'a test', seconds: 1 });
+    assert.deepEqual([result.system, result.command, result.outcome], [at(port), 'pause', 'refused']);
+    assert.match(error, /queue is full/);
+    const second = mcp.call('pause', { system: at(port), reason: 'a test', seconds: 30 });
+    await sleep(300);
+    const host = setInterval(() => server.hasCommands() && server.receiveCommand(), 20);
+    t.after(() => clearInterval(host));
+    assert.notEqual((await second).outcome, 'refused');
+  });
+
+  it('is refused without the token, and if the program does not take its arguments', async (t) => {
+    const { port } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
+    const parameters = { episodes: { type: 'integer', minimum: 1 } } as const;
+    const { address } = await launchSystem(t, { commands: { evaluate: { parameters, run: () => assert.fail() } } });
+    const mcp = startAt(t, [port, address.port], ['--allow', 'all']);
+    const denied = await mcp.fail('pause', { system: at(port), reason: 'a test' });
+    assert.deepEqual([denied.outcome, denied.command], ['refused', 'pause']);
+    assert.match(denied.error, /^Missing or wrong token/);
+    const rows: [values: object, error: RegExp][] = [
+      [{ command: 'evaluate', arguments: { episodes: 0 } }, /episodes must be an integer from 1, got 0$/],
+      [{ command: 'evaluate', arguments: { episodes: '1' } }, /episodes must be an integer from 1, got "1"$/],
+      [{ command: 'evaluate', arguments: { episode: 1 } }, /\bepisode\b.*\[episodes\]$/],
+      [{ command: 'evaluate' }, /episodes must be an integer from 1, got nothing$/],
+      [{ command: 'evaluate', arguments: { episodes: 1, x: 'x'.repeat(5000) } }, /./],
+      [{ command: 'evalute' }, /evalute.*evaluate/s],
+    ];
+    for (const [values, error] of rows) {
+      const failure = await mcp.fail('run_command', { system: at(address.port), reason: 'a test', ...values });
+      assert.match(failure.error, error);
+      assert.notEqual(failure.outcome, 'failed');
+    }
+    assert.deepEqual((await getInfo(address.port)).commands, []);
+  });
+
+  it('is offline or unanswered: nothing listens, the connection is cut, the process is stopped', LINUX, async (t) => {
+    const offline = await freePort();
+    const cut = await startWeb(t, () => null);
+    const stopped = await startOwnProcess(t);
+    await stopped.stop();
+    const full = await startFull(t);
+    const silent = await startSilent(t);
+    const mcp = startMcp(t, [at(offline), cut.target, at(stopped.port), `unix:${full}`, silent]);
+    const rows: [system: string, outcome: string, error: RegExp][] = [
+      [at(offline), 'offline', /ECONNREFUSED/],
+      [cut.target, 'unanswered', /pause sent, but not answered .*it may still take effect/],
+      [at(stopped.port), 'unanswered', /pause sent, but not answered .*it may still take effect/],
+      [silent, 'unanswered', /pause sent, but not answered .*it may still take effect/],
+      [`unix:${full}`, 'unanswered', /pause not sent: .*queue of connections is full/],
+    ];
+    await Promise.all(rows.map(async ([system, expected, message]) => {
+      const { error, ...result } = await mcp.fail('pause', { system, reason: 'a test', seconds: 2 });
+      assert.deepEqual([result.system, result.command, result.outcome], [system, 'pause', expected], error);
+      assert.match(error, message);
+    }));
+    stopped.child.kill('SIGCONT');
+    await until(async () => (await getInfo(stopped.port)).status === 'paused');
+  });
+
+  it('is offline if the system ends meanwhile', async (t) => {
+    const save = '() => new Promise((end) => setTimeout(end, 60_000))';
+    const { port, child } = await startOwnProcess(t, `{ step() {}, saveState: ${save} }`);
+    const mcp = startAt(t, [port]);
+    const saving = mcp.fail('save_state', { system: at(port), reason: 'a test', seconds: 60 });
+    await until(async () => (await getInfo(port)).commands.length > 0);
+    child.kill('SIGKILL');
+    const { outcome, error } = await saving;
+    assert.deepEqual(outcome, 'offline', error);
+  });
+});
+
+// ───── What is allowed ───────────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-mcp --allow', SUITE, () => {
+  it('lets only the listed commands through, and names what to allow for the others', async (t) => {
+    const taken: string[] = [];
+    const run = (_: object, { command }: CommandRequest<string>): void => void taken.push(command);
+    const { address: { port } } = await launchSystem(t, {
+      onResumed: () => void taken.push('resume'), onShutdown: () => void taken.push('shutdown'),
+      commands: { a: { run }, b: { run }, c: { run } },
+    });
+    const system = at(port);
+    const calls: [what: string, tool: string, command?: string][] = [
+      ['resume', 'resume'], ['run:a', 'run_command', 'a'], ['run:b', 'run_command', 'b'],
+      ['run:c', 'run_command', 'c'], ['shutdown', 'shutdown'],
+    ];
+    const lists: [args: string[], allowed: string[]][] = [
+      [[], []], [['--allow', 'run:a,run:b'], ['run:a', 'run:b']], [['--allow', 'resume'], ['resume']],
+      [['--allow', 'all'], ['resume', 'run:a', 'run:b', 'run:c', 'shutdown']],
+    ];
+    for (const [args, allowed] of lists) {
+      const mcp = startAt(t, [port], args);
+      await mcp.call('pause', { system, reason: 'a test' });
+      for (const [what, tool, command] of calls) {
+        const values = { system, reason: 'a test', ...command !== undefined && { command } };
+        if (allowed.includes(what)) {
+          assert.equal((await mcp.call(tool, values)).outcome, 'done', what);
+        } else {
+          const { error } = await mcp.fail(tool, values);
+          assert.match(error, new RegExp(`--allow ${what.replace(/^run:(.)/, 'run:($1|COMMAND)')}$`), what);
+        }
+      }
+      await mcp.end();
+      const names = allowed.map((what) => what.replace('run:', ''));
+      assert.deepEqual(taken.splice(0), names, `${args}`);
+    }
+  });
+
+  it('run_command refuses the commands that have a tool of their own, and what is none', async (t) => {
+    const { server, port } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const rows: [command: string, error: RegExp][] = [
+      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): [string, RegExp] => {
+        return [command, /use its own tool/];
+      }),
+      ...['Evaluate', '../pause', '', 'evaluate?by=ana', '__proto__'].map((command): [string, RegExp] => {
+        return [command, /^command /];
+      }),
+      ['constructor', /./], ['evalute', /\bevaluate\b/],
+    ];
+    for (const [command, error] of rows) {
+      assert.match((await mcp.fail('run_command', { system: at(port), command, reason: 'x' })).error, error, command);
+    }
+    assert.equal(server.hasCommands(), false);
+  });
+});
+
+// ───── Reports ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('list_systems and get_info of control-mcp', SUITE, () => {
+  it('report who, why, what it is doing, and what it takes', async (t) => {
+    const { env, launch } = openSession(t);
+    const parameters = { episodes: { type: 'integer', minimum: 1, default: 100, description: 'how many' } } as const;
+    const { client } = await launch('train', {
+      describe: () => ({ step: 5, loss: 0.25, phase: 'test' }),
+      commands: { evaluate: { description: 'Runs episodes', parameters, run: () => 7 } },
+    });
+    await client.request('pause', { by: 'ana', reason: 'lunch', wait: 30 });
+    const { body } = await client.request('info') as { body?: Record<string, unknown> };
+    const mcp = startMcp(t, [], env);
+    const system = `train-${process.pid}`;
+    const detail = { step: 5, loss: 0.25, phase: 'test' };
+    const cause = { since: body?.['since'], by: 'ana', reason: 'lunch' };
+    const row = { system, status: 'paused', reported: { ...cause, detail } };
+    await until(async () => {
+      const { systems } = await mcp.call('list_systems');
+      return systems[0]?.reported?.detail !== undefined; // a busy host may report none in time
+    });
+    assert.deepEqual(await mcp.call('list_systems'), { systems: [row] });
+    const { tag, reported, ...info } = await mcp.call('get_info', { system });
+    assert.deepEqual(info, { system, status: 'paused' });
+    assert.match(tag, /./);
+    const { commands, ...fields } = reported;
+    const { name, pid, host, version, startedAt, accepts } = body ?? {};
+    const expected = { name, pid, host, version, startedAt, status: 'paused', ...cause, detail };
+    for (const [field, value] of Object.entries({ ...expected, accepts })) {
+      assert.deepEqual(fields[field], value, field);
+    }
+    assert.deepEqual(accepts, { evaluate: { description: 'Runs episodes', parameters } });
+    assert.deepEqual([commands.length, commands[0].command, commands[0].state], [1, 'pause', 'done']);
+  });
+
+  it('report the status of a server without /api/info, and its commands are done by it', async (t) => {
+    for (const isOriginal of [false, true]) {
+      const { port, posted } = await startOldServer(t, isOriginal);
+      const mcp = startMcp(t, ['--allow', 'all', `localhost:${port}`]);
+      const system = `localhost:${port}`;
+      const { reported, tag, ...info } = await mcp.call('get_info', { system });
+      assert.deepEqual([info.system, info.status, reported?.name], [system, 'active', undefined]);
+      assert.equal((await mcp.call('list_systems')).systems[0].status, 'active');
+      const paused = await mcp.call('pause', { system, reason: 'a test' });
+      assert.deepEqual([paused.outcome, paused.status], ['done', 'paused']);
+      const { ended, status } = await mcp.call('wait', { system, until: 'paused', seconds: 30 });
+      assert.deepEqual([ended, status], ['reached', 'paused']);
+      const saved = await mcp.call('save_state', { system, reason: 'a test' });
+      assert.equal(saved.outcome, 'pending');
+      assert.match(saved.note, /reports no outcome/);
+      assert.equal((await mcp.call('shutdown', { system, reason: 'a test' })).outcome, 'done');
+      assert.deepEqual(posted, ['pause', 'save-state', 'shutdown']);
+    }
+  });
+
+  it('say what keeps a system from responding', LINUX, async (t) => {
+    const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
+    const stopped = await startOwnProcess(t);
+    await stopped.stop();
+    const offline = await freePort();
+    const foreign = await startWeb(t, () => ({ hello: 'world' }));
+    const mcp = startAt(t, [locked, stopped.port, offline, foreign.port]);
+    const expected: [port: number, status: string, error: RegExp][] = [
+      [locked, 'missing or wrong token', /^Missing or wrong token/],
+      [stopped.port, 'no answer', /has not answered|not answered|no answer/],
+      [offline, 'offline', /ECONNREFUSED/],
+      [foreign.port, 'offline', /is not a control server/],
+    ];
+    const [{ systems }, ...infos] = await Promise.all([
+      mcp.call('list_systems'), ...expected.map(([port]) => mcp.call('get_info', { system: at(port) })),
+    ]);
+    for (const [index, [port, status, error]] of expected.entries()) {
+      for (const report of [systems[index], infos[index]]) {
+        assert.deepEqual([report.system, report.status], [at(port), status]);
+        assert.match(report.error, error);
+      }
+      assert.equal(infos[index].reported, undefined);
+    }
+  });
+});
+
+// ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('wait of control-mcp', SUITE, () => {
+  it('ends when a status is reached, or was before', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const first = await mcp.call('wait', { system, until: 'active' });
+    assert.deepEqual([first.system, first.ended, first.status], [system, 'reached', 'active']);
+    const waiting = mcp.call('wait', { system, until: 'paused', seconds: 60 });
+    await mcp.settled();
+    await client.request('pause', { by: 'ana', reason: 'lunch' });
+    const { ended, status, tag, seconds, reported } = await waiting;
+    assert.deepEqual([ended, status, reported.by, reported.reason], ['reached', 'paused', 'ana', 'lunch']);
+    assert.ok(seconds >= 0 && seconds < 60);
+    assert.match(tag, /./);
+    assert.equal((await mcp.call('wait', { system, until: 'paused', tag })).ended, 'reached', 'with a tag, too');
+  });
+
+  it('ends with a change of the status, of its cause, or of a command, but not of the detail', async (t) => {
+    let step = 0;
+    const { address: { port }, client } = await launchSystem(t, { describe: () => ({ step: step += 1 }) });
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const idle = await mcp.call('wait', { system, seconds: 2 });
+    assert.deepEqual([idle.ended, idle.status], ['timeout', 'active']);
+    assert.ok(idle.seconds >= 1.9, `${idle.seconds}`);
+    for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
+      const waiting = mcp.call('wait', { system, until: 'change', seconds: 60 });
+      await sleep(300);
+      await client.request(command, { by: 'ana', wait: 30 });
+      const { ended, reported } = await waiting;
+      assert.deepEqual([ended, reported.latestCommand?.command], ['changed', command]);
+      await until(async () => (await mcp.call('get_info', { system })).status === status);
+    }
+  });
+
+  it('misses no change since the tag of an earlier result', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    let { tag } = await mcp.call('get_info', { system });
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout');
+    for (const command of ['pause', 'save-state', 'resume']) {
+      await client.request(command, { by: 'ana', wait: 30 });
+      const changed = await mcp.call('wait', { system, tag, seconds: 60 });
+      assert.equal(changed.ended, 'changed', command);
+      assert.equal(changed.reported.latestCommand.command, command);
+      tag = changed.tag;
+    }
+    await until(async () => { // the last one may be from before the end of the resumption
+      const again = await mcp.call('wait', { system, tag, seconds: 1 });
+      tag = again.tag;
+      return again.ended === 'timeout';
+    });
+    await mcp.call('pause', { system, reason: 'a test' });
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 60 })).ended, 'changed', 'its own command counts');
+  });
+
+  it('ends when the detail meets a condition, and returns the value', async (t) => {
+    const detail: Record<string, unknown> = { loss: 0.5, phase: 'train', 'eval loss': 3 };
+    const { address: { port }, client } = await launchSystem(t, { describe: () => detail });
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const met: [until: string, value: unknown][] = [
+      ['loss < 0.6', 0.5], ['loss=0.5', 0.5], ['phase = train', 'train'], ['phase != test', 'train'],
+      ['eval loss >= 3', 3],
+    ];
+    for (const [condition, expected] of met) {
+      const { ended, value } = await mcp.call('wait', { system, until: condition, seconds: 60 });
+      assert.deepEqual([ended, value], ['reached', expected], condition);
+    }
+    const late = mcp.call('wait', { system, until: 'loss < 0.1', seconds: 60 });
+    const never = mcp.call('wait', { system, until: 'missing > 0', seconds: 2 });
+    const { ended, value } = await mcp.call('wait', { system, until: 'loss < 0.2', seconds: 1 });
+    assert.deepEqual([ended, value], ['timeout', 0.5]);
+    assert.equal((await never).ended, 'timeout');
+    detail['loss'] = 0.05;
+    assert.deepEqual([(await late).ended, (await late).value], ['reached', 0.05]);
+    await client.request('pause', { wait: 30 });
+    detail['loss'] = 0.01;
+    assert.equal((await mcp.call('wait', { system, until: 'loss < 0.02', seconds: 60 })).ended, 'reached', 'paused');
+  });
+
+  it('ends at once when a system goes offline, whatever is waited for', async (t) => {
+    const { address: { port }, client, finished } = await launchSystem(t, { describe: () => ({ loss: 0.5 }) });
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const goals = ['change', 'paused', 'loss < 0.1', 'offline'];
+    const waiting = goals.map((goal) => mcp.call('wait', { system, until: goal, seconds: 80 }));
+    const { tag } = await mcp.call('get_info', { system });
+    await sleep(300);
+    await client.shutdown();
+    await finished;
+    const results = await Promise.all(waiting);
+    assert.deepEqual(results.slice(1).map(({ ended }) => ended), ['offline', 'offline', 'reached']);
+    assert.match(results[0].ended, /^(changed|offline)$/, 'it was shutting down');
+    for (const { status } of results.slice(1)) assert.equal(status, 'offline');
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 80 })).ended, 'offline', 'since the tag');
+  });
+
+  it('reports a restart as a change since the tag of the previous process', async (t) => {
+    const port = await freePort();
+    const first = await startServer(t, { host: '127.0.0.1', port });
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const { tag } = await mcp.call('get_info', { system });
+    await first.server.close();
+    await startServer(t, { host: '127.0.0.1', port });
+    const { ended, status } = await mcp.call('wait', { system, tag, seconds: 60 });
+    assert.deepEqual([ended, status], ['changed', 'active']);
+  });
+
+  it('goes on while a system hangs, and is refused without the token', LINUX, async (t) => {
+    const { port, child, stop } = await startOwnProcess(t);
+    const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
+    const mcp = startAt(t, [port, locked]);
+    const before = await mcp.call('get_info', { system: at(port) });
+    await stop();
+    const waiting = mcp.call('wait', { system: at(port), until: 'paused', seconds: 80 });
+    const denied = await mcp.fail('wait', { system: at(locked), seconds: 80 });
+    assert.match(denied.error, /^Missing or wrong token/);
+    const hung = await mcp.call('wait', { system: at(port), until: 'loss < 1', tag: before.tag, seconds: 1 });
+    assert.equal(hung.ended, 'timeout');
+    child.kill('SIGCONT');
+    await clientAt(t, { host: '127.0.0.1', port }).pause();
+    assert.equal((await waiting).ended, 'reached');
+  });
+
+  it('takes any status, and refuses what is neither that nor a condition', async (t) => {
+    const { port } = await startServer(t, { host: '127.0.0.1', systemStatus: () => SystemStatus.SHUTTING_DOWN });
+    const mcp = startAt(t, [port]);
+    for (const goal of ['shutting-down', 'shutting down']) {
+      assert.equal((await mcp.call('wait', { system: at(port), until: goal })).ended, 'reached', goal);
+    }
+    for (const goal of ['', 'pause', 'PAUSED', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
+      const { error } = await mcp.fail('wait', { system: at(port), until: goal });
+      assert.match(error, /^(until|a condition) must /, goal);
+    }
+  });
+});
+
+// ───── Which system ──────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('The argument system of control-mcp', SUITE, () => {
+  it('is an id of list_systems, or a name or process id that only one has', async (t) => {
+    const { folder, env } = openSession(t);
+    const webs = new Map<string, string[]>();
+    for (const id of ['train-5', 'train-6', 'eval-7', 'exp-8-9', 'bare', '12-13']) {
+      const respond = (): object => ({ status: 'active', result: 'ok', name: 'claimed', pid: 99 });
+      const { requests } = await startWeb(t, respond, { socketPath: join(folder, `${id}.sock`) });
+      webs.set(id, requests);
+    }
+    const mcp = startMcp(t, [], env);
+    const { systems } = await mcp.call('list_systems');
+    const ids = systems.map(({ system }: { system: string }) => system);
+    assert.deepEqual(ids.sort(), [...webs.keys()].sort());
+    const rows: [text: string, id: string][] = [
+      ['train-5', 'train-5'], ['6', 'train-6'], ['eval', 'eval-7'], ['7', 'eval-7'], ['exp-8', 'exp-8-9'],
+      ['bare', 'bare'], ['12', '12-13'],
+    ];
+    for (const [text, id] of rows) assert.equal((await mcp.call('get_info', { system: text })).system, id, text);
+    const several = await mcp.fail('get_info', { system: 'train' });
+    assert.match(several.error, /several systems.*train-5.*train-6/);
+    assert.doesNotMatch(several.error, /eval/);
+    for (const text of ['claimed', '99', 'claimed-99', 'Train-5', 'train-', 'trai', 'train-5 ', '*', '-5', '0']) {
+      const { error } = await mcp.fail('get_info', { system: text });
+      assert.match(error, /no system.*train-5/, text);
+    }
+  });
+
+  it('is never taken for an address', async (t) => {
+    const { folder, env } = openSession(t);
+    const inFolder = await startWeb(t, undefined, { socketPath: join(folder, 'train-5.sock') });
+    const other = await startWeb(t);
+    const hidden = await startWeb(t, undefined, { socketPath: join(makeFolder(t), 'hidden-6.sock') });
+    const mcp = startMcp(t, ['--allow', 'all'], env);
+    const [, path = ''] = hidden.target.split(':');
+    const addresses = [
+      other.target, `localhost:${other.port}`, `:${other.port}`, `${other.port}`, `http://${other.target}`,
+      hidden.target, path, inFolder.target, join(folder, 'train-5.sock'), '../control/train-5', 'localhost',
+      '127.0.0.1', '[::1]:80',
+    ];
+    for (const system of addresses) {
+      for (const [tool, values] of [['get_info', {}], ['pause', { reason: 'x' }], ['wait', { seconds: 1 }]] as const) {
+        assert.match((await mcp.fail(tool, { system, ...values })).error, /no system/, system);
+      }
+    }
+    assert.deepEqual([other.requests, hidden.requests, inFolder.requests], [[], [], []]);
+  });
+
+  it('is looked up for each call: systems come and go', async (t) => {
+    const { folder, env, launch } = openSession(t);
+    const mcp = startMcp(t, ['--allow', 'all'], env);
+    const ids = async (): Promise<string[]> => {
+      const { systems } = await mcp.call('list_systems');
+      return systems.map(({ system }: { system: string }) => system);
+    };
+    const socketPath = join(folder, 'old-5.sock');
+    const old = await startWeb(t, undefined, { socketPath });
+    assert.deepEqual(await ids(), ['old-5']);
+    old.end();
+    const { finished } = await launch('train');
+    assert.deepEqual(await ids(), [`train-${process.pid}`]);
+    assert.match((await mcp.fail('get_info', { system: 'old-5' })).error, /no system.*train/);
+    await mcp.call('shutdown', { system: 'train', reason: 'a test' });
+    await finished;
+    assert.deepEqual(await ids(), []);
+    assert.match((await mcp.fail('pause', { system: 'train', reason: 'a test' })).error, /no system.*none/);
+  });
+});
+
+// ───── Where systems are looked for ──────────────────────────────────────────────────────────────────────────────
+
+describe('The systems of control-mcp', SUITE, () => {
+  const idsOf = async (mcp: Mcp): Promise<string[]> => {
+    const { systems } = await mcp.call('list_systems');
+    return systems.map(({ system }: { system: string }) => system);
+  };
+
+  it('are the targets, those of a file with their tokens, or those of --dir', async (t) => {
+    const { folder, env, launch } = openSession(t);
+    await launch('train');
+    const { address } = await launchSystem(t);
+    const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
+    const place = makeFolder(t);
+    const [targets, tokenFile] = [join(place, 'targets'), join(place, 'token')];
+    writeFileSync(tokenFile, `${TOKEN}\n`);
+    chmodSync(tokenFile, 0o600);
+    writeFileSync(targets, `# all\n${at(locked)} token-file=token\n\ntrain # by name\n`);
+    const fromFile = startMcp(t, ['--targets', targets], env);
+    assert.deepEqual(await idsOf(fromFile), [at(locked), `train-${process.pid}`]);
+    const { systems } = await fromFile.call('list_systems');
+    assert.deepEqual(systems.map(({ status }: { status: string }) => status), ['active', 'active']);
+    const mixed = startMcp(t, ['--targets', targets, at(address.port)], env);
+    assert.deepEqual(await idsOf(mixed), [at(address.port), at(locked), `train-${process.pid}`]);
+    const ofDir = startMcp(t, ['--dir', folder]);
+    assert.deepEqual(await idsOf(ofDir), [`train-${process.pid}`]);
+    assert.equal((await ofDir.call('get_info', { system: 'train' })).status, 'active');
+    const withToken = startMcp(t, [at(locked)], { CONTROL_TOKEN: TOKEN });
+    assert.equal((await withToken.call('get_info', { system: at(locked) })).status, 'active');
+    const withFile = startMcp(t, [at(locked)], { CONTROL_TOKEN_FILE: tokenFile });
+    assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
+  });
+
+  it('are the address in the environment, and not the folder', async (t) => {
+    const { env, launch } = openSession(t);
+    const { folder: elsewhere, launch: launchElsewhere } = openSession(t);
+    await launch('train');
+    await launchElsewhere('hidden');
+    const { address: { port } } = await launchSystem(t);
+    const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` });
+    assert.deepEqual(await idsOf(byPort), [at(port)]);
+    assert.equal((await byPort.call('get_info', { system: at(port) })).status, 'active');
+    const bySocket = startMcp(t, [], { ...env, CONTROL_SOCKET: join(elsewhere, `hidden-${process.pid}.sock`) });
+    const [id] = await idsOf(bySocket);
+    assert.equal((await bySocket.call('get_info', { system: id })).reported.name, 'hidden');
+  });
+
+  it('are, without any in the folder, the one at the default port if there is one', async (t) => {
+    const { address: { port } } = await launchSystem(t);
+    const { env, launch } = openSession(t);
+    const mcp = startMcp(t, [], { ...env, ...redirectDefaultPort(port) });
+    assert.deepEqual(await idsOf(mcp), ['localhost:8391']);
+    assert.equal((await mcp.call('get_info', { system: 'localhost:8391' })).status, 'active');
+    const alone = startMcp(t, [], { ...openSession(t).env, ...redirectDefaultPort(await freePort()) });
+    assert.deepEqual(await idsOf(alone), []);
+    assert.match((await alone.fail('get_info', { system: 'localhost:8391' })).error, /no system/);
+    await launch('train');
+    assert.deepEqual(await idsOf(mcp), [`train-${process.pid}`]);
+    const ofDir = startMcp(t, ['--dir', makeFolder(t)], redirectDefaultPort(port));
+    assert.deepEqual(await idsOf(ofDir), [], 'not with --dir');
+  });
+});
+
+/** Whoever develops programs has one at the default port: connections to it lead to another one. */
+function redirectDefaultPort(port: number): NodeJS.ProcessEnv {
+  const program = `
+    import { Socket } from 'node:net';
+    const { connect } = Socket.prototype;
+    Socket.prototype.connect = function (...args) {
+      const [options] = args.flat();
+      if (options?.port === 8391) Object.assign(options, { port: ${port}, host: '127.0.0.1' });
+      return connect.apply(this, args);
+    };
+  `;
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(program)}` };
+}
+
+// ───── Programs that compute ─────────────────────────────────────────────────────────────────────────────────────
+
+describe('control-mcp and a program that computes without yielding', SUITE, () => {
+  it('reports it while it computes, and pauses it where it looks for commands', async (t) => {
+    const host = runHost(t, `
+      let status = ACTIVE;
+      const server = new WebApiServer({ systemStatus: () => status, describe: () => ({ rounds }), ...place });
+      say((await server.runInBackground()).port);
+      let rounds = 0;
+      for (;;) { // nothing below returns to the event loop
+        let command = server.hasCommands() ? server.receiveCommand() : '';
+        if (command === '' && status === PAUSED) command = server.nextCommandSync();
+        if (command === 'pause') status = PAUSED;
+        if (command === 'resume') status = ACTIVE;
+        if (command === 'shutdown') break;
+        for (const end = Date.now() + 100; status === ACTIVE && Date.now() < end;);
+        rounds += 1;
+      }
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const system = at(port);
+    const perform = async (tool: string): Promise<unknown[]> => {
+      const { outcome, status, seconds } = await mcp.call(tool, { system, reason: 'a test' });
+      assert.ok(seconds < 5, `${tool}: ${seconds} s`);
+      return [outcome, status];
+    };
+    for (let round = 0; round < 3; round += 1) {
+      assert.equal((await mcp.call('get_info', { system })).status, 'active');
+      const paused = mcp.call('wait', { system, until: 'paused', seconds: 60 });
+      assert.deepEqual(await perform('pause'), ['done', 'paused']);
+      assert.equal((await paused).ended, 'reached');
+      assert.deepEqual(await perform('resume'), ['done', 'active']);
+    }
+    assert.deepEqual(await perform('shutdown'), ['done', 'offline']);
+    await host.ends();
+  });
+
+  it('reports one that computes for 2 s at a time, and pauses it after the step', async (t) => {
+    const { port, child } = await startOwnProcess(t, COMPUTING);
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const system = at(port);
+    const began = performance.now();
+    for (let count = 0; count < 10; count += 1) {
+      const { status, reported } = await mcp.call('get_info', { system });
+      assert.equal(status, 'active');
+      assert.deepEqual(Object.keys(reported.accepts), ['evaluate']);
+    }
+    assert.ok(performance.now() - began < 10_000, 'each waits 250 ms for the detail, and not for the step');
+    const { outcome, seconds } = await mcp.call('pause', { system, reason: 'a test', seconds: 60 });
+    assert.equal(outcome, 'done');
+    assert.ok(seconds < 20, `${seconds} s`);
+    const ended = once(child, 'exit');
+    await mcp.call('shutdown', { system, reason: 'a test' });
+    await ended;
+  });
+});
