@@ -10,7 +10,7 @@ async function main(): Promise<number> {
   const commandLine = await parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
   const { systems, allowed } = commandLine;
-  if (process.stdin.isTTY) warn("it is for an assistant's program to start; see --help");
+  if (process.stdin.isTTY) warn('this is a server for an assistant, whose program starts it; see --help');
   process.stdout.once('error', () => process.exit(EXIT.DONE)); // the assistant is gone
   await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
   process.stdout.write('', () => process.exit(EXIT.DONE)); // requests to systems that hang would go on

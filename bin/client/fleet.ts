@@ -10,6 +10,7 @@ import { Shutdown } from '../shared/end.ts';
 import { partsOf } from '../shared/folder.ts';
 import { observe } from '../shared/observe.ts';
 import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/replies.ts';
+import { isOfFolder } from '../shared/targets.ts';
 import { excerptOf, isRecord, printable } from '../shared/text.ts';
 import type { Body } from '../shared/describe.ts';
 import type { PrintableReply } from '../shared/replies.ts';
@@ -57,14 +58,8 @@ export class Row {
 
   constructor(target: Target) {
     this.target = target;
-    const { name, pid = '' } = this.#isOfFolder ? partsOf(`${target.name}`) : { name: target.title, pid: undefined };
+    const { name, pid = '' } = isOfFolder(target) ? partsOf(`${target.name}`) : { name: target.title, pid: undefined };
     [this.name, this.pid] = [excerptOf(name), pid];
-  }
-
-  /** Any other is shown as typed. */
-  get #isOfFolder(): boolean {
-    const { name, title } = this.target;
-    return name !== undefined && name !== title;
   }
 
   /** How long it has had its status. Empty if it has been silent from the start. */
@@ -94,7 +89,7 @@ export class Row {
   #noteInfo(info: Body): void {
     this.info = info;
     const { run } = splitDetail(info['detail']);
-    if (this.#isOfFolder) this.name = excerptOf(info['name']) || this.name;
+    if (isOfFolder(this.target)) this.name = excerptOf(info['name']) || this.name;
     this.pid = excerptOf(run['pid']) || excerptOf(info['pid']) || this.pid;
   }
 

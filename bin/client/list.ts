@@ -1,7 +1,7 @@
 // control-client list: what the live systems of a folder are, and what they are doing.
 
 import { EXIT, warn } from '../shared/options.ts';
-import { isAbsent, lacksInfo, statusNameOf } from '../shared/replies.ts';
+import { isAbsent, statusNameOf } from '../shared/replies.ts';
 import { inParallel } from '../shared/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
@@ -15,8 +15,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   const rows: Row[] = [];
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
-    const info = await target.client.request('info');
-    const reply = lacksInfo(info) ? await target.client.request('status') : info;
+    const reply = await target.client.ask();
     if (isAbsent(reply)) return; // it has ended meanwhile
     const row = new Row(target);
     row.note(statusNameOf(reply), reply);

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { COMMAND, RESERVED } from '../shared/accepts.ts';
 import { DIR_OPTION } from '../shared/folder.ts';
 import { describeOptions, parseOptions, UsageError } from '../shared/options.ts';
-import { TARGETS_OPTION } from '../shared/targets.ts';
+import { TARGETS_FILE_OPTION } from '../shared/targets.ts';
 import { Systems } from './systems.ts';
 
 const OPTIONS = {
@@ -13,7 +13,7 @@ const OPTIONS = {
     help: 'what else the assistant may do, separated by commas: resume, shutdown, run:COMMAND for a command that ' +
       'programs declare, such as run:evaluate, or all (default: nothing)',
   },
-  targets: { ...TARGETS_OPTION, help: TARGETS_OPTION.help.replace('; - is stdin', '') },
+  targets: TARGETS_FILE_OPTION,
   dir: DIR_OPTION,
 } as const;
 
@@ -23,8 +23,8 @@ const HELP = `
 Usage: control-mcp [options] [TARGET ...]
 
 Lets an assistant watch and control systems: a server of the Model Context Protocol over standard input and output,
-which the assistant's program starts. It may list systems, look at them, wait for them, pause them and make them save,
-and all else only with --allow.
+which the assistant's program starts. The assistant can list systems, look at them, wait for them, pause them and save
+checkpoints. Everything else requires --allow.
 
 A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
 address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets: the system at the address in
@@ -36,7 +36,7 @@ Environment variables:
   CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
   CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token if the systems require one, or the path of a file with it
 
-Exit codes: 0 the assistant has ended it, 2 usage error.
+Exit codes: 0 standard input was closed, 2 usage error.
 `;
 
 interface CommandLine {
@@ -57,14 +57,14 @@ export async function parseCommandLine(args?: readonly string[]): Promise<Comman
   const allowed = parseAllowed(values.allow);
   completeEnvironment();
   const systems = new Systems(positionals, values);
-  await systems.all(); // which throws if a target is wrong
+  await systems.check();
   return { systems, allowed };
 }
 
-/** Clients start servers with few variables. This one names the folder of the session, where systemd has it. */
+/** Clients start servers with few variables, and without the one that names the folder of the session. */
 function completeEnvironment(): void {
-  const session = `/run/user/${process.geteuid?.()}`;
-  if (process.env[SESSION] === undefined && existsSync(session)) process.env[SESSION] = session;
+  const session = `/run/user/${process.geteuid?.()}`; // where systemd has it
+  if (!process.env[SESSION] && existsSync(`${session}/control`)) process.env[SESSION] = session;
 }
 
 function parseAllowed(text: string | undefined): ReadonlySet<string> {

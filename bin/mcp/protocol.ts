@@ -18,8 +18,8 @@ const SERVER_INFO = { name: 'control-mcp', title: 'runtime-control', version: VE
 const CAPABILITIES = { tools: {} };
 const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' }; // the tools are the same until the process ends
 
-/** The prefix of what the specification has in `_meta`. */
-const RESERVED = 'io.modelcontextprotocol';
+/** The prefix of what the specification defines in `_meta`. */
+const PREFIX = 'io.modelcontextprotocol';
 
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
 const MAX_REQUESTS = 1000; // in flight
@@ -48,7 +48,7 @@ type Body = Readonly<Record<string, unknown>>;
 export interface Caller {
   /** The name of its client program, as that reports it. */
   name: string | undefined;
-  /** Aborted when the call is cancelled, or the input has ended. */
+  /** Aborted when the call is cancelled, and half a second after the end of the input. */
   signal: AbortSignal;
   /** Reports progress, which must increase, unless the caller does not want that. */
   report(progress: { progress: number; total: number; message: string }): void;
@@ -76,7 +76,10 @@ export class McpServer {
 
   /** Serves until the input ends. Requests in flight then have half a second to respond. */
   async serve(input: AsyncIterable<Buffer>): Promise<void> {
-    for await (const line of linesOf(input)) this.#receive(line);
+    for await (const line of linesOf(input)) {
+      this.#receive(line);
+      if (this.#output.writableNeedDrain) await once(this.#output, 'drain');
+    }
     const requests = [...this.#inFlight.values()];
     await Promise.race([Promise.all(requests.map(({ done }) => done)), sleep(END_MS, undefined, { ref: false })]);
     for (const { end } of requests) end.abort();
@@ -125,12 +128,12 @@ export class McpServer {
 
   async #perform(request: Request): Promise<object> {
     const { method, params } = request;
-    const version = metaOf(params)[`${RESERVED}/protocolVersion`];
+    const version = metaOf(params)[`${PREFIX}/protocolVersion`];
     if (typeof version === 'string') return this.#performModern(version, request);
     if (method === 'initialize') return this.#initialize(params);
     if (method === 'ping') return {};
     if (this.#session !== null) return this.#performCommon(request, this.#session.client);
-    const message = `_meta must have ${RESERVED}/protocolVersion, a string, unless the client begins with initialize`;
+    const message = `_meta must have ${PREFIX}/protocolVersion, a string, unless the client begins with initialize`;
     throw new ProtocolError(ERROR.INVALID_PARAMS, message);
   }
 
@@ -151,11 +154,11 @@ export class McpServer {
       const data = { supported: [MODERN_VERSION], requested: version };
       throw new ProtocolError(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
     }
-    if (!isRecord(meta[`${RESERVED}/clientCapabilities`])) {
-      throw new ProtocolError(ERROR.INVALID_PARAMS, `_meta must have ${RESERVED}/clientCapabilities, an object`);
+    if (!isRecord(meta[`${PREFIX}/clientCapabilities`])) {
+      throw new ProtocolError(ERROR.INVALID_PARAMS, `_meta must have ${PREFIX}/clientCapabilities, an object`);
     }
-    const result = await this.#modernResult(request, nameIn(meta[`${RESERVED}/clientInfo`]));
-    const ownMeta = { ...metaOf(result), [`${RESERVED}/serverInfo`]: SERVER_INFO };
+    const result = await this.#modernResult(request, nameIn(meta[`${PREFIX}/clientInfo`]));
+    const ownMeta = { ...metaOf(result), [`${PREFIX}/serverInfo`]: SERVER_INFO };
     return { resultType: 'complete', ...result, _meta: ownMeta };
   }
 
@@ -171,8 +174,9 @@ export class McpServer {
   }
 
   /** Acknowledges a subscription to none of the notifications: the tools do not change. It lasts until cancelled. */
-  async #listen({ id, signal }: Request): Promise<Body> {
-    const params = { _meta: { [`${RESERVED}/subscriptionId`]: id }, notifications: {} };
+  async #listen({ id, params: { notifications }, signal }: Request): Promise<Body> {
+    if (!isRecord(notifications)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'notifications must be an object');
+    const params = { _meta: { [`${PREFIX}/subscriptionId`]: id }, notifications: {} };
     this.#send({ method: 'notifications/subscriptions/acknowledged', params });
     return once(signal, 'abort').then(() => ({})); // which nobody receives
   }
@@ -184,7 +188,7 @@ export class McpServer {
       case 'tools/list': break;
       default: throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${excerpt(method)}`);
     }
-    if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is no page but the first');
+    if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is only one page');
     return { tools: this.#tools.offered };
   }
 

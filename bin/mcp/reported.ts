@@ -1,5 +1,5 @@
-// What systems report, as a model may read it. Any program may have sent it: a text can hold characters that nobody
-// sees, and be as long as a book.
+// What systems report, as a model may read it. Any program may have sent it: a text may hold invisible characters, and
+// have any length.
 
 import { commandsOf } from '../shared/describe.ts';
 import { isRecord } from '../shared/text.ts';
@@ -10,11 +10,12 @@ const BREAKS = /[\p{Cc}\p{Zl}\p{Zp}]+/gu;
 /** What no font shows, such as tags, variation selectors, reversals and zero-width characters, and half characters. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;
 
-const MAX_NAME = 200; // characters of a name, a sender or a reason
+/** Characters of a name, a sender or a reason. */
+export const MAX_NAME = 200;
 const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
-/** Characters of JSON, about. */
-const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 10_000, command: 1500 } as const;
+/** Characters of JSON. */
+const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 4096 } as const;
 
 /** A text without what cannot be seen, truncated. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
@@ -26,7 +27,7 @@ export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
 
 /** The same for all texts in a value of JSON, which ends with `…` where the room does. */
 export function clean(value: unknown, room: number = ROOM.value): unknown {
-  return new Cleaner(room).clean(value, 0);
+  return new Cleaner(room).clean(value);
 }
 
 class Cleaner {
@@ -36,7 +37,11 @@ class Cleaner {
     this.#left = room;
   }
 
-  clean(value: unknown, depth: number): unknown {
+  get isFull(): boolean {
+    return this.#left <= 0;
+  }
+
+  clean(value: unknown, depth: number = 0): unknown {
     if (typeof value === 'string') return this.#text(value, MAX_TEXT);
     if (typeof value !== 'object' || value === null) {
       this.#left -= `${value as number}`.length;
@@ -48,15 +53,15 @@ class Cleaner {
 
   #text(text: string, maxLength: number): string {
     const cleaned = cleanText(text, Math.min(maxLength, Math.max(0, this.#left)));
-    this.#left -= cleaned.length + 3; // quotes and a comma
+    this.#left -= JSON.stringify(cleaned).length + 1; // and a comma
     return cleaned;
   }
 
   #array(values: readonly unknown[], depth: number): unknown[] {
     const cleaned: unknown[] = [];
     for (const value of values) {
-      cleaned.push(this.#left > 0 ? this.clean(value, depth + 1) : '…');
-      if (this.#left <= 0) break;
+      cleaned.push(this.isFull ? '…' : this.clean(value, depth + 1));
+      if (this.isFull) break;
     }
     return cleaned;
   }
@@ -64,7 +69,7 @@ class Cleaner {
   #object(value: Body, depth: number): object {
     const cleaned: [string, unknown][] = [];
     for (const [name, field] of Object.entries(value)) {
-      if (this.#left <= 0) {
+      if (this.isFull) {
         cleaned.push(['…', '…']);
         break;
       }
@@ -80,19 +85,33 @@ const CAUSE = ['since', 'by', 'reason'] as const;
 /** All that `/api/info` reports. `accepts` keeps its form, JSON Schema. */
 export function wholeReport(info: Body): object {
   const accepts = isRecord(info['accepts']) ? clean(info['accepts'], ROOM.accepts) : undefined;
-  const commands = commandsOf(info).map((entry) => clean(entry, ROOM.command));
-  return { ...pick(info, NAMES), detail: clean(info['detail'], ROOM.detail), accepts, commands };
+  return { ...pick(info, NAMES), detail: detailOf(info, ROOM.detail), accepts, commands: latestCommands(info) };
 }
 
 /** What has led to the status, what the program is doing, and its latest command. */
 export function currentReport(info: Body): object {
-  const [latest] = commandsOf(info).slice(-1).map((entry) => clean(entry, ROOM.command));
-  return { ...pick(info, CAUSE), detail: clean(info['detail'], ROOM.detail), latestCommand: latest };
+  const latestCommand = clean(commandsOf(info).at(-1));
+  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), latestCommand };
 }
 
-/** The same without the command, in a list of many systems. */
-export function briefReport(info: Body): object {
-  return { ...pick(info, CAUSE), detail: clean(info['detail'] ?? undefined, ROOM.brief) };
+/**
+ * The same without the command, in a list of many systems.
+ *
+ * @param room For the detail, which is shorter in any case.
+ */
+export function briefReport(info: Body, room: number): object {
+  return { ...pick(info, CAUSE), detail: detailOf(info, Math.min(ROOM.brief, room)) };
+}
+
+/** The latest ones that have room. */
+function latestCommands(info: Body): unknown[] {
+  const cleaner = new Cleaner(ROOM.commands);
+  const latestFirst = commandsOf(info).reverse();
+  return latestFirst.flatMap((entry) => cleaner.isFull ? [] : [cleaner.clean(entry)]).reverse();
+}
+
+function detailOf({ detail }: Body, room: number): unknown {
+  return detail === null ? undefined : clean(detail, room);
 }
 
 /** These fields, as far as they are texts or numbers. */

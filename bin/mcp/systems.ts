@@ -5,8 +5,8 @@ import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
 import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
 import { parseTargets, refuseOthers } from '../shared/names.ts';
 import { UsageError } from '../shared/options.ts';
-import { isAbsent } from '../shared/replies.ts';
-import { onlyTarget } from '../shared/targets.ts';
+import { suggest } from '../shared/suggest.ts';
+import { isOfFolder, onlyTarget } from '../shared/targets.ts';
 import { cleanText } from './reported.ts';
 import type { Sources } from '../shared/names.ts';
 import type { PrintableClient } from '../shared/replies.ts';
@@ -14,6 +14,7 @@ import type { Target } from '../shared/targets.ts';
 
 const TIMEOUT_MS = 5000; // of each request that waits for nothing
 const MAX_SHOWN = 20; // in an error
+const MAX_KNOWN = 1000; // systems that have ended
 
 export interface System {
   /** What an assistant calls it: `train-2551` for one of a folder, or the target as its user has written it. */
@@ -21,14 +22,18 @@ export interface System {
   /** For one of a folder, what its socket is named after. Nothing that the system reports. */
   name: string | undefined;
   pid: string | undefined;
+  /** Whether its user has not named it: once it has ended, it does not come back. */
+  isFound: boolean;
   client: PrintableClient;
 }
 
 export class Systems {
   readonly #words: readonly string[];
   readonly #sources: Sources;
+  readonly #names: Set<string> = new Set(); // words that were names of systems in the folder
+  readonly #known: Map<string, System> = new Map(); // by id, the latest last
 
-  /** @throws {UsageError} If a target is rather a command or a status. */
+  /** @throws {UsageError} If a target is the name of a command or a status, or --targets is standard input. */
   constructor(words: readonly string[], sources: Sources) {
     refuseOthers(words, { dir: sources.dir });
     if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
@@ -37,43 +42,81 @@ export class Systems {
   }
 
   /** @throws {UsageError} If a target or the folder is invalid. */
-  async all(): Promise<System[]> {
-    return (await this.#targets()).map(({ name = '', title, client }) => {
-      const isOfFolder = name.startsWith('unix:') && name !== title;
-      return { id: cleanText(title), ...(isOfFolder ? partsOf(name) : { name: undefined, pid: undefined }), client };
-    });
+  async check(): Promise<void> {
+    if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
+    await this.#given();
   }
 
-  /** Where systems were looked for, if there is none. */
+  /** Where systems are looked for. */
   get place(): string {
     const { dir } = this.#sources;
-    return `'${socketFolder(dir)}'${dir === undefined ? ` and localhost:${DEFAULT_PORT}` : ''}`;
+    return `'${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
   }
 
-  /** The targets, or else the one in the environment, or else those of the folder, or else that at the default port. */
-  async #targets(): Promise<Target[]> {
-    const { dir, targets } = this.#sources;
-    if (this.#words.length > 0 || targets !== undefined) return parseTargets(this.#words, this.#sources);
-    const isFolder = dir !== undefined || !hasEnvironmentAddress();
-    const found = isFolder ? await findTargets(socketFolder(dir), TIMEOUT_MS) : [];
-    if (found.length > 0 || dir !== undefined) return found;
-    const client = createClient({}, TIMEOUT_MS);
-    const isThere = !isFolder || !isAbsent(await client.request('status'));
-    return isThere ? [onlyTarget(client)] : [];
+  /** @throws {UsageError} If a target or the folder is invalid. */
+  async all(): Promise<System[]> {
+    const isGiven = this.#words.length > 0 || this.#sources.targets !== undefined;
+    const targets = isGiven ? await this.#given() : await this.#found();
+    const systems = targets.map((target): System => {
+      const { name, pid } = isOfFolder(target) ? partsOf(`${target.name}`) : { name: undefined, pid: undefined };
+      const isFound = isOfFolder(target) || (!isGiven && !hasEnvironmentAddress());
+      return { id: cleanText(target.title), name, pid, isFound, client: target.client };
+    });
+    for (const system of systems) {
+      this.#known.delete(system.id);
+      this.#known.set(system.id, system);
+    }
+    for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
+    return systems;
+  }
+
+  /** The targets. A word that was a name is never taken for a host, which would be sent the token. */
+  async #given(): Promise<Target[]> {
+    const targets = new Map<string, Target>(); // by URL
+    const { targets: file, ...sources } = this.#sources;
+    const add = (found: readonly Target[]): void => {
+      for (const target of found) targets.set(target.client.baseUrl, target);
+    };
+    for (const word of this.#words) {
+      const wasName = this.#names.has(word);
+      const found = await parseTargets([word], sources).catch((error: Error) => {
+        if (wasName) return [];
+        throw error;
+      });
+      const named = found.filter(isOfFolder);
+      if (named.length > 0) this.#names.add(word);
+      add(wasName ? named : found);
+    }
+    if (file !== undefined) add(await parseTargets([], this.#sources));
+    return [...targets.values()];
+  }
+
+  /** The one in the environment, or else those of the folder, or else that at the default port. */
+  async #found(): Promise<Target[]> {
+    const { dir } = this.#sources;
+    const found = dir === undefined && hasEnvironmentAddress() ? [] : await findTargets(socketFolder(dir), TIMEOUT_MS);
+    return found.length > 0 || dir !== undefined ? found : [onlyTarget(createClient({}, TIMEOUT_MS))];
   }
 
   /**
-   * Returns the one with that id or, if there is only one, with that name or process id.
+   * Returns the one with that id or, if there is only one, with that name or process id; if there is none, the one that
+   * has ended.
    *
    * @throws {UsageError} If there is none, or there are several.
    */
   async find(text: string): Promise<System> {
     const systems = await this.all();
-    const named = systems.filter(({ name, pid }) => name === text || pid === text);
-    const found = systems.find(({ id }) => id === text) ?? named[0];
-    if (found !== undefined && (found.id === text || named.length === 1)) return found;
-    const [start, offered] = named.length > 1 ? ['several systems are', named] : ['there is no system', systems];
-    const ids = offered.slice(0, MAX_SHOWN).map(({ id }) => id).join(', ');
-    throw new UsageError(`${start} '${cleanText(text)}'; list_systems has ${ids || 'none now'}`);
+    const matching = (all: readonly System[]): System[] => {
+      const same = all.filter(({ id }) => id === text);
+      return same.length > 0 ? same : all.filter(({ name, pid }) => name === text || pid === text);
+    };
+    const live = matching(systems);
+    const [found, ...others] = live.length > 0 ? live : matching([...this.#known.values()]).slice(-1);
+    if (found !== undefined && others.length === 0) return found;
+    const ids = (found === undefined ? systems : live).map(({ id }) => id);
+    const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
+    const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
+    if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
+    throw new UsageError(`there is no system '${text}'${suggest(text, ids)}; list_systems has ${shown || 'none now'}`);
   }
 }

@@ -1,6 +1,7 @@
 // The tools: what a model reads of them, what they take, and what they return.
 
-import { isRecord } from '../shared/text.ts';
+import { listOf } from '../shared/options.ts';
+import { excerptOfJson, isRecord } from '../shared/text.ts';
 
 /** As `tools/list` returns it. */
 export interface Tool {
@@ -41,23 +42,32 @@ const SYSTEM: Schema = {
 };
 const REASON: Schema = {
   type: 'string', minLength: 1, maxLength: 200,
-  description: 'Why, in a few words for the people who run the system. They see it with your name.',
+  description: 'Why, in a few words for the people who run the system. They see it with the name of your client.',
 };
 const SECONDS: Schema = {
   type: 'number', minimum: 1, maximum: 3600, default: DEFAULT_SECONDS,
   description: 'How long to wait at most. Many clients end a call after 60 s: keep it below that.',
 };
 
-const STATUS = {
-  type: 'string',
-  description: 'active, pausing, paused, resuming, shutting down or offline; no answer (it hangs or is stopped), ' +
-    'unknown, or why access is refused.',
-};
+/** What is known of a system at the end of a call. */
+const CURRENT = {
+  system: { type: 'string' },
+  status: {
+    type: 'string',
+    description: 'active, pausing, paused, resuming, shutting down or offline; no answer (it hangs or is stopped), ' +
+      'unknown, or why access is refused.',
+  },
+  silentSeconds: {
+    type: 'integer',
+    description: 'How long the program has not responded: it is in a long step, or hangs. The status is from before.',
+  },
+  error: { type: 'string', description: `Why the system could not be asked. It may quote the program: data.` },
+} as const;
+const NOW = { type: 'string', description: 'The present time, to compare with `since` and `at`.' };
 const REPORTED = { type: 'object', description: DATA };
 const TAG = { type: 'string', description: 'Give it to wait as `tag`: then no change in between is missed.' };
-const ERROR = { type: 'string', description: 'Why the system could not be asked.' };
 
-const READ_ONLY = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+const READ_ONLY = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: true };
 const HARMLESS = { ...READ_ONLY, readOnlyHint: false };
 
 /** A tool that sends a command, and waits for its outcome. */
@@ -77,15 +87,17 @@ function commandTool(
     outputSchema: {
       type: 'object',
       properties: {
-        system: { type: 'string' },
+        ...CURRENT,
         command: { type: 'string' },
         outcome: {
-          enum: ['done', 'pending'], description: 'pending: not done in time. get_info reports what becomes of it.',
+          enum: ['done', 'pending'],
+          description: 'pending: not done in time, but not cancelled either. get_info reports its outcome in commands.',
         },
-        status: STATUS,
         value: { description: `What the command has returned, such as the path of a checkpoint. ${DATA}` },
         seconds: { type: 'number' },
-        note: { type: 'string' },
+        now: NOW,
+        tag: TAG,
+        note: { type: 'string', description: 'Why it is pending, or what else there is to know.' },
       },
       required: ['system', 'command', 'outcome', 'seconds'],
     },
@@ -101,7 +113,9 @@ export const LIST_SYSTEMS: Tool = {
   title: 'List systems',
   description: 'Lists the systems that you can reach now, with what each is doing. They come and go. Call it first: ' +
     'the other tools need the `system` of an entry.',
-  inputSchema: inputOf({}, []),
+  inputSchema: inputOf({
+    name: { type: 'string', minLength: 1, maxLength: 200, description: 'Only systems with this in their `system`.' },
+  }, []),
   outputSchema: {
     type: 'object',
     properties: {
@@ -110,13 +124,13 @@ export const LIST_SYSTEMS: Tool = {
         items: {
           type: 'object',
           properties: {
-            system: { type: 'string', description: 'What the other tools call it.' }, status: STATUS, error: ERROR,
-            reported: REPORTED,
+            ...CURRENT, system: { type: 'string', description: 'What the other tools call it.' }, reported: REPORTED,
           },
           required: ['system', 'status'],
         },
       },
-      omitted: { type: 'integer', description: 'How many more there are.' },
+      omitted: { type: 'integer', description: 'How many more there are: call it with `name`.' },
+      now: NOW,
       note: { type: 'string', description: 'Where systems were looked for, if there is none.' },
     },
     required: ['systems'],
@@ -127,13 +141,14 @@ export const LIST_SYSTEMS: Tool = {
 export const GET_INFO: Tool = {
   name: 'get_info',
   title: 'Get all that a system reports',
-  description: 'Returns the status of a system, since when, by whom and why; `detail`, what its program reports of ' +
-    'its work (step, loss, …); its latest commands with their outcomes; and `accepts`, the commands of its own that ' +
-    'run_command can run, with parameters in JSON Schema. To watch a system, call wait, not this again and again.',
+  description: 'Returns the status of a system and what it reports: since when, by whom and why it has that status; ' +
+    '`detail`, what its program is doing (step, loss, …); `commands`, the latest ones, each waiting, running, done or ' +
+    'failed; and `accepts`, the commands that its program declares for run_command, with parameters in JSON Schema. To ' +
+    'watch a system, call wait, not this again and again.',
   inputSchema: inputOf({ system: SYSTEM }, ['system']),
   outputSchema: {
     type: 'object',
-    properties: { system: { type: 'string' }, status: STATUS, tag: TAG, error: ERROR, reported: REPORTED },
+    properties: { ...CURRENT, now: NOW, tag: TAG, reported: REPORTED },
     required: ['system', 'status'],
   },
   annotations: READ_ONLY,
@@ -143,31 +158,38 @@ export const WAIT: Tool = {
   name: 'wait',
   title: 'Wait for a system',
   description: 'Waits until a system changes, has a status, or reports a detail that meets a condition. Returns as ' +
-    'soon as it does: watch a system with this, not by asking again and again. If `ended` is timeout, call it again.',
+    'soon as it does: watch a system with this, not by asking again and again. After a timeout, call it again to ' +
+    'keep waiting.',
   inputSchema: inputOf({
     system: SYSTEM,
     until: {
       type: 'string', minLength: 1, maxLength: 200, default: 'change',
-      description: 'change: another status, cause or outcome of a command (not the detail alone). A status: active, ' +
-        'paused, shutting-down, offline, … Or a condition on a field of the detail: `loss < 0.1`, `step >= 1000`, ' +
+      description: 'change: the status, its cause, or the end of a command (not the detail alone). A status: active, ' +
+        'paused, shutting down, offline, … Or a condition on a field of the detail: `loss < 0.1`, `step >= 1000`, ' +
         '`phase = test`.',
     },
     seconds: SECONDS,
-    tag: { type: 'string', maxLength: 200, description: 'The `tag` of an earlier result: a change since then counts.' },
+    tag: {
+      type: 'string', minLength: 1, maxLength: 200,
+      description: 'The `tag` of an earlier result, for change: returns at once if something has changed since then.',
+    },
   }, ['system']),
   outputSchema: {
     type: 'object',
     properties: {
-      system: { type: 'string' },
+      ...CURRENT,
       ended: {
         enum: ['reached', 'changed', 'offline', 'timeout'],
-        description: 'Why the wait has ended. offline: the system has ended, so it reaches nothing else.',
+        description: 'Why the wait has ended. offline: the system ended before anything else.',
       },
-      seconds: { type: 'number' }, status: STATUS, tag: TAG, error: ERROR,
+      seconds: { type: 'number' },
+      now: NOW,
+      tag: TAG,
       value: { description: `The field of the condition. ${DATA}` },
+      note: { type: 'string', description: 'What the detail has instead of that field.' },
       reported: REPORTED,
     },
-    required: ['system', 'ended', 'seconds'],
+    required: ['system', 'ended', 'status', 'seconds'],
   },
   annotations: READ_ONLY,
 };
@@ -175,13 +197,17 @@ export const WAIT: Tool = {
 export const PAUSE: Tool = commandTool(
   'pause', 'Pause a system',
   'Pauses a system after its current step, and returns when it is paused. It keeps everything in memory and goes on ' +
-    'where it was when it is resumed. Safe: nothing is lost.',
+    'where it was when it is resumed: nothing is lost, but its work stops.',
   HARMLESS,
 );
 
+/** The end of that description if RESUME is not allowed. */
+export const NO_RESUME = 'You cannot resume it: a person must.';
+
 export const SAVE_STATE: Tool = commandTool(
   'save_state', 'Save a checkpoint',
-  'Makes a system write a checkpoint, and returns its path or name. The system goes on afterwards, or stays paused.',
+  'Makes a system write a checkpoint, and returns its path or name if the program reports one. The system keeps ' +
+    'running, or stays paused if it was.',
   { ...HARMLESS, idempotentHint: false },
 );
 
@@ -199,30 +225,27 @@ export const SHUTDOWN: Tool = commandTool(
 
 export const RUN_COMMAND: Tool = commandTool(
   'run_command', 'Run a command of the program',
-  'Runs a command that the program declares, between two steps. get_info has them in `accepts`.',
+  'Runs a command that the program declares, between two steps. get_info lists them in `reported.accepts`.',
   { ...HARMLESS, destructiveHint: true, idempotentHint: false },
   {
-    command: { type: 'string', minLength: 1, maxLength: 32, description: 'Its name in `accepts`, such as evaluate.' },
+    command: { type: 'string', minLength: 1, maxLength: 32, description: 'Its name, such as evaluate.' },
     arguments: {
       type: 'object',
-      description: 'An argument for each parameter without a default, such as {"episodes": 200}. Nothing is converted.',
+      description: 'An argument for each parameter without a default, such as {"episodes": 200}. Types must match: ' +
+        '200, not "200".',
     },
   },
 );
 
-/**
- * Returns what is wrong with arguments; null if nothing is.
- *
- * @param schema That of a tool.
- */
-export function faultIn(values: Values, { properties = {}, required = [] }: Schema): string | null {
+/** Returns what is wrong with the arguments for a tool; null if nothing is. */
+export function faultIn(values: Values, { name: tool, inputSchema }: Tool): string | null {
+  const { properties = {}, required = [] } = inputSchema;
   const missing = required.find((name) => values[name] === undefined);
   if (missing !== undefined) return `${missing} is required`;
-  const names = Object.keys(properties);
   for (const [name, value] of Object.entries(values)) {
     const schema = Object.hasOwn(properties, name) ? properties[name] : undefined;
-    if (schema === undefined) return `there is no argument '${name}', only ${names.join(', ') || 'none'}`;
-    if (!isOf(schema, value)) return `${name} must be ${formOf(schema)}`;
+    if (schema === undefined) return `${tool} takes ${listOf(Object.keys(properties))}, got '${name}'`;
+    if (!isOf(schema, value)) return `${name} must be ${formOf(schema)}, got ${excerptOfJson(value)}`;
   }
   return null;
 }
@@ -231,7 +254,7 @@ function isOf(schema: Schema, value: unknown): boolean {
   const { type, minLength = 0, maxLength = Infinity, minimum = -Infinity, maximum = Infinity } = schema;
   if (typeof value === 'number') return type === 'number' && minimum <= value && value <= maximum;
   if (typeof value !== 'string') return type === 'object' && isRecord(value);
-  const { length } = [...value];
+  const { length } = [...value.trim()];
   return type === 'string' && minLength <= length && length <= maxLength;
 }
 

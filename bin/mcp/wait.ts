@@ -4,113 +4,145 @@ import { SystemStatus } from '../../control.ts';
 import { STATUS_WORDS } from '../shared/commands.ts';
 import { fieldOf, isCondition, parseCondition } from '../shared/condition.ts';
 import { withLimit } from '../shared/limit.ts';
-import { observe } from '../shared/observe.ts';
 import { listOf, UsageError } from '../shared/options.ts';
-import { isDenied } from '../shared/replies.ts';
+import { isDenied, lacksInfo, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
+import { excerpt, isRecord } from '../shared/text.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
+import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
 import type { Condition } from '../shared/condition.ts';
-import type { Observation } from '../shared/observe.ts';
-import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import type { Body } from '../shared/describe.ts';
+import type { PrintableReply } from '../shared/replies.ts';
+import type { Feeds } from './feeds.ts';
 import type { System } from './systems.ts';
 
-const REQUEST_S = 5; // of each request: a program that neither polls nor yields reports no change unless asked
-const DETAIL_S = 1; // between two looks at the detail, of which there are no news
+export type Goal =
+  | { kind: 'change'; tag: string | undefined }
+  | { kind: 'status'; name: string }
+  | { kind: 'detail'; condition: Condition };
 
-/** A status, a condition, or null for any change. */
-export type Goal = SystemStatus | Condition | null;
+type Ended = 'reached' | 'changed' | 'offline' | 'timeout';
 
-/** @throws {UsageError} If the text is none of these. */
-export function parseGoal(text: string): Goal {
-  if (text === 'change') return null;
-  if (isCondition(text)) return parseCondition(text);
-  const status = Object.values(SystemStatus)[STATUS_WORDS.indexOf(text.replace(' ', '-'))];
-  if (status !== undefined) return status;
+/**
+ * @param tag Of an earlier result: a change since then counts.
+ * @throws {UsageError} If the text is no goal, or the tag does not belong to it.
+ */
+export function parseGoal(text: string = 'change', tag?: string): Goal {
+  const word = text.toLowerCase();
+  if (word === 'change') return { kind: 'change', tag };
+  if (tag !== undefined) throw new UsageError(`tag is for until: change, got '${cleanText(text)}'`);
+  if (isCondition(text)) return { kind: 'detail', condition: parseCondition(text) };
+  const status = Object.values(SystemStatus)[STATUS_WORDS.indexOf(word.replace(' ', '-'))];
+  if (status !== undefined) return { kind: 'status', name: status.statusName };
   const forms = `change, a status (${listOf(STATUS_WORDS)}) or a condition such as 'loss < 0.1'`;
-  throw new UsageError(`until must be ${forms}, got '${text}'`);
-}
-
-export interface WaitOptions {
-  goal: Goal;
-  /** Of an earlier report: a change since then counts. */
-  tag: string | undefined;
-  seconds: number;
+  throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
 }
 
 /**
- * Waits until the goal is reached, or the signal.
+ * Waits until the goal, the time limit, or the signal.
  *
- * @throws {UsageError} If the system refuses access.
+ * @throws {CallError} If the system refuses access, or does not report what is waited for.
  */
-export async function wait(system: System, options: WaitOptions, signal: AbortSignal): Promise<object> {
-  const { id, client } = system;
+export async function wait(
+  system: System,
+  goal: Goal,
+  { feeds, seconds, signal }: { feeds: Feeds; seconds: number; signal: AbortSignal },
+): Promise<object> {
   const start = performance.now();
-  const watcher = new Watcher(options);
-  const ended = await withLimit(1000 * options.seconds, signal, (limit) => watcher.watch(client, limit));
-  const { status, reply, info, value } = watcher;
+  const watcher = new Watcher(system, goal);
+  const ended = await withLimit(1000 * seconds, signal, (limit) => watcher.watch(feeds, limit));
+  const { reply, info, value } = watcher;
+  const current = reply === undefined ? { system: system.id, status: NO_ANSWER } : statusFields(system, reply);
   return {
-    system: id, ended: ended ?? 'timeout', seconds: Number(((performance.now() - start) / 1000).toFixed(3)), status,
-    tag: tagOf(reply), error: reply?.ok === false ? cleanText(client.shorten(reply.error)) : undefined,
-    value: clean(value), reported: info && currentReport(info),
+    ...current, ended, seconds: Number(((performance.now() - start) / 1000).toFixed(3)), now: now(), tag: tagOf(reply),
+    value: clean(value), note: ended === 'timeout' ? watcher.describeMissing() : undefined,
+    reported: info && currentReport(info),
   };
 }
 
-type Ended = 'reached' | 'changed' | 'offline';
-
-/** What was observed of a system, and whether the wait ends with it. */
+/** What was seen of a system, and whether the wait ends with it. */
 class Watcher {
-  status: string | undefined;
   /** The latest. */
   reply: PrintableReply | undefined;
   /** The latest that the system has reported. */
-  info: Readonly<Record<string, unknown>> | undefined;
+  info: Body | undefined;
   /** Of the field of the condition. */
   value: unknown;
+  readonly #system: System;
   readonly #goal: Goal;
-  #known: string | undefined; // a tag, which changes with the status, or else the status
-  #hasResponded = false;
+  #known: string | undefined; // the tag: any other is a change
+  #wasSeen: boolean; // a system that was never seen may come
 
-  constructor({ goal, tag }: WaitOptions) {
+  constructor(system: System, goal: Goal) {
+    this.#system = system;
     this.#goal = goal;
-    this.#known = tag;
+    this.#known = goal.kind === 'change' ? goal.tag : undefined;
+    this.#wasSeen = system.isFound || this.#known !== undefined;
   }
 
-  /** Returns null if the limit is reached first. */
-  async watch(client: PrintableClient, limit: AbortSignal): Promise<Ended | null> {
-    const isOnDetail = this.#goal !== null && 'field' in this.#goal;
-    for await (const seen of observe(client, 'info', limit, isOnDetail ? DETAIL_S : REQUEST_S)) {
-      const reply = isOnDetail && !seen.isNew ? await client.request('info', { signal: limit }) : seen.reply;
-      if (limit.aborted) break;
-      if (isDenied(reply)) throw new UsageError(reply.error);
-      const ended = this.#note({ ...seen, reply, isNew: seen.isNew || isOnDetail });
-      if (ended !== null) return ended;
-    }
-    return null;
+  async watch(feeds: Feeds, limit: AbortSignal): Promise<Ended> {
+    if (limit.aborted) return 'timeout';
+    let unsubscribe: (() => void) | undefined;
+    const ended = new Promise<Ended>((resolve, reject) => {
+      limit.addEventListener('abort', () => resolve('timeout'));
+      const note = (reply: PrintableReply): void => {
+        try {
+          const end = this.#note(reply);
+          if (end !== null) resolve(end);
+        } catch (error) {
+          reject(error as Error);
+        }
+      };
+      unsubscribe = feeds.subscribe(this.#system.client, { isOnDetail: this.#goal.kind === 'detail', note });
+    });
+    return ended.finally(unsubscribe);
   }
 
-  #note({ status, reply, isNew }: Observation): Ended | null {
-    [this.status, this.reply] = [status, reply];
-    if (reply.ok && isNew) this.info = reply.body;
-    if (this.#goal === null) return this.#noteChange(tagOf(reply) ?? status);
-    const isReached = 'field' in this.#goal ? reply.ok && this.#isMet(this.#goal) : status === this.#goal.statusName;
-    if (isReached) return 'reached';
+  /** Names the fields of a detail that lacks the one of the condition. */
+  describeMissing(): string | undefined {
+    if (this.#goal.kind !== 'detail' || this.info === undefined || this.value !== undefined) return undefined;
+    const { field } = this.#goal.condition;
+    const { detail } = this.info;
+    const names = isRecord(detail) ? Object.keys(detail).join(', ') : '';
+    return cleanText(`the detail has no field '${field}'${names && `, only ${excerpt(names)}`}`);
+  }
+
+  #note(reply: PrintableReply): Ended | null {
+    this.reply = reply;
+    if (isDenied(reply)) this.#fail(reply.error);
+    if (reply.ok) this.info = reply.body;
+    const status = statusNameOf(reply);
     const isOffline = status === SystemStatus.OFFLINE.statusName;
-    if (isOffline && this.#hasResponded) return 'offline';
-    this.#hasResponded ||= !isOffline;
+    switch (this.#goal.kind) {
+      case 'change':
+        if (reply.ok && this.#isChanged(reply)) return 'changed';
+        break;
+      case 'status':
+        if (status === this.#goal.name) return 'reached';
+        break;
+      case 'detail':
+        if (reply.ok && this.#isMet(reply.body, this.#goal.condition)) return 'reached';
+        if (lacksInfo(reply)) this.#fail('the server reports its status only, no detail');
+    }
+    if (isOffline && this.#wasSeen) return 'offline';
+    this.#wasSeen ||= !isOffline;
     return null;
   }
 
-  #noteChange(state: string): Ended | null {
-    this.#known ??= state;
-    return state === this.#known ? null : 'changed';
+  #isChanged(reply: PrintableReply & { ok: true }): boolean {
+    const tag = tagOf(reply);
+    this.#known ??= tag;
+    return tag !== this.#known && isSettled(reply.body);
   }
 
-  #isMet({ field, isMetBy }: Condition): boolean {
-    this.value = fieldOf(this.info?.['detail'], field);
+  #isMet({ detail }: Body, { field, isMetBy }: Condition): boolean {
+    this.value = fieldOf(detail, field);
+    if (field === 'status' && this.value === undefined) {
+      this.#fail("the detail has no field 'status'; for a status of the system, write until: paused, or another one");
+    }
     return this.value !== undefined && isMetBy(this.value);
   }
-}
 
-/** The ETag without its quotes. */
-export function tagOf(reply: PrintableReply | undefined): string | undefined {
-  return reply?.ok === true ? reply.tag?.replaceAll('"', '') : undefined;
+  #fail(message: string): never {
+    throw new CallError(message, this.reply === undefined ? {} : statusFields(this.#system, this.reply));
+  }
 }

@@ -2,7 +2,7 @@
 
 import { SystemStatus, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
-import type { WebApiReply } from '../../control.ts';
+import type { RequestOptions, WebApiReply } from '../../control.ts';
 
 /** Shown as the status of a system that responds with none of the statuses below, or cannot be asked. */
 export const UNKNOWN = 'unknown';
@@ -37,6 +37,12 @@ export class PrintableClient extends WebApiClient {
     const starts = [`${url} does not respond: `, `${url} `, `${this.target} `];
     const found = starts.find((start) => error.startsWith(start) || error.includes(`: ${start}`)) ?? '';
     return error.replace(found, '');
+  }
+
+  /** Asks for all that the system reports, or for its status if its server has nothing else. */
+  async ask(options?: Pick<RequestOptions, 'signal'>): Promise<PrintableReply> {
+    const reply = await this.request('info', options);
+    return lacksInfo(reply) ? this.request('status', options) : reply;
   }
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {

@@ -6,10 +6,13 @@ import type { TextOption } from './options.ts';
 import type { PrintableClient } from './replies.ts';
 
 /** The option that names the file. */
-export const TARGETS_OPTION: TextOption = {
+export const TARGETS_FILE_OPTION: TextOption = {
   type: 'string', value: 'FILE', completion: 'files',
-  help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token; - is stdin',
+  help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token',
 };
+
+/** The same, or standard input. */
+export const TARGETS_OPTION: TextOption = { ...TARGETS_FILE_OPTION, help: `${TARGETS_FILE_OPTION.help}; - is stdin` };
 
 const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one
@@ -27,6 +30,11 @@ export interface Target {
 /** The one at the address in the options or the environment: lines about it begin with nothing. */
 export function onlyTarget(client: PrintableClient): Target {
   return { name: undefined, title: client.target, label: '', client };
+}
+
+/** Whether it was found in a folder. Any other is called as typed. */
+export function isOfFolder({ name, title }: Target): boolean {
+  return name !== undefined && name !== title;
 }
 
 /** Labels are equally wide. */

@@ -1,0 +1,68 @@
+// What systems report while somebody waits: one connection to a system serves all waits on it.
+
+import { observe } from '../shared/observe.ts';
+import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+
+const REQUEST_S = 5; // of each request: a program that neither polls nor yields reports no change unless asked
+const DETAIL_S = 1; // between two looks at the detail, of whose changes no server sends news
+
+export interface Listener {
+  /** Whether it also wants to know the detail, once a second. */
+  isOnDetail: boolean;
+  note(reply: PrintableReply): void;
+}
+
+export class Feeds {
+  readonly #feeds: Map<string, Feed> = new Map(); // by URL
+
+  /** Calls `note` with each reply that has news, the first to a request after this call. Returns what ends that. */
+  subscribe(client: PrintableClient, listener: Listener): () => void {
+    const { baseUrl } = client;
+    const feed = this.#feeds.get(baseUrl) ?? new Feed(client);
+    this.#feeds.set(baseUrl, feed);
+    feed.add(listener);
+    return () => {
+      if (feed.remove(listener) === 0) this.#feeds.delete(baseUrl);
+    };
+  }
+}
+
+class Feed {
+  readonly #client: PrintableClient;
+  readonly #listeners: Set<Listener> = new Set();
+  #round: AbortController | undefined;
+
+  constructor(client: PrintableClient) {
+    this.#client = client;
+  }
+
+  add(listener: Listener): void {
+    this.#listeners.add(listener);
+    if (this.#round === undefined) void this.#run();
+    else this.#round.abort(); // what comes of it may be older than the listener
+  }
+
+  /** Returns how many are left. */
+  remove(listener: Listener): number {
+    this.#listeners.delete(listener);
+    if (this.#listeners.size === 0) this.#round?.abort();
+    return this.#listeners.size;
+  }
+
+  async #run(): Promise<void> {
+    while (this.#listeners.size > 0) {
+      this.#round = new AbortController();
+      await this.#follow(this.#round.signal);
+    }
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    const isOnDetail = [...this.#listeners].some((listener) => listener.isOnDetail);
+    for await (const { reply, isNew } of observe(this.#client, 'info', signal, isOnDetail ? DETAIL_S : REQUEST_S)) {
+      if (!isNew && !isOnDetail) continue;
+      const latest = isNew ? reply : await this.#client.ask({ signal });
+      if (signal.aborted) return;
+      for (const listener of this.#listeners) listener.note(latest);
+    }
+  }
+}

@@ -1,0 +1,59 @@
+// What the tools return of a system.
+
+import { createHash } from 'node:crypto';
+import { commandsOf, secondsSince } from '../shared/describe.ts';
+import { UsageError } from '../shared/options.ts';
+import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { excerptOf, textOfJson } from '../shared/text.ts';
+import { cleanText } from './reported.ts';
+import type { Body } from '../shared/describe.ts';
+import type { PrintableReply } from '../shared/replies.ts';
+import type { System } from './systems.ts';
+
+/** Why a call has failed, and what is known besides. */
+export class CallError extends UsageError {
+  readonly fields: object;
+
+  constructor(message: string, fields: object) {
+    super(message);
+    this.fields = fields;
+  }
+}
+
+/** The status, and why a model may not rely on it. */
+export function statusFields({ id, client }: System, reply: PrintableReply): { system: string; status: string } {
+  const status = statusNameOf(reply);
+  const silence = reply.ok ? secondsSince(reply.body, 'heardAt') ?? 0 : 0;
+  const error = !reply.ok ? client.shorten(reply.error) : status === UNKNOWN ? describeUnknown(reply.original) : '';
+  return {
+    system: id, status, ...(silence >= 1 && { silentSeconds: Math.round(silence) }),
+    ...(error !== '' && { error: cleanText(error) }),
+  };
+}
+
+/** Models have no clock. */
+export function now(): string {
+  return new Date().toISOString();
+}
+
+/**
+ * A digest of what counts as a change: the process, the status, its cause, the commands that have ended, and those that
+ * the program declares. The ETag of a system covers less than that, and more.
+ */
+export function tagOf(reply: PrintableReply | undefined): string | undefined {
+  if (reply?.ok !== true) return undefined;
+  const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
+  const ended = endedCommands(reply.body).map(({ id }) => id);
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ended]);
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+/** Whether nothing is on its way to a change: a save pauses a system for a moment. */
+export function isSettled(info: Body): boolean {
+  const isPassing = /^(pausing|resuming)$/.test(excerptOf(info['status']));
+  return !isPassing && commandsOf(info).every(({ state }) => state !== 'running');
+}
+
+function endedCommands(info: Body): Body[] {
+  return commandsOf(info).filter(({ state }) => state === 'done' || state === 'failed');
+}
