@@ -1,5 +1,6 @@
 // What each tool does, and for whom.
 
+import { setMaxListeners } from 'node:events';
 import { COMMAND, RESERVED } from '../shared/accepts.ts';
 import { follow } from '../shared/follow.ts';
 import { withLimit } from '../shared/limit.ts';
@@ -112,6 +113,7 @@ export class Calls implements Tools {
     const found = all.filter(({ id }) => id.includes(part));
     const asked = found.slice(0, MAX_LISTED);
     const entries = new Map<System, object>();
+    setMaxListeners(0, signal); // one for each system
     await inParallel(asked, async (system) => {
       const reply = await withLimit(LIST_MS, signal, (limit) => system.client.ask({ signal: limit }));
       if (system.isFound && isAbsent(reply)) return; // it has ended meanwhile
