@@ -96,6 +96,7 @@ export class Calls implements Tools {
   }
 
   async #perform(tool: Tool, values: Arguments, caller: Caller): Promise<object> {
+    const start = performance.now();
     if (tool === tools.LIST_SYSTEMS) return this.#list(values.name, caller.signal);
     const goal = parseGoal(values.until, values.tag);
     const command = tool === tools.RUN_COMMAND ? this.#checkCommand(values.command) : COMMANDS.get(tool);
@@ -103,9 +104,9 @@ export class Calls implements Tools {
     if (tool === tools.GET_INFO) return getInfo(system, caller.signal);
     const { seconds = tools.DEFAULT_SECONDS } = values;
     const result = command === undefined
-      ? wait(system, goal, { feeds: this.#feeds, seconds, signal: caller.signal })
+      ? wait(system, goal, { feeds: this.#feeds, start, seconds, signal: caller.signal })
       : send(system, command, { ...values, seconds }, caller);
-    return withProgress(result, `${tool.name} ${system.id}`, seconds, caller);
+    return withProgress(result, { message: `${tool.name} ${system.id}`, start, total: seconds }, caller);
   }
 
   async #list(part: string = '', signal: AbortSignal): Promise<object> {
@@ -143,10 +144,13 @@ function refuse(what: string, word: string): never {
 }
 
 /** Reports progress until there is a result. */
-async function withProgress<T>(result: Promise<T>, message: string, total: number, caller: Caller): Promise<T> {
-  const start = performance.now();
+async function withProgress<T>(
+  result: Promise<T>,
+  { start, ...rest }: { start: number; total: number; message: string },
+  caller: Caller,
+): Promise<T> {
   const timer = setInterval(() => {
-    caller.report({ progress: Math.round((performance.now() - start) / 1000), total, message });
+    caller.report({ progress: Math.round((performance.now() - start) / 1000), ...rest });
   }, PROGRESS_MS);
   return result.finally(() => clearInterval(timer));
 }

@@ -48,10 +48,13 @@ export function tagOf(reply: PrintableReply | undefined): string | undefined {
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
-/** Whether nothing is on its way to a change: a save pauses a system for a moment. */
+/** Whether no command is about to change the status. A save pauses a system for a moment. */
 export function isSettled(info: Body): boolean {
   const isPassing = /^(pausing|resuming)$/.test(excerptOf(info['status']));
-  return !isPassing && commandsOf(info).every(({ state }) => state !== 'running');
+  const isPassed = ({ state, command }: Body): boolean => {
+    return state === 'running' && /^(pause|resume|save-state)$/.test(excerptOf(command));
+  };
+  return !isPassing && !commandsOf(info).some(isPassed);
 }
 
 function endedCommands(info: Body): Body[] {

@@ -32,6 +32,7 @@ export class Systems {
   readonly #sources: Sources;
   readonly #names: Set<string> = new Set(); // words that were names of systems in the folder
   readonly #known: Map<string, System> = new Map(); // by id, the latest last
+  #search: Promise<System[]> | undefined; // that is under way
 
   /** @throws {UsageError} If a target is the name of a command or a status, or --targets is standard input. */
   constructor(words: readonly string[], sources: Sources) {
@@ -53,8 +54,17 @@ export class Systems {
     return `'${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
   }
 
-  /** @throws {UsageError} If a target or the folder is invalid. */
-  async all(): Promise<System[]> {
+  /**
+   * Calls at the same time share a search.
+   *
+   * @throws {UsageError} If a target or the folder is invalid.
+   */
+  all(): Promise<System[]> {
+    this.#search ??= this.#searchAll().finally(() => (this.#search = undefined));
+    return this.#search;
+  }
+
+  async #searchAll(): Promise<System[]> {
     const isGiven = this.#words.length > 0 || this.#sources.targets !== undefined;
     const targets = isGiven ? await this.#given() : await this.#found();
     const systems = targets.map((target): System => {

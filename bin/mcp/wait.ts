@@ -20,6 +20,8 @@ export type Goal =
   | { kind: 'status'; name: string }
   | { kind: 'detail'; condition: Condition };
 
+const LAST_MS = 1000; // for a last look at the system when the time is up
+
 type Ended = 'reached' | 'changed' | 'offline' | 'timeout';
 
 /**
@@ -37,19 +39,26 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
 }
 
+export interface WaitOptions {
+  feeds: Feeds;
+  /** Of `performance.now()`. */
+  start: number;
+  /** From the start. */
+  seconds: number;
+  signal: AbortSignal;
+}
+
 /**
  * Waits until the goal, the time limit, or the signal.
  *
  * @throws {CallError} If the system refuses access, or does not report what is waited for.
  */
-export async function wait(
-  system: System,
-  goal: Goal,
-  { feeds, seconds, signal }: { feeds: Feeds; seconds: number; signal: AbortSignal },
-): Promise<object> {
-  const start = performance.now();
+export async function wait(system: System, goal: Goal, options: WaitOptions): Promise<object> {
+  const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
-  const ended = await withLimit(1000 * seconds, signal, (limit) => watcher.watch(feeds, limit));
+  const limitMs = start + 1000 * seconds - performance.now();
+  const ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
+  if (ended === 'timeout') await withLimit(LAST_MS, signal, (limit) => watcher.refresh(limit));
   const { reply, info, value } = watcher;
   const current = reply === undefined ? { system: system.id, status: NO_ANSWER } : statusFields(system, reply);
   return {
@@ -95,6 +104,13 @@ class Watcher {
       unsubscribe = feeds.subscribe(this.#system.client, { isOnDetail: this.#goal.kind === 'detail', note });
     });
     return ended.finally(unsubscribe);
+  }
+
+  /** Replaces the reply, which is as old as the last news. */
+  async refresh(limit: AbortSignal): Promise<void> {
+    if (this.reply?.ok !== true) return;
+    const reply = await this.#system.client.ask({ signal: limit });
+    if (reply.ok) [this.reply, this.info] = [reply, reply.body];
   }
 
   /** Names the fields of a detail that lacks the one of the condition. */
