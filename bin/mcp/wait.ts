@@ -22,7 +22,7 @@ export type Goal =
 
 const LAST_MS = 1000; // for a last look at the system when the time is up
 
-type Ended = 'reached' | 'changed' | 'offline' | 'timeout';
+type Ended = 'reached' | 'changed' | 'offline';
 
 /**
  * @param tag Of an earlier result: a change since then counts.
@@ -57,8 +57,8 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
   const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
   const limitMs = start + 1000 * seconds - performance.now();
-  const ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
-  if (ended === 'timeout') await withLimit(LAST_MS, signal, (limit) => watcher.refresh(limit));
+  const early = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
+  const ended = early ?? await withLimit(LAST_MS, signal, (limit) => watcher.lookAgain(limit)) ?? 'timeout';
   const { reply, info, value } = watcher;
   const current = reply === undefined ? { system: system.id, status: NO_ANSWER } : statusFields(system, reply);
   return {
@@ -88,11 +88,12 @@ class Watcher {
     this.#wasSeen = system.isFound || this.#known !== undefined;
   }
 
-  async watch(feeds: Feeds, limit: AbortSignal): Promise<Ended> {
-    if (limit.aborted) return 'timeout';
+  /** Returns null when the limit is reached first. */
+  async watch(feeds: Feeds, limit: AbortSignal): Promise<Ended | null> {
+    if (limit.aborted) return null;
     let unsubscribe: (() => void) | undefined;
-    const ended = new Promise<Ended>((resolve, reject) => {
-      limit.addEventListener('abort', () => resolve('timeout'));
+    const ended = new Promise<Ended | null>((resolve, reject) => {
+      limit.addEventListener('abort', () => resolve(null));
       const note = (reply: PrintableReply): void => {
         try {
           const end = this.#note(reply);
@@ -106,11 +107,11 @@ class Watcher {
     return ended.finally(unsubscribe);
   }
 
-  /** Replaces the reply, which is as old as the last news. */
-  async refresh(limit: AbortSignal): Promise<void> {
-    if (this.reply?.ok !== true) return;
+  /** When the time is up, the reply is as old as the last news. */
+  async lookAgain(limit: AbortSignal): Promise<Ended | null> {
+    if (this.reply?.ok !== true) return null;
     const reply = await this.#system.client.ask({ signal: limit });
-    if (reply.ok) [this.reply, this.info] = [reply, reply.body];
+    return reply.ok ? this.#note(reply) : null;
   }
 
   /** Names the fields of a detail that lacks the one of the condition. */
