@@ -57,8 +57,8 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
   const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
   const limitMs = start + 1000 * seconds - performance.now();
-  const early = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
-  const ended = early ?? await withLimit(LAST_MS, signal, (limit) => watcher.lookAgain(limit)) ?? 'timeout';
+  const ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit)) ??
+    await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true)) ?? 'timeout'; // what it has is old
   const { reply, info, value } = watcher;
   const current = reply === undefined ? { system: system.id, status: NO_ANSWER } : statusFields(system, reply);
   return {
@@ -88,30 +88,23 @@ class Watcher {
     this.#wasSeen = system.isFound || this.#known !== undefined;
   }
 
-  /** Returns null when the limit is reached first. */
-  async watch(feeds: Feeds, limit: AbortSignal): Promise<Ended | null> {
+  /** Returns null when the limit is reached first, or if a single look at the system does not end the wait. */
+  async watch(feeds: Feeds, limit: AbortSignal, isSingle: boolean = false): Promise<Ended | null> {
     if (limit.aborted) return null;
     let unsubscribe: (() => void) | undefined;
-    const ended = new Promise<Ended | null>((resolve, reject) => {
+    const first = new Promise<Ended | null>((resolve, reject) => {
       limit.addEventListener('abort', () => resolve(null));
       const note = (reply: PrintableReply): void => {
         try {
-          const end = this.#note(reply);
-          if (end !== null) resolve(end);
+          const ended = this.#note(reply);
+          if (ended !== null || isSingle) resolve(ended);
         } catch (error) {
           reject(error as Error);
         }
       };
       unsubscribe = feeds.subscribe(this.#system.client, { isOnDetail: this.#goal.kind === 'detail', note });
     });
-    return ended.finally(unsubscribe);
-  }
-
-  /** When the time is up, the reply is as old as the last news. */
-  async lookAgain(limit: AbortSignal): Promise<Ended | null> {
-    if (this.reply?.ok !== true) return null;
-    const reply = await this.#system.client.ask({ signal: limit });
-    return reply.ok ? this.#note(reply) : null;
+    return first.finally(unsubscribe);
   }
 
   /** Names the fields of a detail that lacks the one of the condition. */
