@@ -5,10 +5,12 @@
 // on the queue. Then the client pauses it, sends a command that it declares, resumes it and shuts it down; it must exit
 // with code 0.
 //
-// Two groups differ: TypeScript programs are only compiled, and where the module cannot work, the host must say why.
+// Three groups differ: TypeScript programs are only compiled; where the module cannot work, the host must say why; and
+// MCP clients use control-mcp.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
@@ -29,8 +31,8 @@ const HELP = `
 Usage: npm run matrix -- [options] [words …]
 
 Runs control.ts in every runtime, bundler, test runner, process and compiler it supports, and reports where it works.
-With words, runs only the cells whose "group: name" contains all of them. Installs the tools from the npm registry:
-2 GB in a temporary folder. Takes about four minutes.
+Also runs control-mcp with MCP clients, which requires python3. With words, runs only the cells whose "group: name"
+contains all of them. Installs the tools from the npm registry: 2 GB in a temporary folder. Takes about four minutes.
 
 ${describeOptions(OPTIONS)}
 
@@ -446,6 +448,19 @@ const REFUSED: Cell[] = [
   },
 ];
 
+const CLIENTS: Cell[] = [
+  ['SDK 1', 'sdk1'],
+  ['SDK 2, legacy', 'sdk2 legacy'],
+  ['SDK 2, auto', 'sdk2 auto'],
+  ['SDK 2, 2026-07-28', 'sdk2 2026-07-28'],
+  ['inspector --cli, legacy', 'inspector legacy'],
+  ['inspector --cli, modern', 'inspector modern'],
+].map(([name = '', client]): Cell => ({
+  name, tools: 'mcp', node: '24', // the inspector needs 22.19
+  files: { 'client.mjs': readFileSync('bin/dev/mcp-clients.mjs', 'utf8') },
+  builds: [`node client.mjs ${client}`],
+}));
+
 const GROUPS: readonly [title: string, cells: readonly Cell[]][] = [
   ['control.ts copied', COPIED],
   ['dist/control.js copied', JAVASCRIPT],
@@ -455,6 +470,7 @@ const GROUPS: readonly [title: string, cells: readonly Cell[]][] = [
   ['threads, processes and permissions', PLACED],
   ['only compiled', COMPILED],
   ['cannot work and says why', REFUSED],
+  ['MCP clients of control-mcp', CLIENTS],
 ];
 
 // ───── Tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -483,6 +499,7 @@ const TOOLS = {
   ],
   compiler24: ['typescript-7@npm:typescript@7', '@types/node@24'],
   compiler26: ['typescript-7@npm:typescript@7', '@types/node@26'],
+  mcp: ['@modelcontextprotocol/sdk@1', '@modelcontextprotocol/client@2', '@modelcontextprotocol/inspector@2'],
 } as const satisfies Record<string, readonly string[]>;
 
 const MARKER = '.control-matrix'; // a file that marks the folders of earlier runs
