@@ -310,7 +310,7 @@ describe('control-mcp and a hostile system', SUITE, () => {
     const mcp = startMcp(t, [], env);
     for (const system of ['é-5', 'train-6']) {
       const { error } = await callChecked(mcp, 'pause', { system, reason: 'a test', seconds: 1 }, system);
-      assert.match(error, /several systems/, system);
+      assert.match(error, /ambiguous/, system);
     }
     assert.deepEqual(webs.flatMap(({ requests }) => requests), []);
   });
