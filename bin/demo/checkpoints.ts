@@ -1,8 +1,8 @@
 // Checkpoints on disk: JSON files, written atomically and named after the time of the save.
 
-import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { readJson, syncFolder, temporaryPath, writeAtomically } from '../shared/files.ts';
+import { createFolder, readJson, syncFolder, temporaryPath, writeAtomically } from '../shared/files.ts';
 
 const MAX_BYTES = 1_000_000; // a checkpoint of the demo has about 7,000
 const TEMPORARY = /(\.[0-9a-f]{16})?\.tmp$/; // while a checkpoint is being written; older versions had no random part
@@ -79,7 +79,7 @@ function makeFolder(folder: string): void {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) return;
   const parent = dirname(folder);
   if (parent !== folder) makeFolder(parent);
-  mkdirSync(folder);
+  createFolder(folder);
   syncFolder(parent);
 }
 

@@ -1,10 +1,19 @@
-// Files that are complete after a crash at any point, and JSON from files that anybody may have edited.
+// Folders, files that are complete after a crash at any point, and JSON from files that anybody may have edited.
 
 import { randomBytes } from 'node:crypto';
 import {
-  closeSync, fsyncSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
+  closeSync, fsyncSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+
+/** Creates a folder, unless another process is faster. */
+export function createFolder(path: string, mode?: number): void {
+  try {
+    mkdirSync(path, { mode });
+  } catch (error) {
+    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw error;
+  }
+}
 
 /** Writes under a temporary name, and renames the file only after its content is on disk. */
 export function writeAtomically(path: string, text: string, mode: number = 0o666): void {

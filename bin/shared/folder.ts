@@ -1,10 +1,11 @@
 // The systems whose Unix sockets are in a folder.
 
 import { once } from 'node:events';
-import { accessSync, constants, lstatSync, mkdirSync, readdirSync, statSync, unlinkSync } from 'node:fs';
+import { accessSync, constants, lstatSync, readdirSync, statSync, unlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename, join, resolve } from 'node:path';
 import { createTargetClient } from './access.ts';
+import { createFolder } from './files.ts';
 import { parseText, UsageError } from './options.ts';
 import { inParallel, labelled } from './targets.ts';
 import { printable } from './text.ts';
@@ -54,7 +55,7 @@ export function serverFolder(): string | undefined {
     return undefined;
   }
   try {
-    if (statSync(folder, { throwIfNoEntry: false }) === undefined) mkdirSync(folder, { mode: 0o700 });
+    if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
     checkOwner(folder);
     accessSync(folder, constants.W_OK | constants.X_OK);
     return `${folder}/`;
