@@ -15,7 +15,7 @@ export const MAX_NAME = 200;
 const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
 /** Characters of JSON. */
-const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 4096 } as const;
+const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072 } as const;
 
 /** A text without what cannot be seen, truncated. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
@@ -52,7 +52,8 @@ class Cleaner {
   }
 
   #text(text: string, maxLength: number): string {
-    const cleaned = cleanText(text, Math.min(maxLength, Math.max(0, this.#left)));
+    const room = Math.max(0, this.#left) / 2; // each character may need an escape
+    const cleaned = cleanText(text, Math.min(maxLength, Math.floor(room)));
     this.#left -= JSON.stringify(cleaned).length + 1; // and a comma
     return cleaned;
   }
