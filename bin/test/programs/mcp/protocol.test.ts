@@ -210,9 +210,9 @@ describe('control-mcp in both eras', SUITE, () => {
       ['get_info', { system: 7 }, /system/],
       ['get_info', { system: null }, /system/],
       ['get_info', { system: '' }, /system/],
-      ['get_info', { system, extra: 1 }, /no argument 'extra'/],
-      ['get_info', JSON.parse('{"system":"x","__proto__":1}') as object, /no argument '__proto__'/],
-      ['get_info', { constructor: 1, system }, /no argument 'constructor'/],
+      ['get_info', { system, extra: 1 }, /takes system, got 'extra'/],
+      ['get_info', JSON.parse('{"system":"x","__proto__":1}') as object, /takes system, got '__proto__'/],
+      ['get_info', { constructor: 1, system }, /takes system, got 'constructor'/],
       ['wait', {}, /system/],
       ...[0, -1, 3601, '5', null, 1e308].map((seconds): typeof rows[number] => {
         return ['wait', { system, seconds }, /seconds/];
@@ -238,7 +238,7 @@ describe('control-mcp in both eras', SUITE, () => {
       ['run_command', { system, reason, command: 'x', arguments: '{}' }, /arguments/],
       ['run_command', { system, command: 'x' }, /reason/],
       ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): typeof rows[number] => {
-        return ['run_command', { system, reason, command }, /tool/];
+        return ['run_command', { system, reason, command }, new RegExp(`'${command}' is no command of a program`)];
       }),
     ];
     for (const [name, args, error] of rows) {
@@ -264,7 +264,7 @@ describe('control-mcp in both eras', SUITE, () => {
     assert.deepEqual(old.result, again.result);
     assert.deepEqual(old.result.tools, current.result.tools);
     assert.deepEqual([old.result.resultType, current.result.resultType], [undefined, 'complete']);
-    await untilWaiting(2);
+    await untilWaiting();
     for (const requestId of waits) mcp.notify('notifications/cancelled', { requestId });
     await mcp.end();
     assert.deepEqual(waits.flatMap(mcp.responsesTo), []);
@@ -449,7 +449,7 @@ describe('control-mcp and ids', SUITE, () => {
     const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
     await mcp.initialize();
     for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
-    await untilWaiting(2);
+    await untilWaiting();
     mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
     await mcp.settled();
     for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
@@ -460,11 +460,12 @@ describe('control-mcp and ids', SUITE, () => {
       await mcp.settled();
       return mcp.responsesTo(1).at(-1)?.error === undefined; // free again
     });
-    await untilWaiting(1);
+    mcp.send(legacy('1', 'ping'));
+    checkError(await mcp.responseTo('1'), INVALID, /id/);
     mcp.notify('notifications/cancelled', { requestId: '1' });
     await untilReleased();
     await mcp.end();
-    assert.equal(mcp.responsesTo('1').length, 0);
+    assert.equal(mcp.responsesTo('1').length, 1);
   });
 
   it('refuses the 1001st request in flight, and serves when there are fewer', async (t) => {
@@ -487,12 +488,12 @@ describe('control-mcp and cancellation', SUITE, () => {
     await mcp.initialize();
     for (const [id, condition] of [['change', 'change'], ['status', 'paused'], ['detail', 'loss < 0']] as const) {
       mcp.send(legacy(id, 'tools/call', waitFor(system, { until: condition })));
-      await untilWaiting(1);
+      await untilWaiting();
       mcp.notify('notifications/cancelled', { requestId: id, reason: 'a test' });
       await untilReleased();
     }
     mcp.send(modern('modern', 'tools/call', waitFor(system)));
-    await untilWaiting(1);
+    await untilWaiting();
     mcp.notify('notifications/cancelled', { requestId: 'modern', _meta: metaOf() });
     await untilReleased();
     mcp.send(legacy('both', 'tools/call', waitFor(system)), cancelled('both')); // in one chunk
@@ -516,7 +517,7 @@ describe('control-mcp and cancellation', SUITE, () => {
   it('is ignored for requests that are unknown or done', async (t) => {
     const { mcp, system, untilWaiting } = await startWatching(t);
     mcp.send(modern(1, 'tools/call', waitFor(system)));
-    await untilWaiting(1);
+    await untilWaiting();
     mcp.send(legacy('done', 'ping'));
     await mcp.responseTo('done');
     const before = mcp.messages.length;
@@ -526,14 +527,14 @@ describe('control-mcp and cancellation', SUITE, () => {
     for (const params of [[1], {}, 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
     await mcp.settled();
     assert.equal(mcp.messages.length, before + 1);
-    await untilWaiting(1);
+    await untilWaiting();
     await mcp.end();
   });
 });
 
 describe('control-mcp and progress', SUITE, () => {
   it('reports it every 5 seconds to who wants it, until the response', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system } = await startWatching(t);
     await mcp.initialize();
     const tokens: Id[] = ['p', 7];
     const wait = (id: Id, progressToken: unknown, seconds: number = 12): object => {
@@ -542,7 +543,7 @@ describe('control-mcp and progress', SUITE, () => {
     for (const token of tokens) mcp.send(wait(`${token}`, token));
     mcp.send(modern('modern', 'tools/call', waitFor(system, { seconds: 12 }), { progressToken: 'modern' }));
     mcp.send(wait('none', undefined), wait('wrong', 1.5), wait('wrong, too', { token: 1 }), wait('cancelled', 'c'));
-    await untilWaiting(7);
+    await mcp.settled();
     mcp.send(wait('short', 'done before the first report', 1));
     mcp.notify('notifications/cancelled', { requestId: 'cancelled' });
     for (const token of [...tokens, 'modern', 'none']) await mcp.responseTo(`${token}`);
@@ -572,7 +573,7 @@ describe('control-mcp at the end', SUITE, () => {
   it('exits when its input ends, whatever is incomplete or in flight', async (t) => {
     const { mcp: waiting, system, untilWaiting } = await startWatching(t);
     waiting.send(modern('wait', 'tools/call', waitFor(system)));
-    await untilWaiting(1);
+    await untilWaiting();
     waiting.send(modern('list', 'tools/list'), '{"jsonrpc":"2.0","id":"last","method":"ping"}');
     const before = performance.now();
     await waiting.end();
@@ -609,7 +610,7 @@ describe('control-mcp at the end', SUITE, () => {
   it('exits without a word when nobody reads its output', async (t) => {
     const { mcp, system, untilWaiting } = await startWatching(t);
     mcp.send(modern('wait', 'tools/call', waitFor(system)));
-    await untilWaiting(1);
+    await untilWaiting();
     mcp.child.stdout?.destroy();
     mcp.send(legacy(1, 'ping'), legacy(2, 'ping'));
     await sleep(100);
@@ -669,7 +670,7 @@ describe('The command line of control-mcp', SUITE, () => {
   it('says in a terminal what it is for, and serves there', { skip: lacks('script') }, async (t) => {
     const command = `exec ${process.execPath} dist/bin/mcp.js`;
     const { child, shows, ended } = start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']);
-    await shows(/^control-mcp: it is for an assistant's program to start; see --help\r\n/m);
+    await shows(/^control-mcp: .* assistant.*; see --help\r\n/m);
     child.stdin?.write('{"jsonrpc":"2.0","id":"typed","method":"ping"}\n');
     await shows(/\{"jsonrpc":"2.0","id":"typed","result":\{\}\}/);
     child.stdin?.write('\x04');
@@ -766,13 +767,13 @@ interface Watching {
   server: Awaited<ReturnType<typeof startServer>>['server'];
   /** The target of a system that stays active. */
   system: string;
-  /** Waits until so many connections to the system are open: each wait has one, except between two requests. */
-  untilWaiting(count: number): Promise<void>;
+  /** Waits until a connection to the system is open. */
+  untilWaiting(): Promise<void>;
   /** Waits until none is open, and checks that none follows. */
   untilReleased(): Promise<void>;
 }
 
-/** Starts control-mcp with a system behind a relay, which counts the connections. */
+/** Starts control-mcp with a system behind a relay, which knows the connections. */
 async function startWatching(t: TestContext): Promise<Watching> {
   const { server, port } = await startServer(t);
   const open = new Set<Socket>();
@@ -790,11 +791,9 @@ async function startWatching(t: TestContext): Promise<Watching> {
   relay.listen(0, '127.0.0.1');
   await once(relay, 'listening');
   const system = `127.0.0.1:${(relay.address() as AddressInfo).port}`;
-  const untilWaiting: Watching['untilWaiting'] = (count) => {
-    return until(() => open.size === count, () => `${open.size} connections, not ${count}`);
-  };
+  const untilWaiting = (): Promise<void> => until(() => open.size > 0);
   const untilReleased = async (): Promise<void> => {
-    await untilWaiting(0);
+    await until(() => open.size === 0, () => `${open.size} connections`);
     const before = total;
     await sleep(500); // twice as long as any pause between two requests
     assert.equal(total, before, 'another request');
