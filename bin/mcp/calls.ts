@@ -1,6 +1,7 @@
 // What each tool does, and for whom.
 
 import { setMaxListeners } from 'node:events';
+import { SystemStatus } from '../../control.ts';
 import { COMMAND, RESERVED } from '../shared/accepts.ts';
 import { follow } from '../shared/follow.ts';
 import { withLimit } from '../shared/limit.ts';
@@ -15,6 +16,8 @@ import { parseGoal, wait } from './wait.ts';
 import type { Caller, Tools } from './protocol.ts';
 import type { System, Systems } from './systems.ts';
 import type { Tool, Values } from './tools.ts';
+
+const { OFFLINE } = SystemStatus;
 
 const PROGRESS_MS = 5000;
 const LIST_MS = 2000; // for a system to respond: one that hangs must not delay a list for long
@@ -122,7 +125,8 @@ export class Calls implements Tools {
       entries.set(system, { ...statusFields(system, reply), reported });
     });
     const systems = asked.flatMap((system) => entries.get(system) ?? []);
-    const note = systems.length === 0 && part === '' ? `no live system in ${this.#systems.place}` : undefined;
+    const others = all.length === 0 ? '' : `no system has '${part}' in its name, of ${all.length}`;
+    const note = systems.length === 0 ? cleanText(others || this.#systems.absence) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }
 
@@ -175,6 +179,9 @@ async function send(
 ): Promise<object> {
   const { id, client } = system;
   const { signal } = caller;
+  if (system.hasEnded) {
+    throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
+  }
   const followed = await follow(client, command, {
     timeoutMs: 1000 * seconds, arguments: given, by: senderOf(caller), reason: cleanText(reason), signal,
   });

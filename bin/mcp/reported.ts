@@ -14,6 +14,7 @@ const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;
 export const MAX_NAME = 200;
 const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
+const MAX_LATEST = 3; // commands in a short report
 /** Characters of JSON. */
 const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072 } as const;
 
@@ -42,6 +43,7 @@ class Cleaner {
   }
 
   clean(value: unknown, depth: number = 0): unknown {
+    this.#left -= 3; // a comma, and brackets or quotes
     if (typeof value === 'string') return this.#text(value, MAX_TEXT);
     if (typeof value !== 'object' || value === null) {
       this.#left -= `${value as number}`.length;
@@ -54,7 +56,7 @@ class Cleaner {
   #text(text: string, maxLength: number): string {
     const room = Math.max(0, this.#left) / 2; // each character may need an escape
     const cleaned = cleanText(text, Math.min(maxLength, Math.floor(room)));
-    this.#left -= JSON.stringify(cleaned).length + 1; // and a comma
+    this.#left -= JSON.stringify(cleaned).length;
     return cleaned;
   }
 
@@ -89,10 +91,12 @@ export function wholeReport(info: Body): object {
   return { ...pick(info, NAMES), detail: detailOf(info, ROOM.detail), accepts, commands: latestCommands(info) };
 }
 
-/** What has led to the status, what the program is doing, and its latest command. */
+/** What has led to the status, what the program is doing, the last command that has ended, and the next ones. */
 export function currentReport(info: Body): object {
-  const latestCommand = clean(commandsOf(info).at(-1));
-  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), latestCommand };
+  const commands = commandsOf(info);
+  const hasEnded = commands.map(({ state }) => state === 'done' || state === 'failed');
+  const latest = commands.slice(Math.max(0, hasEnded.lastIndexOf(true))).slice(0, MAX_LATEST);
+  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), commands: clean(latest) };
 }
 
 /**

@@ -3,11 +3,11 @@
 import { createHash } from 'node:crypto';
 import { commandsOf, secondsSince } from '../shared/describe.ts';
 import { UsageError } from '../shared/options.ts';
-import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/replies.ts';
+import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/replies.ts';
 import { excerptOf, textOfJson } from '../shared/text.ts';
 import { cleanText } from './reported.ts';
 import type { Body } from '../shared/describe.ts';
-import type { PrintableReply } from '../shared/replies.ts';
+import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { System } from './systems.ts';
 
 /** Why a call has failed, and what is known besides. */
@@ -21,14 +21,18 @@ export class CallError extends UsageError {
 }
 
 /** The status, and why a model may not rely on it. */
-export function statusFields({ id, client }: System, reply: PrintableReply): { system: string; status: string } {
+export function statusFields({ id, client }: System, reply: PrintableReply): object {
   const status = statusNameOf(reply);
   const silence = reply.ok ? secondsSince(reply.body, 'heardAt') ?? 0 : 0;
-  const error = !reply.ok ? client.shorten(reply.error) : status === UNKNOWN ? describeUnknown(reply.original) : '';
   return {
-    system: id, status, ...(silence >= 1 && { silentSeconds: Math.round(silence) }),
-    ...(error !== '' && { error: cleanText(error) }),
+    system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error: errorIn(reply, client),
   };
+}
+
+/** None if the system is just offline. */
+function errorIn(reply: PrintableReply, client: PrintableClient): string | undefined {
+  if (!reply.ok) return isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error));
+  return statusNameOf(reply) === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
 }
 
 /** Models have no clock. */
@@ -37,14 +41,14 @@ export function now(): string {
 }
 
 /**
- * A digest of what counts as a change: the process, the status, its cause, the commands that have ended, and those that
- * the program declares. The ETag of a system covers less than that, and more.
+ * A digest of what counts as a change: the process, the status, its cause, the last command that has ended, and those
+ * that the program declares. The ETag of a system covers less than that, and more.
  */
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;
   const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
-  const ended = endedCommands(reply.body).map(({ id }) => id);
-  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ended]);
+  const ended = commandsOf(reply.body).filter(({ state }) => state === 'done' || state === 'failed');
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ended.at(-1)?.['id']]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
@@ -55,8 +59,4 @@ export function isSettled(info: Body): boolean {
     return state === 'running' && /^(pause|resume|save-state)$/.test(excerptOf(command));
   };
   return !isPassing && !commandsOf(info).some(isPassed);
-}
-
-function endedCommands(info: Body): Body[] {
-  return commandsOf(info).filter(({ state }) => state === 'done' || state === 'failed');
 }

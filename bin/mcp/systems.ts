@@ -1,5 +1,6 @@
 // The systems that an assistant can reach: those that its user has chosen, looked up again for each call.
 
+import { existsSync } from 'node:fs';
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
 import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
@@ -24,6 +25,8 @@ export interface System {
   pid: string | undefined;
   /** Whether its user has not named it: once it has ended, it does not come back. */
   isFound: boolean;
+  /** Whether it was in the folder before, and its socket has gone. */
+  hasEnded?: true;
   client: PrintableClient;
 }
 
@@ -31,7 +34,7 @@ export class Systems {
   readonly #words: readonly string[];
   readonly #sources: Sources;
   readonly #names: Set<string> = new Set(); // words that were names of systems in the folder
-  readonly #known: Map<string, System> = new Map(); // by id, the latest last
+  readonly #known: Map<string, System> = new Map(); // those of a folder by id, the latest last
   #search: Promise<System[]> | undefined; // that is under way
 
   /** @throws {UsageError} If a target is the name of a command or a status, or --targets is standard input. */
@@ -48,10 +51,15 @@ export class Systems {
     await this.#given();
   }
 
-  /** Where systems are looked for. */
-  get place(): string {
+  /** Why there is none. */
+  get absence(): string {
     const { dir } = this.#sources;
-    return `'${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
+    if (this.#isGiven) return 'none of the targets responds';
+    return `no live system in '${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
+  }
+
+  get #isGiven(): boolean {
+    return this.#words.length > 0 || this.#sources.targets !== undefined;
   }
 
   /**
@@ -65,16 +73,15 @@ export class Systems {
   }
 
   async #searchAll(): Promise<System[]> {
-    const isGiven = this.#words.length > 0 || this.#sources.targets !== undefined;
-    const targets = isGiven ? await this.#given() : await this.#found();
+    const targets = this.#isGiven ? await this.#given() : await this.#found();
     const systems = targets.map((target): System => {
       const { name, pid } = isOfFolder(target) ? partsOf(`${target.name}`) : { name: undefined, pid: undefined };
-      const isFound = isOfFolder(target) || (!isGiven && !hasEnvironmentAddress());
+      const isFound = isOfFolder(target) || (!this.#isGiven && !hasEnvironmentAddress());
       return { id: cleanText(target.title), name, pid, isFound, client: target.client };
     });
     for (const system of systems) {
       this.#known.delete(system.id);
-      this.#known.set(system.id, system);
+      if (system.name !== undefined) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
     return systems;
@@ -109,8 +116,8 @@ export class Systems {
   }
 
   /**
-   * Returns the one with that id or, if there is only one, with that name or process id; if there is none, the one that
-   * has ended.
+   * Returns the one with that id or, if there is only one, with that name or process id. If there is none, returns the
+   * last one that has ended.
    *
    * @throws {UsageError} If there is none, or there are several.
    */
@@ -121,12 +128,19 @@ export class Systems {
       return same.length > 0 ? same : all.filter(({ name, pid }) => name === text || pid === text);
     };
     const live = matching(systems);
-    const [found, ...others] = live.length > 0 ? live : matching([...this.#known.values()]).slice(-1);
+    const [found, ...others] = live;
     if (found !== undefined && others.length === 0) return found;
+    const ended = matching([...this.#known.values()].filter(hasEnded)).at(-1);
+    if (found === undefined && ended !== undefined) return { ...ended, hasEnded: true };
     const ids = (found === undefined ? systems : live).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
     throw new UsageError(`there is no system '${text}'${suggest(text, ids)}; list_systems has ${shown || 'none now'}`);
   }
+}
+
+/** One that is live is out of reach if its user has withdrawn it. */
+function hasEnded({ client }: System): boolean {
+  return !existsSync(client.baseUrl.replace(/^unix:/, ''));
 }

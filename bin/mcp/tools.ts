@@ -131,7 +131,7 @@ export const LIST_SYSTEMS: Tool = {
       },
       omitted: { type: 'integer', description: 'How many more there are: call it with `name`.' },
       now: NOW,
-      note: { type: 'string', description: 'Where systems were looked for, if there is none.' },
+      note: { type: 'string', description: 'Why there is none.' },
     },
     required: ['systems'],
   },
@@ -142,9 +142,9 @@ export const GET_INFO: Tool = {
   name: 'get_info',
   title: 'Get all that a system reports',
   description: 'Returns the status of a system and what it reports: since when, by whom and why it has that status; ' +
-    '`detail`, what its program is doing (step, loss, …); `commands`, the latest ones, each waiting, running, done or ' +
-    'failed; and `accepts`, the commands that its program declares for run_command, with parameters in JSON Schema. To ' +
-    'watch a system, call wait, not this again and again.',
+    '`detail`, what its program is doing (step, loss, …); `commands`, the latest ones, each waiting, running, done ' +
+    'or failed; and `accepts`, the commands that its program declares for run_command, with parameters in JSON ' +
+    'Schema. To watch a system, call wait, not this again and again.',
   inputSchema: inputOf({ system: SYSTEM }, ['system']),
   outputSchema: {
     type: 'object',
@@ -187,7 +187,7 @@ export const WAIT: Tool = {
       tag: TAG,
       value: { description: `The field of the condition. ${DATA}` },
       note: { type: 'string', description: 'What the detail has instead of that field.' },
-      reported: REPORTED,
+      reported: { ...REPORTED, description: `${DATA} If the status is offline or no answer, it is from before.` },
     },
     required: ['system', 'ended', 'status', 'seconds'],
   },

@@ -333,10 +333,10 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     const offline = await freePort();
     const foreign = await startWeb(t, () => ({ hello: 'world' }));
     const mcp = startAt(t, [locked, stopped.port, offline, foreign.port]);
-    const expected: [port: number, status: string, error: RegExp][] = [
+    const expected: [port: number, status: string, error?: RegExp][] = [
       [locked, 'missing or wrong token', /^Missing or wrong token/],
       [stopped.port, 'no answer', /has not answered|not answered|no answer/],
-      [offline, 'offline', /ECONNREFUSED/],
+      [offline, 'offline'],
       [foreign.port, 'offline', /is not a control server/],
     ];
     const [{ systems }, ...infos] = await Promise.all([
@@ -345,7 +345,8 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     for (const [index, [port, status, error]] of expected.entries()) {
       for (const report of [systems[index], infos[index]]) {
         assert.deepEqual([report.system, report.status], [at(port), status]);
-        assert.match(report.error, error);
+        if (error === undefined) assert.equal(report.error, undefined);
+        else assert.match(report.error, error);
       }
       assert.equal(infos[index].reported, undefined);
     }
@@ -385,7 +386,7 @@ describe('wait of control-mcp', SUITE, () => {
       await sleep(300);
       await client.request(command, { by: 'ana', wait: 30 });
       const { ended, reported } = await waiting;
-      assert.deepEqual([ended, reported.latestCommand?.command], ['changed', command]);
+      assert.deepEqual([ended, reported.commands[0]?.command], ['changed', command]);
       await until(async () => (await mcp.call('get_info', { system })).status === status);
     }
   });
@@ -400,7 +401,7 @@ describe('wait of control-mcp', SUITE, () => {
       await client.request(command, { by: 'ana', wait: 30 });
       const changed = await mcp.call('wait', { system, tag, seconds: 60 });
       assert.equal(changed.ended, 'changed', command);
-      assert.equal(changed.reported.latestCommand.command, command);
+      assert.equal(changed.reported.commands[0].command, command);
       tag = changed.tag;
     }
     await until(async () => { // the last one may be from before the end of the resumption
