@@ -237,8 +237,8 @@ describe('control-mcp in both eras', SUITE, () => {
       ['run_command', { system, reason, command: 'x', arguments: [] }, /arguments/],
       ['run_command', { system, reason, command: 'x', arguments: '{}' }, /arguments/],
       ['run_command', { system, command: 'x' }, /reason/],
-      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): typeof rows[number] => {
-        return ['run_command', { system, reason, command }, new RegExp(`'${command}' is no command of a program`)];
+      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info', 'X'].map((command): typeof rows[number] => {
+        return ['run_command', { system, reason, command }, new RegExp(`program.*'${command}'|'${command}'.*program`)];
       }),
     ];
     for (const [name, args, error] of rows) {
@@ -769,7 +769,7 @@ interface Watching {
   system: string;
   /** Waits until a connection to the system is open. */
   untilWaiting(): Promise<void>;
-  /** Waits until none is open, and checks that none follows. */
+  /** Waits, after a cancellation, until none is open, and checks that none follows. */
   untilReleased(): Promise<void>;
 }
 
@@ -791,12 +791,14 @@ async function startWatching(t: TestContext): Promise<Watching> {
   relay.listen(0, '127.0.0.1');
   await once(relay, 'listening');
   const system = `127.0.0.1:${(relay.address() as AddressInfo).port}`;
+  const mcp = startMcp(t, [system]);
   const untilWaiting = (): Promise<void> => until(() => open.size > 0);
   const untilReleased = async (): Promise<void> => {
+    await mcp.settled(); // before that, none may be open between two requests
     await until(() => open.size === 0, () => `${open.size} connections`);
     const before = total;
     await sleep(500); // twice as long as any pause between two requests
     assert.equal(total, before, 'another request');
   };
-  return { mcp: startMcp(t, [system]), server, system, untilWaiting, untilReleased };
+  return { mcp, server, system, untilWaiting, untilReleased };
 }
