@@ -20,7 +20,7 @@ import type { Tool, Values } from './tools.ts';
 const { OFFLINE } = SystemStatus;
 
 const PROGRESS_MS = 5000;
-const LIST_MS = 2000; // for a system to respond: one that hangs must not delay a list for long
+const LOOK_MS = 2000; // for a system to respond: one that hangs must not delay a list, or an outcome, for long
 const MAX_LISTED = 200;
 const LIST_ROOM = 30_000; // characters of JSON for the details of all
 
@@ -119,7 +119,7 @@ export class Calls implements Tools {
     const entries = new Map<System, object>();
     setMaxListeners(0, signal); // one for each system
     await inParallel(asked, async (system) => {
-      const reply = await withLimit(LIST_MS, signal, (limit) => system.client.ask({ signal: limit }));
+      const reply = await withLimit(LOOK_MS, signal, (limit) => system.client.ask({ signal: limit }));
       if (system.isFound && isAbsent(reply)) return; // it has ended meanwhile
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
       entries.set(system, { ...statusFields(system, reply), reported });
@@ -187,14 +187,13 @@ async function send(
   });
   const { state, status, summary, received } = followed;
   const isRefused = state === 'failed' && received.state !== 'failed';
+  const isGone = status === OFFLINE || state === 'offline' || state === 'unanswered';
+  const reply = isGone ? undefined : await withLimit(LOOK_MS, signal, (limit) => client.ask({ signal: limit }));
   const report = {
     system: id, command, outcome: isRefused ? 'refused' : state, status: status?.statusName,
-    value: clean(received.value), seconds: Number(followed.seconds.toFixed(3)), now: now(),
+    ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
+    seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
   if (state !== 'done' && state !== 'pending') throw new CallError(client.shorten(summary), report);
-  const reply = command === 'shutdown' ? undefined : await client.ask({ signal });
-  return {
-    ...report, ...(reply?.ok === true && statusFields(system, reply)), tag: tagOf(reply),
-    note: summary === '' ? undefined : cleanText(summary),
-  };
+  return { ...report, note: summary === '' ? undefined : cleanText(summary) };
 }

@@ -1,7 +1,7 @@
 // The tools: what a model reads of them, what they take, and what they return.
 
 import { listOf } from '../shared/options.ts';
-import { excerptOfJson, isRecord } from '../shared/text.ts';
+import { excerpt, isRecord } from '../shared/text.ts';
 
 /** As `tools/list` returns it. */
 export interface Tool {
@@ -245,7 +245,7 @@ export function faultIn(values: Values, { name: tool, inputSchema }: Tool): stri
   for (const [name, value] of Object.entries(values)) {
     const schema = Object.hasOwn(properties, name) ? properties[name] : undefined;
     if (schema === undefined) return `${tool} takes ${listOf(Object.keys(properties))}, got '${name}'`;
-    if (!isOf(schema, value)) return `${name} must be ${formOf(schema)}, got ${excerptOfJson(value)}`;
+    if (!isOf(schema, value)) return `${name} must be ${formOf(schema)}, got ${excerpt(JSON.stringify(value))}`;
   }
   return null;
 }

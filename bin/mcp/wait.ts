@@ -57,13 +57,16 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
   const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
   const limitMs = start + 1000 * seconds - performance.now();
-  const ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit)) ??
-    await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true)) ?? 'timeout'; // what it has is old
+  let ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
+  const isOld = ended === null && watcher.reply?.ok === true; // as the last news
+  if (isOld) ended = await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true));
   const { reply, info, value } = watcher;
-  const current = reply === undefined ? { system: system.id, status: NO_ANSWER } : statusFields(system, reply);
+  const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
+  const current = reply === undefined ? silence : statusFields(system, reply);
   return {
-    ...current, ended, seconds: Number(((performance.now() - start) / 1000).toFixed(3)), now: now(), tag: tagOf(reply),
-    value: clean(value), note: ended === 'timeout' ? watcher.describeMissing() : undefined,
+    ...current, ended: ended ?? 'timeout',
+    seconds: Number(((performance.now() - start) / 1000).toFixed(3)), now: now(), tag: tagOf(reply),
+    value: clean(value), note: ended === null ? watcher.describeMissing() : undefined,
     reported: info && currentReport(info),
   };
 }

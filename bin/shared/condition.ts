@@ -20,7 +20,8 @@ export function isCondition(text: string): boolean {
 
 /** @throws {UsageError} If the text is not one comparison, or asks for the order of texts. */
 export function parseCondition(text: string): Condition {
-  const [, field, operator = '', operand = ''] = FORM.exec(text) ?? [];
+  const [, field, operator = '', typed = ''] = FORM.exec(text) ?? [];
+  const operand = typed.replace(/^(["'])(.*)\1$/s, '$2');
   const number = NUMBER.test(operand) ? Number(operand) : NaN;
   if (field === undefined || (/[<>]/.test(operator) && Number.isNaN(number))) {
     const forms = "a field with a number, such as 'loss < 0.1', or for equality with a text, such as 'phase = test'";

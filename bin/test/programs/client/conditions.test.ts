@@ -34,7 +34,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       ['mean return >= 400', '400'], ['  mean return  >  399.9 ', '400'], ['mean return > 400', null],
       ['step = 1e3', '1000'], ['step == 1000.0', '1000'], ['step != 1000', null], ['step != 999', '1000'],
       ['step > 999', '1000'], ['step < 9', null], ['least < -2', '-3'], ['least > -10', '-3'],
-      ['phase = warm up', 'warm up'], ['phase=warm', null], ['phase != warm', 'warm up'], ['phase > 0', null],
+      ['phase = warm up', 'warm up'], ['phase = "warm up"', 'warm up'], ['phase=warm', null], ['phase != warm', 'warm up'], ['phase > 0', null],
       ['seven = 7', '7'], ['seven = 7.0', null], ['seven >= 7', null], // a text
       ['done = true', 'true'], ['done = 1', null], ['done != false', 'true'], ['done > 0', null],
       ['best = null', 'null'], ['best != null', null], ['best < 1', null], ['list = 1', null], ['list > 0', null],

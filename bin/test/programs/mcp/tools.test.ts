@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chmodSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
@@ -413,6 +413,23 @@ describe('wait of control-mcp', SUITE, () => {
     assert.equal((await mcp.call('wait', { system, tag, seconds: 60 })).ended, 'changed', 'its own command counts');
   });
 
+  it('returns once for a command, also after many others', async (t) => {
+    const { promise, resolve } = defer();
+    const { address: { port }, client } = await launchSystem(t, {
+      commands: { look: { run() {} }, evaluate: { run: () => promise } },
+    });
+    t.after(() => resolve());
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    for (let count = 0; count < 20; count += 1) await client.request('look', { wait: 30 });
+    const { tag } = await mcp.call('get_info', { system });
+    assert.equal((await client.request('evaluate')).ok, true);
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout', 'it runs');
+    resolve();
+    const { ended, reported } = await mcp.call('wait', { system, tag });
+    assert.deepEqual([ended, reported.commands[0].command, reported.commands[0].state], ['changed', 'evaluate', 'done']);
+  });
+
   it('ends when the detail meets a condition, and returns the value', async (t) => {
     const detail: Record<string, unknown> = { loss: 0.5, phase: 'train', 'eval loss': 3 };
     const { address: { port }, client } = await launchSystem(t, { describe: () => detail });
@@ -570,6 +587,23 @@ describe('The argument system of control-mcp', SUITE, () => {
       }
     }
     assert.deepEqual([other.requests, hidden.requests, inFolder.requests], [[], [], []]);
+  });
+
+  it('is out of reach when its user has withdrawn it', async (t) => {
+    const { folder, launch } = openSession(t);
+    await launch('train');
+    const socketPath = join(folder, 'eval-5.sock');
+    const { requests } = await startWeb(t, undefined, { socketPath });
+    const file = join(makeFolder(t), 'targets');
+    writeFileSync(file, `unix:${socketPath}\ntrain-${process.pid}\n`, { mode: 0o600 });
+    const mcp = startMcp(t, ['--targets', file], { XDG_RUNTIME_DIR: dirname(folder) });
+    const [evaluation] = (await mcp.call('list_systems')).systems;
+    assert.match(evaluation.system, /eval-5/);
+    writeFileSync(file, `train-${process.pid}\n`);
+    requests.length = 0;
+    assert.match((await mcp.fail('pause', { system: evaluation.system, reason: 'a test' })).error, /no system/);
+    assert.match((await mcp.fail('pause', { system: 'eval', reason: 'a test' })).error, /no system/);
+    assert.deepEqual(requests, []);
   });
 
   it('is looked up for each call: systems come and go', async (t) => {
