@@ -25,6 +25,7 @@ import type { Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
 const FOLLOW_MS = 30_000;
+const REQUEST_MS = 30_000; // more than the client takes
 const HINT_MS = 1000; // what a command waits for is shown after this time: a shutdown may take half as long
 const HELP_MS = 1000; // the help waits for the commands that the program declares no longer than this
 const PROMPT_MS = 250; // the prompt waits for the status no longer than this
@@ -153,7 +154,7 @@ export class Session {
     return summary === '' || print(summary);
   }
 
-  #request(endpoint: 'status' | 'info', limitMs: number = FOLLOW_MS): Promise<PrintableReply> {
+  #request(endpoint: 'status' | 'info', limitMs: number = REQUEST_MS): Promise<PrintableReply> {
     return this.#patiently((signal) => withLimit(limitMs, signal, (limit) => {
       return this.#client.request(endpoint, { signal: limit });
     }));

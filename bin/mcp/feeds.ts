@@ -1,5 +1,6 @@
 // What systems report while somebody waits: one connection to a system serves all waits on it.
 
+import { setImmediate } from 'node:timers/promises';
 import { observe } from '../shared/observe.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 
@@ -20,7 +21,7 @@ export class Feeds {
     const { baseUrl } = client;
     const feed = this.#feeds.get(baseUrl) ?? new Feed(client);
     this.#feeds.set(baseUrl, feed);
-    feed.add(listener);
+    feed.add(client, listener);
     return () => {
       if (feed.remove(listener) === 0) this.#feeds.delete(baseUrl);
     };
@@ -28,39 +29,42 @@ export class Feeds {
 }
 
 class Feed {
-  readonly #client: PrintableClient;
   readonly #listeners: Set<Listener> = new Set();
-  #round: AbortController | undefined;
+  #client: PrintableClient;
+  #round = new AbortController();
 
   constructor(client: PrintableClient) {
     this.#client = client;
   }
 
-  add(listener: Listener): void {
+  /** @param client The latest one, because its token may be new. */
+  add(client: PrintableClient, listener: Listener): void {
     this.#listeners.add(listener);
-    if (this.#round === undefined) void this.#run();
-    else this.#round.abort(); // what comes of it may be older than the listener
+    this.#client = client;
+    this.#restart(); // the reply of this round may be older than the listener
   }
 
   /** Returns how many are left. */
   remove(listener: Listener): number {
     this.#listeners.delete(listener);
-    if (this.#listeners.size === 0) this.#round?.abort();
+    if (this.#listeners.size === 0) this.#round.abort();
+    else if (listener.isOnDetail) this.#restart();
     return this.#listeners.size;
   }
 
-  async #run(): Promise<void> {
-    while (this.#listeners.size > 0) {
-      this.#round = new AbortController();
-      await this.#follow(this.#round.signal);
-    }
+  #restart(): void {
+    this.#round.abort();
+    this.#round = new AbortController();
+    void this.#follow(this.#round.signal);
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
+    await setImmediate(); // who joins at the same time shares the round
+    const client = this.#client;
     const isOnDetail = [...this.#listeners].some((listener) => listener.isOnDetail);
-    for await (const { reply, isNew } of observe(this.#client, 'info', signal, isOnDetail ? DETAIL_S : REQUEST_S)) {
+    for await (const { reply, isNew } of observe(client, 'info', signal, isOnDetail ? DETAIL_S : REQUEST_S)) {
       if (!isNew && !isOnDetail) continue;
-      const latest = isNew ? reply : await this.#client.ask({ signal });
+      const latest = isNew ? reply : await client.ask({ signal });
       if (signal.aborted) return;
       for (const listener of this.#listeners) listener.note(latest);
     }

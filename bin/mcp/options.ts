@@ -28,7 +28,8 @@ checkpoints. Everything else requires --allow.
 
 A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
 address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets: the system at the address in
-the environment, or else all live systems of the folder, or else the one at localhost:8391.
+the environment, or else all live systems of the folder, or else the one at localhost:8391. A NAME is taken for a host
+until a system of that name has run: write gpu1:8391 for a host.
 
 ${describeOptions(OPTIONS)}
 

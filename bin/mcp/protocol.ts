@@ -63,6 +63,14 @@ export interface Tools {
   call(name: string, values: Body, caller: Caller): Promise<object> | null;
 }
 
+interface Request {
+  id: Id;
+  method: string;
+  params: Body;
+  /** Aborted when the request is cancelled. */
+  signal: AbortSignal;
+}
+
 export class McpServer {
   readonly #tools: Tools;
   readonly #output: Writable;
@@ -158,27 +166,26 @@ export class McpServer {
       throw new ProtocolError(ERROR.INVALID_PARAMS, `_meta must have ${PREFIX}/clientCapabilities, an object`);
     }
     const result = await this.#modernResult(request, nameIn(meta[`${PREFIX}/clientInfo`]));
-    const ownMeta = { ...metaOf(result), [`${PREFIX}/serverInfo`]: SERVER_INFO };
-    return { resultType: 'complete', ...result, _meta: ownMeta };
+    return { resultType: 'complete', ...result, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
   }
 
-  async #modernResult(request: Request, client: string | undefined): Promise<Body> {
+  async #modernResult(request: Request, client: string | undefined): Promise<object> {
     const { instructions } = this.#tools;
     switch (request.method) {
       case 'server/discover':
         return { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions, ...CACHE_HINTS };
       case 'subscriptions/listen': return this.#listen(request);
       case 'tools/list': return { ...await this.#performCommon(request, client), ...CACHE_HINTS };
-      default: return { ...await this.#performCommon(request, client) };
+      default: return this.#performCommon(request, client);
     }
   }
 
   /** Acknowledges a subscription to none of the notifications: the tools do not change. It lasts until cancelled. */
-  async #listen({ id, params: { notifications }, signal }: Request): Promise<Body> {
+  async #listen({ id, params: { notifications }, signal }: Request): Promise<object> {
     if (!isRecord(notifications)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'notifications must be an object');
     const params = { _meta: { [`${PREFIX}/subscriptionId`]: id }, notifications: {} };
     this.#send({ method: 'notifications/subscriptions/acknowledged', params });
-    return once(signal, 'abort').then(() => ({})); // which nobody receives
+    return once(signal, 'abort'); // no result is sent then
   }
 
   async #performCommon(request: Request, client: string | undefined): Promise<object> {
@@ -209,21 +216,13 @@ export class McpServer {
   #sendError(id: Id | undefined, error: Error): void {
     const isExpected = error instanceof ProtocolError;
     if (!isExpected) warn(`${error.stack}`); // a defect
-    const { code, data } = isExpected ? error : { code: ERROR.INTERNAL, data: undefined };
-    this.#send({ id, error: { code, message: error.message, data } });
+    const { code, message, data } = isExpected ? error : new ProtocolError(ERROR.INTERNAL, 'Internal error');
+    this.#send({ id, error: { code, message, data } });
   }
 
   #send(message: object): void {
     this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);
   }
-}
-
-interface Request {
-  id: Id;
-  method: string;
-  params: Body;
-  /** Aborted when the request is cancelled. */
-  signal: AbortSignal;
 }
 
 // ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ import type { Body } from '../shared/describe.ts';
 
 /** Control characters and line breaks, which become spaces. */
 const BREAKS = /[\p{Cc}\p{Zl}\p{Zp}]+/gu;
-/** What no font shows, such as tags, variation selectors, reversals and zero-width characters, and half characters. */
+/** What no font shows, such as tags, variation selectors, reversals and zero-width characters, and lone surrogates. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;
 
 /** Characters of a name, a sender or a reason. */
@@ -54,8 +54,10 @@ class Cleaner {
   }
 
   #text(text: string, maxLength: number): string {
-    const room = Math.max(0, this.#left) / 2; // each character may need an escape
-    const cleaned = cleanText(text, Math.min(maxLength, Math.floor(room)));
+    const room = Math.max(0, Math.min(maxLength, Math.floor(this.#left)));
+    const whole = cleanText(text, room);
+    const isRoomy = JSON.stringify(whole).length <= this.#left + 3;
+    const cleaned = isRoomy ? whole : cleanText(text, Math.floor(room / 2)); // each character may need an escape
     this.#left -= JSON.stringify(cleaned).length;
     return cleaned;
   }
@@ -82,7 +84,7 @@ class Cleaner {
   }
 }
 
-const NAMES = ['name', 'pid', 'host', 'version', 'startedAt', 'heardAt', 'status', 'since', 'by', 'reason'] as const;
+const NAMES = ['name', 'pid', 'host', 'version', 'startedAt', 'since', 'by', 'reason'] as const;
 const CAUSE = ['since', 'by', 'reason'] as const;
 
 /** All that `/api/info` reports. `accepts` keeps its form, JSON Schema. */

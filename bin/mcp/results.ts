@@ -1,4 +1,4 @@
-// What the tools return of a system.
+// The parts of a result that several tools return.
 
 import { createHash } from 'node:crypto';
 import { commandsOf, secondsSince } from '../shared/describe.ts';
@@ -21,17 +21,18 @@ export class CallError extends UsageError {
 }
 
 /** The status, and why a model may not rely on it. */
-export function statusFields({ id, client }: System, reply: PrintableReply): object {
+export function statusFields({ id, client }: System, reply: PrintableReply, maxError?: number): object {
   const status = statusNameOf(reply);
   const silence = reply.ok ? secondsSince(reply.body, 'heardAt') ?? 0 : 0;
   return {
-    system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error: errorIn(reply, client),
+    system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence),
+    error: errorIn(reply, client, maxError),
   };
 }
 
 /** None if the system is just offline. */
-function errorIn(reply: PrintableReply, client: PrintableClient): string | undefined {
-  if (!reply.ok) return isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error));
+function errorIn(reply: PrintableReply, client: PrintableClient, maxLength?: number): string | undefined {
+  if (!reply.ok) return isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxLength);
   return statusNameOf(reply) === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
 }
 
@@ -55,8 +56,8 @@ export function tagOf(reply: PrintableReply | undefined): string | undefined {
 /** Whether no command is about to change the status. A save pauses a system for a moment. */
 export function isSettled(info: Body): boolean {
   const isPassing = /^(pausing|resuming)$/.test(excerptOf(info['status']));
-  const isPassed = ({ state, command }: Body): boolean => {
+  const isRunning = ({ state, command }: Body): boolean => {
     return state === 'running' && /^(pause|resume|save-state)$/.test(excerptOf(command));
   };
-  return !isPassing && !commandsOf(info).some(isPassed);
+  return !isPassing && !commandsOf(info).some(isRunning);
 }

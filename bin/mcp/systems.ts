@@ -20,9 +20,8 @@ const MAX_KNOWN = 1000; // systems that have ended
 export interface System {
   /** What an assistant calls it: `train-2551` for one of a folder, or the target as its user has written it. */
   id: string;
-  /** For one of a folder, what its socket is named after. Nothing that the system reports. */
-  name: string | undefined;
-  pid: string | undefined;
+  /** For one of a folder, the name and process id in the path of its socket. Nothing that the system reports. */
+  names: readonly (string | undefined)[];
   /** Whether its user has not named it: once it has ended, it does not come back. */
   isFound: boolean;
   /** Whether it was in the folder before, and its socket has gone. */
@@ -33,7 +32,6 @@ export interface System {
 export class Systems {
   readonly #words: readonly string[];
   readonly #sources: Sources;
-  readonly #names: Set<string> = new Set(); // words that were names of systems in the folder
   readonly #known: Map<string, System> = new Map(); // those of a folder by id, the latest last
   #search: Promise<System[]> | undefined; // that is under way
 
@@ -42,13 +40,13 @@ export class Systems {
     refuseOthers(words, { dir: sources.dir });
     if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
     this.#words = words;
-    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS };
+    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS, names: new Set() }; // no host is sent the token by mistake
   }
 
   /** @throws {UsageError} If a target or the folder is invalid. */
   async check(): Promise<void> {
-    if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
-    await this.#given();
+    if (this.#isGiven) await this.all();
+    else if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
   }
 
   /** Why there is none. */
@@ -73,39 +71,18 @@ export class Systems {
   }
 
   async #searchAll(): Promise<System[]> {
-    const targets = this.#isGiven ? await this.#given() : await this.#found();
+    const targets = this.#isGiven ? await parseTargets(this.#words, this.#sources) : await this.#found();
     const systems = targets.map((target): System => {
-      const { name, pid } = isOfFolder(target) ? partsOf(`${target.name}`) : { name: undefined, pid: undefined };
-      const isFound = isOfFolder(target) || (!this.#isGiven && !hasEnvironmentAddress());
-      return { id: cleanText(target.title), name, pid, isFound, client: target.client };
+      const names = isOfFolder(target) ? Object.values(partsOf(`${target.name}`)) : [];
+      const isFound = names.length > 0 || (!this.#isGiven && !hasEnvironmentAddress());
+      return { id: cleanText(target.title), names, isFound, client: target.client };
     });
     for (const system of systems) {
       this.#known.delete(system.id);
-      if (system.name !== undefined) this.#known.set(system.id, system);
+      if (system.names.length > 0) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
     return systems;
-  }
-
-  /** The targets. A word that was a name is never taken for a host, which would be sent the token. */
-  async #given(): Promise<Target[]> {
-    const targets = new Map<string, Target>(); // by URL
-    const { targets: file, ...sources } = this.#sources;
-    const add = (found: readonly Target[]): void => {
-      for (const target of found) targets.set(target.client.baseUrl, target);
-    };
-    for (const word of this.#words) {
-      const wasName = this.#names.has(word);
-      const found = await parseTargets([word], sources).catch((error: Error) => {
-        if (wasName) return [];
-        throw error;
-      });
-      const named = found.filter(isOfFolder);
-      if (named.length > 0) this.#names.add(word);
-      add(wasName ? named : found);
-    }
-    if (file !== undefined) add(await parseTargets([], this.#sources));
-    return [...targets.values()];
   }
 
   /** The one in the environment, or else those of the folder, or else that at the default port. */
@@ -116,23 +93,23 @@ export class Systems {
   }
 
   /**
-   * Returns the one with that id or, if there is only one, with that name or process id. If there is none, returns the
-   * last one that has ended.
+   * Returns the one with that id, live or ended, or else the only one with that name or process id, or else the last
+   * one that has ended.
    *
    * @throws {UsageError} If there is none, or there are several.
    */
   async find(text: string): Promise<System> {
-    const systems = await this.all();
-    const matching = (all: readonly System[]): System[] => {
-      const same = all.filter(({ id }) => id === text);
-      return same.length > 0 ? same : all.filter(({ name, pid }) => name === text || pid === text);
-    };
-    const live = matching(systems);
-    const [found, ...others] = live;
+    const live = await this.all();
+    const ended = [...this.#known.values()].filter(hasEnded).map((system): System => ({ ...system, hasEnded: true }));
+    const hasId = ({ id }: System): boolean => id === text;
+    const hasName = ({ names }: System): boolean => names.includes(text);
+    const choices = [
+      live.filter(hasId), ended.filter(hasId), live.filter(hasName), ended.filter(hasName).slice(-1),
+    ];
+    const matching = choices.find(({ length }) => length > 0) ?? [];
+    const [found, ...others] = matching;
     if (found !== undefined && others.length === 0) return found;
-    const ended = matching([...this.#known.values()].filter(hasEnded)).at(-1);
-    if (found === undefined && ended !== undefined) return { ...ended, hasEnded: true };
-    const ids = (found === undefined ? systems : live).map(({ id }) => id);
+    const ids = (found === undefined ? live : matching).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);

@@ -56,9 +56,9 @@ export interface WaitOptions {
 export async function wait(system: System, goal: Goal, options: WaitOptions): Promise<object> {
   const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
-  const limitMs = start + 1000 * seconds - performance.now();
+  const limitMs = Math.max(0, start + 1000 * seconds - performance.now());
   let ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
-  const isOld = ended === null && watcher.reply?.ok === true; // as the last news
+  const isOld = ended === null && watcher.reply?.ok === true; // its report is as old as the last news
   if (isOld) ended = await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true));
   const { reply, info, value } = watcher;
   const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
@@ -82,7 +82,7 @@ class Watcher {
   readonly #system: System;
   readonly #goal: Goal;
   #known: string | undefined; // the tag: any other is a change
-  #wasSeen: boolean; // a system that was never seen may come
+  #wasSeen: boolean; // its absence ends the wait only if it was there before
 
   constructor(system: System, goal: Goal) {
     this.#system = system;

@@ -35,6 +35,8 @@ export interface Sources {
   /** The folder of the names, unless it is that of the session. */
   dir?: string | undefined;
   timeoutMs?: number;
+  /** Words that have been names: they are never taken for addresses. Those found to be names are added. */
+  names?: Set<string>;
   /** What a number may be meant for. */
   hint?: string;
 }
@@ -140,11 +142,12 @@ function openFolder(dir: string | undefined): Socket[] {
 /** Returns the systems of that name or process id or, if there is none, that at the address. */
 async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
-  const { dir, timeoutMs, hint = '' } = sources;
+  const { dir, timeoutMs, names, hint = '' } = sources;
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
-    if (found.length > 0) return found;
+    if (found.length > 0) names?.add(text);
+    if (found.length > 0 || names?.has(text) === true) return found;
     if (/^\d+$/.test(text)) { // as a host, 9000 is the address 0.0.35.40, which would be sent the token
       const error = `'${text}' is neither a process of the folder nor an address: write :${text} for the port`;
       throw new UsageError(error + hint);

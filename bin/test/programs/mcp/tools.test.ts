@@ -298,7 +298,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     assert.match(tag, /./);
     const { commands, ...fields } = reported;
     const { name, pid, host, version, startedAt, accepts } = body ?? {};
-    const expected = { name, pid, host, version, startedAt, status: 'paused', ...cause, detail };
+    const expected = { name, pid, host, version, startedAt, ...cause, detail };
     for (const [field, value] of Object.entries({ ...expected, accepts })) {
       assert.deepEqual(fields[field], value, field);
     }
