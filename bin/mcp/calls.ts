@@ -130,8 +130,8 @@ export class Calls implements Tools {
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
     const systems = asked.flatMap((system) => entries.get(system) ?? []);
-    const others = all.length === 0 ? '' : `no system has '${part}' in its name, of ${all.length}`;
-    const note = systems.length === 0 ? cleanText(others || this.#systems.absence) : undefined;
+    const absence = found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
+    const note = systems.length === 0 ? cleanText(absence) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }
 

@@ -5,7 +5,7 @@ import { STATUS_WORDS } from '../shared/commands.ts';
 import { fieldOf, isCondition, parseCondition } from '../shared/condition.ts';
 import { withLimit } from '../shared/limit.ts';
 import { listOf, UsageError } from '../shared/options.ts';
-import { isDenied, lacksInfo, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
+import { isDenied, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
 import { excerpt, isRecord } from '../shared/text.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
 import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
@@ -134,7 +134,6 @@ class Watcher {
         break;
       case 'detail':
         if (reply.ok && this.#isMet(reply.body, this.#goal.condition)) return 'reached';
-        if (lacksInfo(reply)) this.#fail('the server reports its status only, no detail');
     }
     if (isOffline && this.#wasSeen) return 'offline';
     this.#wasSeen ||= !isOffline;
@@ -147,8 +146,9 @@ class Watcher {
     return tag !== this.#known && isSettled(reply.body);
   }
 
-  #isMet({ detail }: Body, { field, isMetBy }: Condition): boolean {
-    this.value = fieldOf(detail, field);
+  #isMet(info: Body, { field, isMetBy }: Condition): boolean {
+    if (!('detail' in info)) this.#fail('the server reports its status only'); // as that of PAMIQ
+    this.value = fieldOf(info['detail'], field);
     if (field === 'status' && this.value === undefined) {
       this.#fail("the detail has no field 'status'; for a status of the system, write until: paused, or another one");
     }

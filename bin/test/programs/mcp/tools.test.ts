@@ -318,6 +318,8 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
       assert.deepEqual([paused.outcome, paused.status], ['done', 'paused']);
       const { ended, status } = await mcp.call('wait', { system, until: 'paused', seconds: 30 });
       assert.deepEqual([ended, status], ['reached', 'paused']);
+      const { error } = await mcp.fail('wait', { system, until: 'loss < 1' });
+      assert.equal(error, 'the server reports its status only');
       const saved = await mcp.call('save_state', { system, reason: 'a test' });
       assert.equal(saved.outcome, 'pending');
       assert.match(saved.note, /reports no outcome/);
