@@ -30,6 +30,7 @@ const COMMANDS: ReadonlyMap<Tool, string> = new Map([
 ]);
 
 const TOOLS: readonly Tool[] = [tools.LIST_SYSTEMS, tools.GET_INFO, tools.WAIT, ...COMMANDS.keys(), tools.RUN_COMMAND];
+const RUN = 'run:'; // begins a word of --allow, before the name of a command
 const RESTRICTED: readonly Tool[] = [tools.RESUME, tools.SHUTDOWN, tools.RUN_COMMAND];
 
 const INSTRUCTIONS = `
@@ -65,15 +66,23 @@ export class Calls implements Tools {
     const missing = TOOLS.filter((tool) => !offered.includes(tool)).map(({ name }) => name).join(', ');
     const hint = `Not allowed here: ${missing}. The user can allow them in the configuration of this server.`;
     this.instructions = missing === '' ? INSTRUCTIONS : `${INSTRUCTIONS} ${hint}`;
-    this.offered = offered.includes(tools.RESUME) ? offered : offered.map((tool) => {
-      return tool === tools.PAUSE ? { ...tool, description: `${tool.description} ${tools.NO_RESUME}` } : tool;
-    });
+    this.offered = offered.map((tool) => ({ ...tool, description: `${tool.description}${this.#limitOf(tool)}` }));
+  }
+
+  /** What a model may not do with a tool that it has. */
+  #limitOf(tool: Tool): string {
+    if (tool === tools.PAUSE && !this.#isOffered(tools.RESUME)) return ' You cannot resume it: a person must.';
+    if (tool !== tools.RUN_COMMAND || this.#allowed.has('all')) return '';
+    return ` Only these are allowed: ${this.#allowedCommands.join(', ')}.`;
+  }
+
+  get #allowedCommands(): string[] {
+    return [...this.#allowed].filter((word) => word.startsWith(RUN)).map((word) => word.slice(RUN.length));
   }
 
   #isOffered(tool: Tool): boolean {
     if (!RESTRICTED.includes(tool) || this.#allowed.has('all')) return true;
-    if (tool !== tools.RUN_COMMAND) return this.#allowed.has(tool.name);
-    return [...this.#allowed].some((word) => word.startsWith('run:'));
+    return tool === tools.RUN_COMMAND ? this.#allowedCommands.length > 0 : this.#allowed.has(tool.name);
   }
 
   call(name: string, values: Values, caller: Caller): Promise<object> | null {
@@ -83,7 +92,7 @@ export class Calls implements Tools {
 
   async #result(tool: Tool, values: Values, caller: Caller): Promise<object> {
     try {
-      if (!this.#isOffered(tool)) refuse(tool.name, tool === tools.RUN_COMMAND ? 'run:COMMAND' : tool.name);
+      if (tool !== tools.RUN_COMMAND && !this.#isOffered(tool)) refuse(tool.name, tool.name);
       const fault = tools.faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
       const structuredContent = await this.#perform(tool, values as Arguments, caller);
@@ -142,7 +151,7 @@ export class Calls implements Tools {
     if (RESERVED.includes(command) || !COMMAND.test(command)) {
       throw new UsageError(`no program declares '${command}': see reported.accepts of get_info`);
     }
-    if (!this.#allowed.has('all') && !this.#allowed.has(`run:${command}`)) refuse(command, `run:${command}`);
+    if (!this.#allowed.has('all') && !this.#allowed.has(RUN + command)) refuse(command, RUN + command);
     return command;
   }
 }

@@ -9,9 +9,9 @@ import { Systems } from './systems.ts';
 
 const OPTIONS = {
   allow: {
-    type: 'string', value: 'LIST', completion: ['resume', 'shutdown', 'all'],
+    type: 'string', multiple: true, value: 'LIST', completion: ['resume', 'shutdown', 'all'],
     help: 'what else the assistant may do, separated by commas: resume, shutdown, run:COMMAND for a command that ' +
-      'programs declare, such as run:evaluate, or all (default: nothing)',
+      'programs declare, such as run:evaluate, or all; may be repeated (default: nothing)',
   },
   targets: TARGETS_FILE_OPTION,
   dir: DIR_OPTION,
@@ -68,8 +68,8 @@ function completeEnvironment(): void {
   if (!process.env[SESSION] && existsSync(`${session}/control`)) process.env[SESSION] = session;
 }
 
-function parseAllowed(text: string | undefined): ReadonlySet<string> {
-  const words = text?.split(',').map((word) => word.trim()) ?? [];
+function parseAllowed(lists: readonly string[] = []): ReadonlySet<string> {
+  const words = lists.flatMap((list) => list.split(',')).map((word) => word.trim());
   for (const word of words) {
     const [, command] = /^run:(.*)$/s.exec(word) ?? [];
     const isCommand = command !== undefined && COMMAND.test(command) && !RESERVED.includes(command);

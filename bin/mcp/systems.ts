@@ -109,7 +109,8 @@ export class Systems {
     const matching = choices.find(({ length }) => length > 0) ?? [];
     const [found, ...others] = matching;
     if (found !== undefined && others.length === 0) return found;
-    const ids = (found === undefined ? live : matching).map(({ id }) => id);
+    const isListed = ({ names, isFound }: System): boolean => names.length > 0 || !isFound;
+    const ids = (found === undefined ? live.filter(isListed) : matching).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);

@@ -40,7 +40,9 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     const { client } = await session.launch('train', {
       commands: { double: { parameters: { n: { type: 'integer' } }, run: ({ n }) => 2 * Number(n) }, forget: { run() {} } },
     });
-    const mcp = startMcp(t, ['--allow', 'resume, shutdown,run:double', 'train'], session.env);
+    const mcp = startMcp(t, ['--allow', 'resume, shutdown', '--allow', 'run:double', 'train'], session.env);
+    const { result: { tools } } = await mcp.modern('tools/list');
+    assert.match(tools.at(-1).description, / Only these are allowed: double\.$/);
     const call = { system: 'train', reason: 'test' };
     await mcp.modern('tools/call', { name: 'pause', arguments: call });
     assert.equal((await mcp.call('resume', call)).status, 'active');

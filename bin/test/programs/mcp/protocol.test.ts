@@ -645,7 +645,7 @@ describe('The command line of control-mcp', SUITE, () => {
       [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
       [['--targets', '/nowhere/targets'], /^cannot use the targets file '\/nowhere\/targets': ENOENT: /],
       [['--targets', '-'], /^--targets must be a file: standard input is for the assistant$/],
-      [['--allow', 'all', '--allow', 'resume'], /^--allow must be given only once, got 'all' and 'resume'$/],
+      [['--allow', 'all', '--allow', 'run'], /^--allow must have .*, got 'run'$/],
       [['--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
       ...WRONG_LISTS.map((list) => [['--allow', list], /^--allow must have .*, separated by .*, got '.*'$/] as const),
     ] as const) {
