@@ -8,6 +8,7 @@ import { withLimit } from '../shared/limit.ts';
 import { UsageError } from '../shared/options.ts';
 import { isAbsent } from '../shared/replies.ts';
 import { inParallel } from '../shared/targets.ts';
+import { excerptOf } from '../shared/text.ts';
 import { Feeds } from './feeds.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
 import { CallError, now, statusFields, tagOf } from './results.ts';
@@ -180,7 +181,7 @@ async function getInfo(system: System, signal: AbortSignal): Promise<object> {
 }
 
 function senderOf({ name = '' }: Caller): string {
-  const cleaned = cleanText(name, MAX_NAME).trim();
+  const cleaned = cleanText(name, MAX_NAME / 2).trim(); // a server keeps 200 characters of it
   return cleaned === '' ? 'mcp' : `mcp:${cleaned}`;
 }
 
@@ -196,8 +197,9 @@ async function send(
   if (system.hasEnded) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
+  const by = senderOf(caller);
   const followed = await follow(client, command, {
-    timeoutMs: 1000 * seconds, arguments: given, by: senderOf(caller), reason: cleanText(reason), signal,
+    timeoutMs: 1000 * seconds, arguments: given, by, reason: cleanText(reason), signal,
   });
   const { state, status, summary, received } = followed;
   const isRefused = state === 'failed' && received.state !== 'failed';
@@ -209,5 +211,7 @@ async function send(
     seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
   if (state !== 'done' && state !== 'pending') throw new CallError(client.shorten(summary), report);
-  return { ...report, note: summary === '' ? undefined : cleanText(summary) };
+  const other = command === 'pause' && reply?.ok === true && reply.body['by'] !== by ? excerptOf(reply.body['by']) : '';
+  const note = summary || (other && `it was paused already, by ${other}: see commands of get_info`);
+  return { ...report, note: note === '' ? undefined : cleanText(note) };
 }

@@ -151,7 +151,7 @@ export class McpServer {
     }
     this.#session = { client: nameIn(clientInfo) };
     return {
-      protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS.at(-1),
+      protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS[0],
       capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: this.#tools.instructions,
     };
   }

@@ -150,7 +150,8 @@ export const WAIT: Tool = {
   description: 'Waits until a system changes, has a status, or reports a detail that meets a condition. Returns as ' +
     'soon as it does: watch a system with this, not by asking again and again. `ended` says why: reached, changed, ' +
     'offline (it ended before anything else) or timeout: call it again to keep waiting. If the status is offline or ' +
-    'no answer, what is `reported` is from before.',
+    'no answer, what is `reported` is from before, as of `reportedAt`. To watch several systems, call it for each at ' +
+    'the same time.',
   inputSchema: inputOf({
     system: SYSTEM,
     until: {
@@ -166,7 +167,8 @@ export const WAIT: Tool = {
     },
   }, ['system']),
   outputSchema: outputOf({
-    ...CURRENT, ended: { enum: ['reached', 'changed', 'offline', 'timeout'] }, value: {}, note: TEXT, ...TIME,
+    ...CURRENT, ended: { enum: ['reached', 'changed', 'offline', 'timeout'] }, value: {}, note: TEXT,
+    reportedAt: TEXT, ...TIME,
   }, ['system', 'ended', 'status', 'seconds']),
   annotations: READ_ONLY,
 };

@@ -67,7 +67,7 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
     ...current, ended: ended ?? 'timeout',
     seconds: Number(((performance.now() - start) / 1000).toFixed(3)), now: now(), tag: tagOf(reply),
     value: clean(value), note: ended === null ? watcher.describeMissing() : undefined,
-    reported: info && currentReport(info),
+    reported: info && currentReport(info), reportedAt: reply?.ok === true ? undefined : watcher.infoAt,
   };
 }
 
@@ -77,6 +77,7 @@ class Watcher {
   reply: PrintableReply | undefined;
   /** The latest that the system has reported. */
   info: Body | undefined;
+  infoAt: string | undefined;
   /** Of the field of the condition. */
   value: unknown;
   readonly #system: System;
@@ -122,7 +123,7 @@ class Watcher {
   #note(reply: PrintableReply): Ended | null {
     this.reply = reply;
     if (isDenied(reply)) this.#fail(reply.error);
-    if (reply.ok) this.info = reply.body;
+    if (reply.ok) [this.info, this.infoAt] = [reply.body, now()];
     const status = statusNameOf(reply);
     const isOffline = status === SystemStatus.OFFLINE.statusName;
     switch (this.#goal.kind) {

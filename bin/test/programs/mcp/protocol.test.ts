@@ -37,7 +37,7 @@ describe('control-mcp in the legacy era', SUITE, () => {
     for (const [requested, version] of [
       ...LEGACY.map((version) => [version, version] as const),
       ['2026-07-28', '2025-11-25'], ['9999-12-31', '2025-11-25'], ['2025-11-24', '2025-06-18'],
-      ['2025-03-26', '2024-11-05'], ['2024-11-04', '2024-11-05'], ['1900-01-01', '2024-11-05'],
+      ['2025-03-26', '2024-11-05'], ['2024-11-04', '2025-11-25'], ['1900-01-01', '2025-11-25'],
     ] as const) {
       const { protocolVersion, capabilities, serverInfo, instructions, ...others } = await mcp.initialize(requested);
       assert.deepEqual([protocolVersion, capabilities, others], [version, { tools: {} }, {}], requested);

@@ -99,6 +99,18 @@ describe('The commands of control-mcp', SUITE, () => {
     await finished;
     assert.deepEqual((await mcp.call('list_systems')).systems, []);
   });
+
+  it('say whose pause it was already', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const mcp = startAt(t, [port]);
+    const call = { system: at(port), reason: 'a test' };
+    await client.request('pause', { by: 'ana@laptop', wait: 30 });
+    const { outcome, note } = await mcp.call('pause', call);
+    assert.deepEqual([outcome, note], ['done', 'it was paused already, by ana@laptop: see commands of get_info']);
+    await client.request('resume', { wait: 30 });
+    assert.equal((await mcp.call('pause', call)).note, undefined);
+    assert.equal((await mcp.call('pause', call)).note, undefined, 'its own');
+  });
 });
 
 describe('A command of control-mcp that is not done', SUITE, () => {
@@ -470,7 +482,10 @@ describe('wait of control-mcp', SUITE, () => {
     const results = await Promise.all(waiting);
     assert.deepEqual(results.slice(1).map(({ ended }) => ended), ['offline', 'offline', 'reached']);
     assert.match(results[0].ended, /^(changed|offline)$/, 'it was shutting down');
-    for (const { status } of results.slice(1)) assert.equal(status, 'offline');
+    for (const { status, now, reportedAt } of results.slice(1)) {
+      assert.equal(status, 'offline');
+      assert.ok(reportedAt <= now, 'what it reports is from before');
+    }
     assert.equal((await mcp.call('wait', { system, tag, seconds: 80 })).ended, 'offline', 'since the tag');
   });
 
