@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { fieldOf } from '../shared/condition.ts';
 import { describeCurrent } from '../shared/follow.ts';
+import { elapsedSeconds } from '../shared/limit.ts';
 import { EXIT } from '../shared/options.ts';
 import { isDenied, statusNameOf } from '../shared/replies.ts';
 import { excerpt, excerptOfJson, isRecord } from '../shared/text.ts';
@@ -72,8 +73,4 @@ function describeLast(latest: PrintableReply | null, detail: unknown, field: str
 function notReached(goal: string, json: { seconds: number; [name: string]: unknown }, why: string): Outcome {
   const error = `not ${goal} after ${json.seconds.toFixed(1)} s: ${why}`;
   return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
-}
-
-function elapsedSeconds(start: number): number {
-  return Number(((performance.now() - start) / 1000).toFixed(3));
 }

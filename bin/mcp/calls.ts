@@ -110,7 +110,7 @@ export class Calls implements Tools {
     const { name, until, tag, system: id = '', seconds = tools.DEFAULT_SECONDS } = values;
     const start = performance.now();
     switch (tool) {
-      case tools.LIST_SYSTEMS: return this.#list(name, signal);
+      case tools.LIST_SYSTEMS: return this.#list(signal, name);
       case tools.GET_INFO: return getInfo(await this.#systems.find(id), signal);
       case tools.WAIT: {
         const goal = parseGoal(until, tag);
@@ -127,7 +127,7 @@ export class Calls implements Tools {
     }
   }
 
-  async #list(part: string = '', signal: AbortSignal): Promise<object> {
+  async #list(signal: AbortSignal, part: string = ''): Promise<object> {
     const all = await this.#systems.all();
     const found = all.filter(({ id }) => id.includes(part));
     const asked = found.slice(0, MAX_LISTED);
@@ -135,7 +135,7 @@ export class Calls implements Tools {
     setMaxListeners(0, signal); // one for each system
     await inParallel(asked, async (system) => {
       const reply = await withLimit(LOOK_MS, signal, (limit) => system.client.ask({ signal: limit }));
-      if (system.isFound && isAbsent(reply)) return; // it has ended meanwhile
+      if (system.isOfFolder && isAbsent(reply)) return; // it has ended meanwhile
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });

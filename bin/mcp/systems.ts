@@ -6,6 +6,7 @@ import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
 import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
 import { parseTargets, refuseOthers } from '../shared/names.ts';
 import { UsageError } from '../shared/options.ts';
+import { isAbsent } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
 import { isOfFolder, onlyTarget } from '../shared/targets.ts';
 import { cleanText } from './reported.ts';
@@ -14,17 +15,18 @@ import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 
 const TIMEOUT_MS = 5000; // of each request that waits for nothing
+const PROBE_MS = 1000; // for what listens at the default port
 const MAX_SHOWN = 20; // in an error
 const MAX_KNOWN = 1000; // systems that have ended
 
 export interface System {
   /** What an assistant calls it: `train-2551` for one of a folder, or the target as its user has written it. */
   id: string;
-  /** For one of a folder, the name and process id in the path of its socket. Nothing that the system reports. */
+  /** Whether its socket is in a folder: once it has ended, it does not come back. */
+  isOfFolder: boolean;
+  /** The name and process id in the path of that socket. Nothing that the system reports. */
   names: readonly (string | undefined)[];
-  /** Whether its user has not named it: once it has ended, it does not come back. */
-  isFound: boolean;
-  /** Whether it was in the folder before, and its socket has gone. */
+  /** Whether that socket has gone. */
   hasEnded?: true;
   client: PrintableClient;
 }
@@ -73,23 +75,26 @@ export class Systems {
   async #searchAll(): Promise<System[]> {
     const targets = this.#isGiven ? await parseTargets(this.#words, this.#sources) : await this.#found();
     const systems = targets.map((target): System => {
-      const names = isOfFolder(target) ? Object.values(partsOf(`${target.name}`)) : [];
-      const isFound = names.length > 0 || (!this.#isGiven && !hasEnvironmentAddress());
-      return { id: cleanText(target.title), names, isFound, client: target.client };
+      const { name, title, client } = target;
+      const names = isOfFolder(target) ? Object.values(partsOf(`${name}`)) : [];
+      return { id: cleanText(title), isOfFolder: isOfFolder(target), names, client };
     });
     for (const system of systems) {
       this.#known.delete(system.id);
-      if (system.names.length > 0) this.#known.set(system.id, system);
+      if (system.isOfFolder) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
     return systems;
   }
 
-  /** The one in the environment, or else those of the folder, or else that at the default port. */
+  /** The one in the environment, or else those of the folder, or else that at the default port, if it is there. */
   async #found(): Promise<Target[]> {
     const { dir } = this.#sources;
-    const found = dir === undefined && hasEnvironmentAddress() ? [] : await findTargets(socketFolder(dir), TIMEOUT_MS);
-    return found.length > 0 || dir !== undefined ? found : [onlyTarget(createClient({}, TIMEOUT_MS))];
+    const atAddress = onlyTarget(createClient({}, TIMEOUT_MS));
+    if (dir === undefined && hasEnvironmentAddress()) return [atAddress];
+    const found = await findTargets(socketFolder(dir), TIMEOUT_MS);
+    if (found.length > 0 || dir !== undefined) return found;
+    return isAbsent(await createClient({}, PROBE_MS).request('status')) ? [] : [atAddress];
   }
 
   /**
@@ -109,8 +114,7 @@ export class Systems {
     const matching = choices.find(({ length }) => length > 0) ?? [];
     const [found, ...others] = matching;
     if (found !== undefined && others.length === 0) return found;
-    const isListed = ({ names, isFound }: System): boolean => names.length > 0 || !isFound;
-    const ids = (found === undefined ? live.filter(isListed) : matching).map(({ id }) => id);
+    const ids = (found === undefined ? live : matching).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);

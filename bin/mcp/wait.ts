@@ -3,7 +3,7 @@
 import { SystemStatus } from '../../control.ts';
 import { STATUS_WORDS } from '../shared/commands.ts';
 import { fieldOf, isCondition, parseCondition } from '../shared/condition.ts';
-import { withLimit } from '../shared/limit.ts';
+import { elapsedSeconds, withLimit } from '../shared/limit.ts';
 import { listOf, UsageError } from '../shared/options.ts';
 import { isDenied, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
 import { excerpt, isRecord } from '../shared/text.ts';
@@ -23,6 +23,7 @@ export type Goal =
 const LAST_MS = 1000; // for a last look at the system when the time is up
 
 type Ended = 'reached' | 'changed' | 'offline';
+type Reported = PrintableReply & { ok: true };
 
 /**
  * @param tag Of an earlier result: a change since then counts.
@@ -41,7 +42,7 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
 
 export interface WaitOptions {
   feeds: Feeds;
-  /** Of `performance.now()`. */
+  /** As `performance.now()` has returned it. */
   start: number;
   /** From the start. */
   seconds: number;
@@ -64,8 +65,7 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
   const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
   const current = reply === undefined ? silence : statusFields(system, reply);
   return {
-    ...current, ended: ended ?? 'timeout',
-    seconds: Number(((performance.now() - start) / 1000).toFixed(3)), now: now(), tag: tagOf(reply),
+    ...current, ended: ended ?? 'timeout', seconds: elapsedSeconds(start), now: now(), tag: tagOf(reply),
     value: clean(value), note: ended === null ? watcher.describeMissing() : undefined,
     reported: info && currentReport(info), reportedAt: reply?.ok === true ? undefined : watcher.infoAt,
   };
@@ -89,7 +89,7 @@ class Watcher {
     this.#system = system;
     this.#goal = goal;
     this.#known = goal.kind === 'change' ? goal.tag : undefined;
-    this.#wasSeen = system.isFound || this.#known !== undefined;
+    this.#wasSeen = system.isOfFolder || this.#known !== undefined;
   }
 
   /** Returns null when the limit is reached first, or if a single look at the system does not end the wait. */
@@ -122,7 +122,7 @@ class Watcher {
 
   #note(reply: PrintableReply): Ended | null {
     this.reply = reply;
-    if (isDenied(reply)) this.#fail(reply.error);
+    if (isDenied(reply)) this.#fail(reply.error, reply);
     if (reply.ok) [this.info, this.infoAt] = [reply.body, now()];
     const status = statusNameOf(reply);
     const isOffline = status === SystemStatus.OFFLINE.statusName;
@@ -134,29 +134,30 @@ class Watcher {
         if (status === this.#goal.name) return 'reached';
         break;
       case 'detail':
-        if (reply.ok && this.#isMet(reply.body, this.#goal.condition)) return 'reached';
+        if (reply.ok && this.#isMet(reply, this.#goal.condition)) return 'reached';
     }
     if (isOffline && this.#wasSeen) return 'offline';
     this.#wasSeen ||= !isOffline;
     return null;
   }
 
-  #isChanged(reply: PrintableReply & { ok: true }): boolean {
+  #isChanged(reply: Reported): boolean {
     const tag = tagOf(reply);
     this.#known ??= tag;
     return tag !== this.#known && isSettled(reply.body);
   }
 
-  #isMet(info: Body, { field, isMetBy }: Condition): boolean {
-    if (!('detail' in info)) this.#fail('the server reports its status only'); // as that of PAMIQ
-    this.value = fieldOf(info['detail'], field);
+  #isMet(reply: Reported, { field, isMetBy }: Condition): boolean {
+    if (!('detail' in reply.body)) this.#fail('the server reports its status only', reply); // as that of PAMIQ
+    this.value = fieldOf(reply.body['detail'], field);
     if (field === 'status' && this.value === undefined) {
-      this.#fail("the detail has no field 'status'; for a status of the system, write until: paused, or another one");
+      const hint = 'for a status of the system, write until: paused, or another one';
+      this.#fail(`the detail has no field 'status'; ${hint}`, reply);
     }
     return this.value !== undefined && isMetBy(this.value);
   }
 
-  #fail(message: string): never {
-    throw new CallError(message, this.reply === undefined ? {} : statusFields(this.#system, this.reply));
+  #fail(message: string, reply: PrintableReply): never {
+    throw new CallError(message, statusFields(this.#system, reply));
   }
 }

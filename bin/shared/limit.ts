@@ -1,4 +1,4 @@
-// Work with a time limit.
+// Work with a time limit, and how long it took.
 
 /**
  * Runs work with a signal that aborts after a time, or when the given one does. Node 20 garbage-collects an
@@ -20,4 +20,9 @@ export async function withLimit<T>(
     clearTimeout(timer);
     signal.removeEventListener('abort', end);
   }
+}
+
+/** @param start As `performance.now()` has returned it. */
+export function elapsedSeconds(start: number): number {
+  return Number(((performance.now() - start) / 1000).toFixed(3));
 }
