@@ -89,6 +89,7 @@ describe('The web API of control-board', LIMIT, () => {
   it('shows everything with the view key, and takes no command', { skip: lacks('Unix') }, async (t) => {
     const path = join(makeFolder(t), 'view');
     const viewing = await startBoard(t, [`127.0.0.1:${declaring.port}`], ['--view-key-file', path]);
+    await viewing.running.shows(/view only .*\n/); // the second line may arrive later than the first
     const [, url, viewKey = ''] = /view only · (http:.*)#([\w-]+) /.exec(viewing.running.output()) ?? [];
     assert.deepEqual([url, viewKey], [viewing.url, readFileSync(path, 'utf8').trim()]);
     assert.equal(statSync(path).mode & 0o777, 0o600);
