@@ -306,8 +306,11 @@ describe('control-run: on a terminal', options, () => {
     const shell = await startShell(t);
     await shell.type('$RUN cat &\n', /^\[1\] \d+\n<0> $/m);
     const [, job] = /^\[1\] (\d+)$/m.exec(shell.text()) as unknown as [string, string];
-    await until(() => stateOf(Number(job)) === 'T'); // the shell reports the job only then
-    await shell.type('\n', /Stopped.*\n<0> $/);
+    await until(() => stateOf(Number(job)) === 'T');
+    await until(async () => { // the shell may notice it after its next prompt
+      await shell.type('jobs\n', /<0> $/);
+      return /Stopped/.test(shell.text());
+    });
     await shell.type('fg\n', /\n.*cat\n/);
     await shell.type('some words\n', /^some words\nsome words\n/m);
     await shell.type(CTRL_D, /<0> $/);
