@@ -3,7 +3,7 @@
 
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { Board } from './board/board.ts';
+import { Board } from './board/systems.ts';
 import { followFolder } from './board/folder.ts';
 import { parseCommandLine } from './board/options.ts';
 import { serve } from './board/server.ts';

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { findTargets } from '../shared/folder.ts';
-import type { Board } from './board.ts';
+import type { Board } from './systems.ts';
 
 const SCAN_MS = 1000;
 

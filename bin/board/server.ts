@@ -11,7 +11,7 @@ import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Board } from './board.ts';
+import type { Board } from './systems.ts';
 
 const MAX_WAIT_S = 30;
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts

@@ -1,4 +1,4 @@
-// Makes the screenshots of control-board in bin/README.md: control-demo, which has run a declared command, beside
+// Makes the screenshots of control-board in bin/board/README.md: control-demo, which has run a declared command, beside
 // systems that are paused, hung, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
 // plots need time to grow.
 
@@ -7,7 +7,7 @@ import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { launch, WebApiClient } from '../../control.ts';
-import { startBrowser } from '../test/programs/board/browser.ts';
+import { startBrowser } from '../test/tools/board/browser.ts';
 import { freePort, makeFolder, start, startProgram } from '../test/helpers.ts';
 import type { System } from '../../control.ts';
 import type { TestContext } from 'node:test';

@@ -10,8 +10,8 @@
         control.say(detail={'epoch': epoch, 'loss': train(epoch)})
         if control.poll(): break
 
-Start it with `control-run -- python train.py`; without control-run, all of this does nothing. The manual, bin/README.md
-of runtime-control, describes the lines of JSON on the socket in CONTROL_FD."""
+Start it with `control-run -- python train.py`; without control-run, all of this does nothing. bin/run/channel.md of
+runtime-control describes the lines of JSON on the socket in CONTROL_FD."""
 import contextlib, inspect, json, os, re, select, socket, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}

@@ -65,7 +65,7 @@ Runs a command with a web API that pauses, resumes, saves and ends all its proce
   shutdown     saves if it can, and is cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
 
 A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself, and may declare more;
-see bin/README.md.
+see bin/run/channel.md.
 Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP shut it down, even if it
 cannot be saved, and so does SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
 

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after } from 'node:test';
 import { start, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import type { News } from '../../../board/board.ts';
+import type { News } from '../../../board/systems.ts';
 import type { Update } from '../../../board/system.ts';
 import type { Running } from '../../helpers.ts';
 import type { IncomingMessage, Server } from 'node:http';

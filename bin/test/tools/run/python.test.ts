@@ -1,4 +1,4 @@
-// The Python module that control-run prints, and the programs with it in bin/README.md.
+// The Python module that control-run prints, and the programs with it in bin/run/channel.md.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -558,8 +558,8 @@ const LIBRARIES = {
   'lightning.py': 'class Callback: pass\n',
 };
 
-describe('The Python programs of bin/README.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
-  const programs = [...readFileSync('bin/README.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
+describe('The Python programs of bin/run/channel.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
+  const programs = [...readFileSync('bin/run/channel.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
   assert.equal(programs.length, Object.keys(STAND_INS).length);
   for (const [index, [name, { before, after }]] of Object.entries(STAND_INS).entries()) {
     it(`are controlled with ${name}`, async (t) => {
