@@ -26,6 +26,7 @@ import {
   launch,
 } from './control.ts';
 import type { Control, CommandRequest, ControlCommand } from './control.ts';
+import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // that a server reports
@@ -45,29 +46,38 @@ const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
 const QUEUE_FULL = 'Command queue is full, try again later';
+const README = readFileSync('README.md', 'utf8');
 
 // ───── A program under control ───────────────────────────────────────────────────────────────────────────────────
 
 describe('A program under control', LIMIT, () => {
-  it('responds while it computes and never awaits, as the first screen of the README shows', async (t) => {
-    const readme = readFileSync('README.md', 'utf8');
-    const [, source = ''] = /```ts\n(import [^]*?)```/.exec(readme) ?? [];
-    const [, transcript = ''] = /```\n(\$ npx [^]*?)```/.exec(readme) ?? [];
-    const program = join(makeFolder(t), 'busy.mjs');
-    writeFileSync(program, source
-      .replace("'./control.mts'", `'${join(process.cwd(), 'dist', 'control.js')}'`)
-      .replace('systemStatus: () => status', '$&, port: 0')
-      .replace('await server.runInBackground()', 'console.log((await server.runInBackground()).port)'));
-    const { output, shows, ended } = startProcess(t, process.execPath, [program]);
-    await shows(/^\d+\n/);
-    const port = parseInt(output());
-    const requests = [...transcript.matchAll(/^\$ curl .*?(-X POST )?localhost:8391(\S+)\n(\{.*?\})/gm)];
+  it('gives the responses that the first screen of the README shows', async (t) => {
+    const [, source = ''] = /```ts\n(import [^]*?)```/.exec(README) ?? [];
+    const [, transcript = ''] = /```console\n(\$ npx [^]*?)```/.exec(README) ?? [];
+    const { port, ended } = await runExample(t, source
+      .replace('await launch({', '$& onListening: ({ port }) => console.log(port),')
+      .replace(/\}\);\n$/, "}, { webApiAddress: ['localhost', 0] });"));
+    const requests = [...transcript.matchAll(/^\$ curl .*?(-X POST )?(-H .*? )?localhost:8391(\S+)\n(\{.*?\})/gm)];
     assert.equal(requests.length, 3, transcript);
-    for (const [, post, path, text] of requests) {
-      if (post !== undefined) assert.equal((await ask(port, `POST ${path}`)).text, text);
-      else await until(async () => (await ask(port, `GET ${path}`)).text === text); // it may not get the CPU for 10 ms
+    for (const [, post, wait, path, text = ''] of requests) {
+      if (post === undefined) await until(async () => (await ask(port, `GET ${path}`)).text === text);
+      else assert.deepEqual(withoutTimes(await ask(port, `POST ${path}`, ...(wait ? [WAIT] : []))), withoutTimes({ text }));
     }
-    assert.match((await ask(port, SAVE, WAIT)).summary, /^500 save-state failed: /, 'it refuses what it cannot do');
+    assert.equal((await ask(port, SHUTDOWN)).summary, '200 ok');
+    assert.equal((await ended).code, 0);
+  });
+
+  it('responds while it computes and never awaits, as the loop in the README', async (t) => {
+    const [source = ''] = /^import [^`]*new WebApiServer[^`]*/m.exec(README) ?? [];
+    const { port, ended } = await runExample(t, `${source
+      .replace('systemStatus: () => status', '$&, port: 0')
+      .replace('await server.runInBackground()', 'console.log((await server.runInBackground()).port)')}
+      function work() { Math.random(); }
+      function save() { return 'states/1.json'; }`);
+    await until(async () => (await ask(port, STATUS)).summary === '200 active'); // it may not get the CPU for 10 ms
+    assert.equal((await ask(port, PAUSE, WAIT)).summary, '200 done');
+    assert.equal((await ask(port, STATUS)).summary, '200 paused');
+    assert.equal((await ask(port, SAVE, WAIT)).body?.['value'], 'states/1.json');
     assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
     assert.equal((await ask(port, SHUTDOWN, WAIT)).summary, '200 done');
     assert.equal((await ended).code, 0);
@@ -1498,3 +1508,22 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     assert.deepEqual(await ended, [null, 'SIGINT']);
   });
 });
+
+// ───── Examples ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Runs a block of the README that prints its port first. */
+async function runExample(t: TestContext, source: string): Promise<{ port: number; ended: Promise<{ code: unknown }> }> {
+  const folder = makeFolder(t);
+  const path = join(folder, 'example.mjs');
+  const program = source.replace("'./control.mts'", `'${join(process.cwd(), 'dist', 'control.js')}'`);
+  writeFileSync(path, `process.chdir('${folder}'); ${program}`);
+  const { output, shows, ended } = startProcess(t, process.execPath, [path]);
+  await shows(/^\d+\n/);
+  return { port: parseInt(output()), ended };
+}
+
+/** A response without what differs from run to run. */
+function withoutTimes({ text }: { text: string }): unknown {
+  const { id, seconds, ...rest } = JSON.parse(text);
+  return rest;
+}

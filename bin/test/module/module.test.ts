@@ -1,5 +1,5 @@
 // control.ts as a part of other programs: bundled, required, compiled, preloaded, denied, twice in one process; and the
-// loop in the README.
+// loop in bin/module.md.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -156,12 +156,12 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
   });
 });
 
-describe("README's loop", { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () => {
+describe('The loop in bin/module.md', { ...LIMIT, skip: lacks('Unix'), concurrency: 2 }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'control-'));
   const bundle = join(folder, 'host.mjs');
 
   before(async () => {
-    const manual = readFileSync('README.md', 'utf8');
+    const manual = readFileSync('bin/module.md', 'utf8');
     const blocks = [...manual.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code = '']) => code);
     const loop = blocks.find((code) => /new WebApiServer[^]*server\.post\(/.test(code)) ?? '';
     const option = 'systemStatus: () => status';
