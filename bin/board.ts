@@ -3,7 +3,7 @@
 
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { Board } from './board/systems.ts';
+import { Systems } from './board/systems.ts';
 import { followFolder } from './board/folder.ts';
 import { parseCommandLine } from './board/options.ts';
 import { serve } from './board/server.ts';
@@ -19,13 +19,13 @@ async function main(): Promise<number> {
   const commandLine = await parseCommandLine(TIMEOUT_MS);
   if (commandLine === null) return EXIT.DONE;
   const { listen, port, targets, folder, isRecording } = commandLine;
-  const board = new Board(targets, isRecording);
-  if (folder !== undefined) await followFolder(board, folder, TIMEOUT_MS);
-  const addresses = await serve({ board, ...commandLine }, port).catch(async (error: Error) => {
+  const systems = new Systems(targets, isRecording);
+  if (folder !== undefined) await followFolder(systems, folder, TIMEOUT_MS);
+  const addresses = await serve({ systems, ...commandLine }, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
-  announce(board.size, commandLine, addresses);
+  announce(systems.size, commandLine, addresses);
   return EXIT.DONE; // once it is interrupted
 }
 

@@ -1,24 +1,24 @@
-// The systems of a folder: those that start while the board runs are added to it.
+// --dir: adds the live systems of a folder to the board, and those that start later.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { findTargets } from '../shared/folder.ts';
-import type { Board } from './systems.ts';
+import type { Systems } from './systems.ts';
 
 const SCAN_MS = 1000;
 
-/** Adds the live systems of a folder, and then those that come, for ever. */
-export async function followFolder(board: Board, folder: string, timeoutMs: number): Promise<void> {
-  await addNew(board, folder, timeoutMs);
-  void keepAdding(board, folder, timeoutMs);
+/** Adds the live systems of a folder. Later ones follow within a second. */
+export async function followFolder(systems: Systems, folder: string, timeoutMs: number): Promise<void> {
+  await addNew(systems, folder, timeoutMs);
+  void keepAdding(systems, folder, timeoutMs);
 }
 
-async function keepAdding(board: Board, folder: string, timeoutMs: number): Promise<never> {
+async function keepAdding(systems: Systems, folder: string, timeoutMs: number): Promise<never> {
   for (;;) {
     await sleep(SCAN_MS, undefined, { ref: false });
-    await addNew(board, folder, timeoutMs).catch(() => {}); // the folder cannot be read now
+    await addNew(systems, folder, timeoutMs).catch(() => {}); // the folder is unreadable right now
   }
 }
 
-async function addNew(board: Board, folder: string, timeoutMs: number): Promise<void> {
-  for (const target of await findTargets(folder, timeoutMs, board.urls)) board.addFound(target);
+async function addNew(systems: Systems, folder: string, timeoutMs: number): Promise<void> {
+  for (const target of await findTargets(folder, timeoutMs, systems.urls)) systems.addFound(target);
 }

@@ -11,7 +11,7 @@ import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Board } from './systems.ts';
+import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
@@ -21,7 +21,7 @@ const LIMITS = { headersTimeout: 5000, requestTimeout: 10_000, connectionsChecki
 const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // a client that reads nothing
 
 export interface Settings {
-  board: Board;
+  systems: Systems;
   key: string;
   /** One that permits no commands. */
   viewKey: string | undefined;
@@ -67,7 +67,7 @@ async function respond(settings: Settings, request: IncomingMessage, response: S
 }
 
 async function route(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const { board } = settings;
+  const { systems } = settings;
   const [, path = '', search] = /^([^?]*)(.*)$/.exec(request.url ?? '') ?? [];
   const query = new URLSearchParams(search);
   checkHost(settings, request);
@@ -81,20 +81,20 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     checkMethod(request, 'GET');
     const end = new AbortController();
     response.on('close', () => end.abort());
-    const news = await board.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
+    const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return sendJson(response, 200, { canPress, ...news });
   }
   if (path === '/metrics') {
     checkMethod(request, 'GET');
-    await Promise.race([board.read(), sleep(SCRAPE_MS)]);
-    return send(response, 200, { 'Content-Type': METRICS_TYPE }, formatMetrics(board.systems));
+    await Promise.race([systems.read(), sleep(SCRAPE_MS)]);
+    return send(response, 200, { 'Content-Type': METRICS_TYPE }, formatMetrics(systems.all));
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);
-  if (!board.takes(command, system)) throw new Refusal(404, 'Not found');
+  if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const number = board.send(command, query.get('reason') ?? '', system, values);
+  const number = systems.send(command, query.get('reason') ?? '', system, values);
   sendJson(response, 202, { result: 'sent', id: number }); // without one, if there are several
 }
 

@@ -1,4 +1,4 @@
-// All systems of the board, and the pages that wait for news of them.
+// All systems on the board, and the long polls of the pages that wait for news of them.
 
 import { existsSync } from 'node:fs';
 import { CONTROL_COMMANDS } from '../shared/accepts.ts';
@@ -10,38 +10,38 @@ import type { Period } from './series.ts';
 import type { Counts, Update } from './system.ts';
 
 const READ_MS = 1000;
-const LEFT_MS = 15_000; // a page that has not asked for this long is closed
-const GATHER_MS = 50; // changes that come together are sent together
-const MAX_ENDED = 16; // systems of a folder that are offline
+const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
+const GATHER_MS = 50; // changes within this time are sent together
+const MAX_ENDED = 16; // offline systems of a folder that stay on the board
 
-/** What pages are sent. */
+/** The response to a page. */
 export interface News {
-  /** Another one is another process, whose pages and systems may be others. */
+  /** Identifies the process: after a restart, the page and the ids may differ. */
   startedAt: number;
-  /** To ask for what comes after. */
+  /** Pass it to the next call to receive what has changed since. */
   version: number;
-  /** Milliseconds: a phone's clock may differ. */
+  /** The board's time in milliseconds: a phone's clock may differ. */
   now: number;
-  /** For how long samples are kept. */
+  /** How long samples are kept. */
   keepMs: number;
-  /** All systems that there are. */
+  /** The ids of all systems. */
   ids: number[];
-  /** Those that have changed. */
+  /** The systems that have changed. */
   systems: Update[];
 }
 
-export class Board {
-  readonly #systems: Map<number, BoardSystem> = new Map(); // by id, the latest last
+export class Systems {
+  readonly #byId: Map<number, BoardSystem> = new Map(); // the newest last
   readonly #startedAt: number = Date.now();
   readonly #waiters: Set<() => void> = new Set();
   #version = 0;
   #gatherTimer: NodeJS.Timeout | undefined;
   #readTimer: NodeJS.Timeout | undefined; // while a page is open
-  #askedAt = 0;
-  #added = 0;
+  #askedAt = 0; // when a page last sent a request
+  #nextId = 0;
   readonly #period: Period;
 
-  /** @param isRecording Whether samples are taken while no page is open. */
+  /** @param isRecording Whether to take samples even while no page is open. */
   constructor(targets: readonly Target[], isRecording: boolean = false) {
     this.#period = isRecording ? RECORD : LIVE;
     for (const target of targets) this.#add(target, false);
@@ -51,29 +51,29 @@ export class Board {
   }
 
   get size(): number {
-    return this.#systems.size;
+    return this.#byId.size;
   }
 
-  get systems(): BoardSystem[] {
-    return [...this.#systems.values()];
+  get all(): BoardSystem[] {
+    return [...this.#byId.values()];
   }
 
   /** The URLs of all systems. */
   get urls(): Set<string> {
-    return new Set(this.systems.map(({ url }) => url));
+    return new Set(this.all.map(({ url }) => url));
   }
 
-  /** Whether a system takes a command: one of the four, or one that it declares. All together take the four alone. */
+  /** Whether a system takes a command. Every system takes the four standard commands; own commands need an id. */
   takes(command: string, id?: number): boolean {
     const isControl = CONTROL_COMMANDS.includes(command);
     if (id === undefined) return isControl;
-    const system = this.#systems.get(id);
+    const system = this.#byId.get(id);
     return system !== undefined && (isControl || system.declares(command));
   }
 
-  /** Adds a system of a folder. It replaces one of the same name that has ended, and the first of too many others. */
+  /** Adds a system of a folder. It replaces an ended one of the same name, otherwise the oldest of too many ended ones. */
   addFound(target: Target): void {
-    const ended = this.systems.filter(({ isFound, isOffline, url }) => {
+    const ended = this.all.filter(({ isFound, isOffline, url }) => {
       return isFound && (isOffline || !existsSync(url.replace('unix:', '')));
     });
     const name = nameOf(target.client.baseUrl);
@@ -81,62 +81,59 @@ export class Board {
     const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
     for (const system of removed) {
       system.close();
-      this.#systems.delete(system.id);
+      this.#byId.delete(system.id);
     }
     this.#add(target, true, predecessor?.counts);
   }
 
   #add(target: Target, isFound: boolean, counts?: Counts): void {
-    const id = this.#added;
-    this.#added += 1;
+    const id = this.#nextId;
+    this.#nextId += 1;
     const listener = {
       period: this.#period,
       nextVersion: () => this.#nextVersion(),
-      onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#tell(), GATHER_MS)),
+      onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#notify(), GATHER_MS)),
     };
     const system = new BoardSystem(id, target, listener, isFound, counts);
-    this.#systems.set(id, system);
+    this.#byId.set(id, system);
     if (this.#readTimer !== undefined) system.setWatched(true);
   }
 
-  /** Responds to a page, at once if something has changed since a version, otherwise after `waitMs` at the latest. */
+  /** Responds to a page: as soon as something has changed since `version`, and after `waitMs` at the latest. */
   async newsSince(version: number, waitMs: number, signal: AbortSignal): Promise<News> {
     this.#startReading();
-    const known = version <= this.#version ? version : 0; // it is of another process, whose clock was ahead
+    const known = version <= this.#version ? version : 0; // from an earlier process whose clock was ahead
     const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
-    const changed = (): BoardSystem[] => this.systems.filter(isChanged);
-    if (waitMs > 0 && known > 0 && changed().length === 0) await this.#change(waitMs, signal);
+    const changed = (): BoardSystem[] => this.all.filter(isChanged);
+    if (waitMs > 0 && known > 0 && changed().length === 0) await this.#waitForChange(waitMs, signal);
     this.#askedAt = performance.now();
     const systems = changed().map((system) => system.updateSince(known));
-    const ids = [...this.#systems.keys()];
+    const ids = [...this.#byId.keys()];
     const { keepMs } = this.#period;
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), keepMs, ids, systems };
   }
 
-  /**
-   * Sends a command to a system, with the arguments of one that it declares, or to all that are reachable. Returns the
-   * number that the one system counts it by.
-   */
+  /** Sends a command to one system, and returns the command's id there; without `id`, to all reachable systems. */
   send(command: string, reason: string, id?: number, values?: object): number | undefined {
-    if (id !== undefined) return this.#systems.get(id)?.send(command, reason, values);
-    for (const system of this.#systems.values()) if (system.isReachable) system.send(command, reason);
+    if (id !== undefined) return this.#byId.get(id)?.send(command, reason, values);
+    for (const system of this.#byId.values()) if (system.isReachable) system.send(command, reason);
     return undefined;
   }
 
   /** Reads the detail of all systems. */
   async read(): Promise<void> {
-    const systems = this.systems;
-    limitSamples(systems.flatMap(({ series }) => [...series]));
-    await inParallel(systems, (system) => system.read());
+    const { all } = this;
+    limitSamples(all.flatMap(({ series }) => [...series]));
+    await inParallel(all, (system) => system.read());
   }
 
-  /** The time, if nothing else happens in that millisecond: so samples need no version of their own. */
+  /** The current time unless that version is taken: sample times thus compare with versions. */
   #nextVersion(): number {
     this.#version = Math.max(this.#version + 1, steadyNow());
     return this.#version;
   }
 
-  #change(waitMs: number, signal: AbortSignal): Promise<void> {
+  #waitForChange(waitMs: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const end = (): void => {
         clearTimeout(timer);
@@ -149,31 +146,31 @@ export class Board {
     });
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#gatherTimer = undefined;
     for (const end of this.#waiters) end();
   }
 
-  /** Systems are asked for their detail only while a page is open. */
+  /** Reads the details once a second until all pages are closed. */
   #startReading(): void {
     this.#askedAt = performance.now();
     if (this.#readTimer !== undefined) return;
-    for (const system of this.#systems.values()) system.setWatched(true);
-    this.#readTimer = setInterval(() => this.#readOrEnd(), READ_MS);
-    this.#readOrEnd();
+    for (const system of this.#byId.values()) system.setWatched(true);
+    this.#readTimer = setInterval(() => this.#readOrStop(), READ_MS);
+    this.#readOrStop();
   }
 
-  #readOrEnd(): void {
-    if (this.#waiters.size > 0 || performance.now() - this.#askedAt < LEFT_MS) {
+  #readOrStop(): void {
+    if (this.#waiters.size > 0 || performance.now() - this.#askedAt < CLOSED_MS) {
       return void this.read();
     }
     clearInterval(this.#readTimer);
     this.#readTimer = undefined;
-    for (const system of this.#systems.values()) system.setWatched(false);
+    for (const system of this.#byId.values()) system.setWatched(false);
   }
 }
 
-/** The name of a socket without its process id: that of a program that was started again is another. */
+/** The path of a socket without the process id, which changes when a program restarts. */
 function nameOf(url: string): string {
   return url.replace(/-\d+\.sock$/, '');
 }
