@@ -1,4 +1,4 @@
-/*! control.ts 0.12.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.13.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -23,8 +23,8 @@
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
-//        /api/resume, /api/shutdown, /api/save-state: likewise; with `Prefer: wait=60`, the outcome of the command
-//        /api/evaluate {"episodes":200}: likewise, if the program declares such a command; 400 {"error":"…"}
+//        /api/resume, /api/shutdown, /api/save-state: the same; with `Prefer: wait=60`, the outcome of the command
+//        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
 // Deno and Bun. The host is the controlled program.
@@ -40,7 +40,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
 /** The version of this file. */
-export const VERSION: string = '0.12.0';
+export const VERSION: string = '0.13.0';
 /** The default host name of servers and clients. */
 export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */
@@ -85,7 +85,7 @@ const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
 export type ControlCommand = typeof COMMANDS[number];
 
-/** A parameter of a declared command, in the words of JSON Schema. It is required unless it has a default. */
+/** A parameter of an own command, in the words of JSON Schema. It is required unless it has a default. */
 export interface Parameter {
   type: 'boolean' | 'integer' | 'number' | 'string';
   description?: string | undefined;
@@ -96,7 +96,7 @@ export interface Parameter {
   enum?: readonly (boolean | number | string)[] | undefined;
 }
 
-/** A command that the program declares. The JSON of its arguments has at most 4 KiB. */
+/** An own command: one that the program declares. The JSON of its arguments has at most 4 KiB. */
 export interface CommandDeclaration<Parameters = Readonly<Record<string, Parameter>>> {
   description?: string | undefined;
   parameters?: Parameters | undefined;
@@ -124,7 +124,7 @@ export interface CommandOutcome {
 // ───── Journal ───────────────────────────────────────────────────────────────────────────────────────────────────
 //
 // The command queue is a journal: a ring of records in shared memory. The server thread appends a command, the host
-// takes it and adds the outcome to the same record. Records stay readable until the ring comes round to them.
+// takes it and adds the outcome to the same record. Records stay readable until the ring wraps around to them.
 //
 //  clients ──HTTP──▶ server thread ──append──▶ [ command, arguments, who │ state, time, outcome ] ──take──▶ host
 //                          ▲                                         │         ▲                             │
@@ -140,7 +140,7 @@ export interface CommandOutcome {
 //
 // There are five journals. The server thread appends commands. The host appends its own commands, which it takes ahead
 // of the others, its statuses, its details, and the declarations of commands. The thread may fall behind while it reads
-// what the host appends, so latest() reads again if the ring has come round meanwhile.
+// what the host appends, so latest() reads again if the ring has wrapped around meanwhile.
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
@@ -204,7 +204,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
         endedAt: times[record / 2 + 3] as number,
         isTaken: ((journal.tail() - index) | 0) > 0,
         isComplete: kind !== open,
-        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of a declared command
+        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
         error: kind === failed ? result : undefined,
         value: kind === done && result !== '' ? result : undefined, // JSON
       };
@@ -492,7 +492,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
   const foreignHost = prepare(403, { error: hostHint });
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
-  const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
+  const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
   const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
   const lists = ['prefer', 'if-none-match']; // several lines are one list (RFC 9110 §5.3)
   const names = new Set([
@@ -553,7 +553,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   return policy;
 }
 
-// ───── Arguments of declared commands ────────────────────────────────────────────────────────────────────────────
+// ───── Arguments of own commands ─────────────────────────────────────────────────────────────────────────────────
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
 function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
@@ -725,7 +725,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       else server.enqueueDeclared(connection, name, declaration);
     },
 
-    /** Puts a declared command on the queue, unless its arguments are wrong. */
+    /** Puts an own command on the queue, unless its arguments are wrong. */
     enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
       if (connection.body.length > maxArguments) return server.send(connection, tooLarge);
       let json: string;
@@ -974,14 +974,14 @@ export interface WebApiServerOptions<Name extends string = never> {
    * commands, and when a client requests it. While it throws, or returns any other value, clients get a 500.
    */
   systemStatus: () => SystemStatus;
-  /** Name of the system in `/api/info`, truncated to 200 characters. Default: that of the script, without extension. */
+  /** Name of the system in `/api/info`, truncated to 200 characters. Default: the script's, without its extension. */
   name?: string | undefined;
   /**
    * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. Called on the host's
    * thread when a client asks, at most ten times a second. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
-  /** Declared commands by name, of a–z, 0–9 and `-`: at most 32, whose JSON has at most 8 KiB. Default: none. */
+  /** Own commands by name (a–z, 0–9 and `-`): at most 32, whose JSON has at most 8 KiB. Default: none. */
   commands?: Declarations<Name> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
@@ -989,7 +989,7 @@ export interface WebApiServerOptions<Name extends string = never> {
   port?: number | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */
   maxQueueSize?: number | undefined;
-  /** True (default): the next look for commands completes a command. False: `report()`, the next one or `close()`. */
+  /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
@@ -1002,7 +1002,7 @@ export interface WebApiServerOptions<Name extends string = never> {
   token?: string | undefined;
   /** Names, besides `host` and localhost, that clients may use for the server: see `isAllowedHost()`. */
   allowedHosts?: readonly string[] | undefined;
-  /** Maximum number of connections, from 1 to 65536. A further one replaces the longest idle one. Default: 64. */
+  /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
   /** The cause of the first status, if the program continues as it was. Default: none, and `since` is now. */
   cause?: StatusCause | undefined;
@@ -1021,9 +1021,9 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
 }
 
 /**
- * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails. `since` is the
- * time of its change, `by` and `reason` are those of the command that led to it: all stay if a command returns to the
- * status before it, as a save does, but a `pause` while paused replaces the reason.
+ * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails. `since`, `by`
+ * and `reason` are those of the command that led to the status. A command that returns to the previous status, such as
+ * a save, does not change them; a `pause` while paused replaces the reason.
  */
 export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
@@ -1035,7 +1035,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   since: string;
   heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
-  accepts?: Record<string, CommandDeclaration> | undefined; // declared commands; from version 0.9 on
+  accepts?: Record<string, CommandDeclaration> | undefined; // own commands; from version 0.9 on
   commands: CommandInfo[]; // the latest 16, oldest first
 }
 
@@ -1139,7 +1139,7 @@ export class WebApiServer<Name extends string = never> {
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
-  /** The declared commands, as a copy. May be replaced while the server runs. What waits arrives as it was accepted. */
+  /** A copy of the declarations. They can be replaced while the server runs; the queue keeps what it has accepted. */
   get commands(): Declarations<Name> { return JSON.parse(this.#declarations.latest(1)[0]?.text as string); }
   set commands(commands: Declarations<Name>) {
     this.#declarations.append(0, Date.now(), checkCommands(commands));
@@ -1194,7 +1194,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /**
-   * Takes the next command from the queue. Never waits, except for the response to a `shutdown` to be written: usually
+   * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
    * less than a millisecond, at most 200. The command is done when the host looks for the next one or calls `report()`.
    *
    * @throws {EmptyError} If the queue is empty.
@@ -1207,7 +1207,7 @@ export class WebApiServer<Name extends string = never> {
     this.#taken = isOwn ? this.#own : this.#commands;
     this.#isRunning = true;
     this.#before = this.#published;
-    const command = COMMANDS[this.#taken.take()]; // undefined if declared
+    const command = COMMANDS[this.#taken.take()]; // undefined if it is an own one
     this.#wakeThread();
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
     const isResponding = !isOwn && ((responded - this.#taken.tail()) | 0) < 0;
@@ -1538,7 +1538,7 @@ export type WebApiReply =
 
 /** Options of `request()`. */
 export interface RequestOptions {
-  /** Arguments of a declared command. */ arguments?: object | undefined;
+  /** Arguments of an own command. */ arguments?: object | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
@@ -1557,7 +1557,7 @@ export interface WebApiClientOptions {
 export interface WaitOptions {
   /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
-  /** Gets the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
+  /** Receives the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
 }
 
 /**
@@ -1602,11 +1602,11 @@ export class WebApiClient {
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
   pause(): Promise<string | null> { return this.#send('pause'); }
-  /** Sends `resume`, and resolves likewise. */
+  /** Sends `resume`. Resolves as `pause()` does. */
   resume(): Promise<string | null> { return this.#send('resume'); }
-  /** Sends `save-state`, and resolves likewise. */
+  /** Sends `save-state`. Resolves as `pause()` does. */
   saveState(): Promise<string | null> { return this.#send('save-state'); }
-  /** Sends `shutdown`, and resolves likewise. */
+  /** Sends `shutdown`. Resolves as `pause()` does. */
   shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
   async #send(command: ControlCommand): Promise<string | null> {
@@ -1752,7 +1752,7 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/** A declared command: `run()` is called between two steps, also while paused. It does not change the status. */
+/** An own command: `run()` is called between two steps, also while paused. It does not change the status. */
 export interface SystemCommand<Types> extends CommandDeclaration<{
   readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
 }> {
@@ -1780,7 +1780,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
   onShutdown?(request: CommandRequest): unknown;
   /** See `WebApiServerOptions.describe`. */
   describe?(): unknown;
-  /** Declared commands by name: see `WebApiServerOptions.commands`. */
+  /** Own commands by name: see `WebApiServerOptions.commands`. */
   readonly commands?: { readonly [Name in keyof Commands]: SystemCommand<Commands[Name]> } | undefined;
 }
 

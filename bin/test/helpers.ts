@@ -317,7 +317,7 @@ export async function until(
 
 /** A token, and the error of a request without it. */
 export const TOKEN = 'a-token-for-tests-only';
-export const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
+export const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
 
 const NOWHERE = '/nowhere/control.sock'; // where no program can do harm
 const LONG_PATH = `/${'x'.repeat(94)}`;

@@ -107,7 +107,7 @@ describe('control-client list', SUITE, () => {
     const [{ code, stdout, stderr }, asJson, allowed] = await Promise.all([ // each waits for the silent one
       call(args), call([...args, '--json']), run(t, args, '', { CONTROL_TOKEN: TOKEN }),
     ]);
-    const refused = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the programs';
+    const refused = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
     assert.equal(code, 5);
     const [one, other, ...more] = linesOf(stderr);
     assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${refused}`, []]);
