@@ -1,20 +1,20 @@
-// control-client completion: a script that completes the command line in a shell, made from the tables of the help.
-// To install it, add one line:
+// control-client completion: generates a completion script for a shell from the tables of the help. To install it, add
+// one line:
 //
 //   bash   eval "$(control-client completion bash)"    to ~/.bashrc
 //   zsh    eval "$(control-client completion zsh)"     to ~/.zshrc, after compinit
 //   fish   control-client completion fish | source     to ~/.config/fish/config.fish
 //
-// Each script looks for the command among the words before the cursor, and skips the values of options. For targets,
-// and after `run`, it passes the line to control-client itself, which looks into the folder and asks the live system.
-// The other programs are asked for their help.
+// Each script finds the command among the words before the cursor, and skips the values of options. For targets, and
+// after `run`, it passes the line to control-client, which scans the folder and asks the live system. For the other
+// tools, the script parses their --help.
 
 import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
 import { withCommon } from '../shared/options.ts';
 import type { Command, Shell } from '../shared/commands.ts';
 import type { NamedOption, Option, Options } from '../shared/options.ts';
 
-/** The word before an unfinished line, for which control-client prints what live systems complete it with. */
+/** The hidden command that prints completions from live systems; its argument is the unfinished line. */
 export const LIVE = '__complete';
 
 const OTHERS = 'control-board control-console control-demo control-kbctl control-mcp control-run';
@@ -32,7 +32,7 @@ function targetsOf({ isLocal, takesNoTargets }: Command): Completion {
   return isLocal || takesNoTargets ? undefined : 'hosts';
 }
 
-/** Whether only the live system knows the values of its argument. */
+/** Whether only the live system knows the values of the argument. */
 function isLive({ argument }: Command): boolean {
   return argument !== undefined && argument.values === undefined;
 }
@@ -45,7 +45,7 @@ function flagsOf([name, { short }]: NamedOption): string[] {
   return short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];
 }
 
-/** The flags before values. */
+/** The flags that take a value. */
 function valuedFlags(options: NamedOption[]): string[] {
   return options.filter(([, { type }]) => type === 'string').flatMap(flagsOf);
 }
@@ -54,12 +54,12 @@ function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** Prints the names of the systems in the folder that begin as a variable of the shell says. */
+/** A shell command that prints the names of systems that begin with the value of a shell variable. */
 function namesFor(variable: string): string {
   return `control-client ${LIVE} "control-client status $${variable}" 2>/dev/null </dev/null`;
 }
 
-/** A pattern of bash and zsh for commands. */
+/** A pattern for commands, in bash and zsh. */
 function patternOf(...commands: Command[]): string {
   return commands.flatMap(wordsOf).map(quote).join('|');
 }
@@ -87,7 +87,7 @@ _control_client() {
   local command= argument= option= word words= live= start
   local flags='${options.filter(isCommon).flatMap(flagsOf).join(' ')}'
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    if [[ $word == [@:=]* ]]; then option=\${option:-$word} # bash splits words here: the rest of a value follows
+    if [[ $word == [@:=]* ]]; then option=\${option:-$word} # bash splits words here; the rest of the value follows
     elif [[ $option ]]; then option=
     else
       case $word in
@@ -107,7 +107,7 @@ _control_client() {
   [[ $command$option == run= ]] && live=1 # a value
   if [[ $live && $current != -* ]]; then
     words=$("$1" ${LIVE} "$line" 2>/dev/null </dev/null)
-    start=\${line##*[[:space:]]} start=\${start%"$current"} # of the same word: bash splits it at =
+    start=\${line##*[[:space:]]} start=\${start%"$current"} # the start of the same word, which bash splits at =
     words=\${words//"$start"}
     [[ $words == *= ]] && compopt -o nospace 2>/dev/null
   fi
@@ -116,7 +116,7 @@ _control_client() {
 }
 complete -F _control_client control-client
 _control_other() {
-  local current=\${COMP_WORDS[COMP_CWORD]} program=\${1##*/} IFS=$' \\t\\n'
+  local current=\${COMP_WORDS[COMP_CWORD]} tool=\${1##*/} IFS=$' \\t\\n'
   local option= flags= valued= line word words= index
   local form='^  (-., )?(--[a-z-]+)( [^ ]+)?( |$)'
   while IFS= read -r line; do
@@ -129,18 +129,18 @@ _control_other() {
     if [[ $word == [@:=]* ]]; then option=\${option:-$word}
     elif [[ $option ]]; then option=
     elif [[ $valued == *" $word "* ]]; then option=$word
-    elif [[ $program == control-run && ( $word == -- || $word != -* ) ]]; then break
+    elif [[ $tool == control-run && ( $word == -- || $word != -* ) ]]; then break
     fi
   done
   [[ $current == [@:=]* ]] && option=\${option:-$current} current=
   COMPREPLY=()
   if [[ $option ]]; then :
-  elif [[ $program == control-run ]] && { ((index < COMP_CWORD)) || [[ $current != -* ]]; }; then
+  elif [[ $tool == control-run ]] && { ((index < COMP_CWORD)) || [[ $current != -* ]]; }; then
     [[ $word == -- ]] && ((index++))
     declare -F _command_offset >/dev/null && { _command_offset $index; return; } # of the package bash-completion
     ((index == COMP_CWORD)) && words=$(compgen -c -- "$current")
   elif [[ $current == -* ]]; then words=$flags
-  elif [[ $program =~ ^control-(board|console|kbctl)\$ ]]; then words=$(${namesFor('current')})
+  elif [[ $tool =~ ^control-(board|console|kbctl)\$ ]]; then words=$(${namesFor('current')})
   fi
   if [[ $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); else ${files}; fi
 }
@@ -241,7 +241,7 @@ function fish(options: NamedOption[]): string {
     return `${condition}${form} ${value === undefined ? '' : `${offer(completion)} `}-d ${text(help)}`;
   });
   return `
-# Tells whether the words before the cursor, without options and their values, match a pattern.
+# Whether the words before the cursor, without options and their values, match a pattern.
 function __control_client_after
     set -l words
     set -l option ''
@@ -260,7 +260,7 @@ ${['-f', ...commands, ...known].map((line) => `complete -c control-client ${line
 function __control_other
     set -l words (commandline -opc)
     set -l current (commandline -ct)
-    set -l program (string replace -r '.*/' '' -- $words[1])
+    set -l tool (string replace -r '.*/' '' -- $words[1])
     set -l help ($words[1] --help 2>/dev/null </dev/null | string collect)
     set -l help (string replace -ra '\\n {20} *' '  ' -- $help) # wrapped texts in one line
     set -l valued (string replace -rf '^  (--[a-z-]+) \\S.*' '$1' -- $help)
@@ -271,26 +271,26 @@ function __control_other
             set option
         else if contains -- $words[1] $valued
             set option $words[1]
-        else if test $program = control-run; and string match -qr -- '^(--$|[^-])' $words[1]
+        else if test $tool = control-run; and string match -qr -- '^(--$|[^-])' $words[1]
             break
         end
         set -e words[1]
     end
     if test -n "$option"
         __fish_complete_path $current
-    else if test $program = control-run; and begin; set -q words[1]; or not string match -q -- '-*' $current; end
+    else if test $tool = control-run; and begin; set -q words[1]; or not string match -q -- '-*' $current; end
         test "$words[1]" = --; and set -e words[1]
         complete -C (string join ' ' -- (string escape -- $words) $current)
     else if string match -q -- '-*' $current
         string replace -rf '^  (?:-., )?(--[a-z-]+)(?: \\S+)?(?: +(.*))?$' '$1'\\t'$2' -- $help
-    else if contains $program control-board control-console control-kbctl
+    else if contains $tool control-board control-console control-kbctl
         ${namesFor('current')}
     else
         __fish_complete_path $current
     end
 end
-for program in ${OTHERS}
-    complete -c $program -f -a '(__control_other)'
+for tool in ${OTHERS}
+    complete -c $tool -f -a '(__control_other)'
 end
 `;
 }

@@ -1,4 +1,4 @@
-// The systems of list and top: what each has reported, and what it reports from now on.
+// The systems that list and top show: their rows, and the requests that keep the rows current.
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -16,11 +16,11 @@ import type { Body } from '../shared/describe.ts';
 import type { PrintableReply } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 
-const TICK_MS = 1000; // between two looks into the folder, or two requests to a system that is offline
+const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail
-const WAIT_S = 20; // of each request for news: 500 systems must not cost much
-const HANG_MS = 2000; // a system that is ending cuts connections faster
-const PACE_MS = 60_000; // the time left follows from the pace of the last minute
+const WAIT_S = 20; // each request waits this long for a change: 500 systems must stay cheap
+const HANG_MS = 2000; // a system that ends closes its connections sooner
+const PACE_MS = 60_000; // the time left is computed from the pace of the last minute
 const MAX_ENDED = 100;
 const { ACTIVE, OFFLINE } = SystemStatus;
 
@@ -30,31 +30,31 @@ export function compareRows(one: Row, other: Row): number {
   return compare(one.name, other.name) || compare(`${one.target.name}`, `${other.target.name}`);
 }
 
-/** What is shown of a system. Its texts are safe to print. */
+/** A system in the table. Its texts are safe to print. */
 export class Row {
   readonly target: Target;
   name: string;
-  /** The process of the program, not of control-run. Empty if it is unknown. */
+  /** The process ID of the program, not of control-run. Empty if unknown. */
   pid: string;
   /** Empty before the first reply. */
   status: string = '';
-  /** The status with who and why, or how the system has ended, or why it could not be asked. */
+  /** The status with sender and reason, or how the system ended, or why the request failed. */
   story: string = '';
-  /** What the program reports of itself. */
+  /** The program's own detail. */
   detail: string = '';
-  /** Why it could not be asked, unless the status says so. */
+  /** Why the request failed, unless the status says it. */
   error: string = '';
-  /** All that it has reported last. */
+  /** The latest response to `info`. */
   info: Body = {};
-  /** Whether it has left the folder. */
+  /** Whether the system has left the folder. */
   isEnded: boolean = false;
   /** Whether a request for its detail is pending. */
   isAsked: boolean = false;
   readonly #shutdown = new Shutdown();
-  #end: Body | null = null; // the shutdown with which it has ended
+  #end: Body | null = null; // the shutdown that ended it
   #failedAt: number | null = null;
   #done: number | null = null; // the latest progress
-  readonly #steps: { at: number; done: number }[] = []; // when it has grown
+  readonly #steps: { at: number; done: number }[] = []; // when the progress grew
 
   constructor(target: Target) {
     this.target = target;
@@ -62,7 +62,7 @@ export class Row {
     [this.name, this.pid] = [excerptOf(name), pid];
   }
 
-  /** How long it has had its status. Empty if it has been silent from the start. */
+  /** How long it has had its status. Empty before the first response. */
   get age(): string {
     const seconds = this.#failedAt === null ? secondsSince(this.info, 'since') : (Date.now() - this.#failedAt) / 1000;
     return seconds === null ? '' : describeDuration(seconds);
@@ -82,7 +82,7 @@ export class Row {
     this.detail = describeDetail(isRecord(detail) ? splitDetail(detail).own : detail, this.#secondsLeft());
     const more = this.#end === null ? this.error : describeEnd(this.#end);
     const reported = this.info['status'];
-    if (reported === status) this.story = describeStatus({ ...this.info, since: undefined }); // which has a column
+    if (reported === status) this.story = describeStatus({ ...this.info, since: undefined }); // it has a column
     else this.story = more === '' ? status : `${status}: ${more}`;
   }
 
@@ -93,7 +93,7 @@ export class Row {
     this.pid = excerptOf(run['pid']) || excerptOf(info['pid']) || this.pid;
   }
 
-  /** Null until the progress has been seen to grow twice: the first time, it may be the work of an hour. */
+  /** Null until the progress has grown twice: the first growth may be the work of an hour. */
   #secondsLeft(): number | null {
     const progress = this.status === ACTIVE.statusName ? progressOf(this.info['detail']) : null;
     const [now, steps, before] = [performance.now(), this.#steps, this.#done];
@@ -108,26 +108,26 @@ export class Row {
   }
 }
 
-/** Finds the systems of a folder, except the targets that are known already. */
+/** Finds the systems in a folder, except the known targets. */
 export type Find = (known: ReadonlySet<string>) => Promise<Target[]>;
 
-/** Follows given systems, or those of a folder, which come and go. */
+/** Follows given systems, or all systems in a folder as they come and go. */
 export class Fleet {
-  /** Those that are asked for their details. */
+  /** The rows whose details are requested. */
   visible: readonly Row[] = [];
   /** Why the folder cannot be read; otherwise empty. */
   error: string = '';
   readonly #signal: AbortSignal;
   readonly #onChange: () => void;
-  #rows: readonly Row[] = []; // the oldest first
+  #rows: readonly Row[] = []; // oldest first
   #sorted: readonly Row[] | null = null;
 
   /**
-   * @param signal Ends it.
-   * @param onChange Called also from time to time, because durations grow.
+   * @param signal Ends all requests.
+   * @param onChange Also called periodically, because durations grow.
    */
   constructor(signal: AbortSignal, onChange: () => void) {
-    setMaxListeners(0, signal); // several for each system
+    setMaxListeners(0, signal); // several listeners per system
     this.#signal = signal;
     this.#onChange = onChange;
     const timer = setInterval(() => this.#tick(), DETAIL_MS);
@@ -143,15 +143,15 @@ export class Fleet {
     [this.#rows, this.#sorted] = [rows, null];
   }
 
-  /** @param isLasting Whether a system may come back at its address. */
+  /** @param isLasting Whether a system that ends may come back at its address. */
   add(targets: readonly Target[], isLasting: boolean = true): void {
     const rows = targets.map((target) => new Row(target));
-    const names = new Set(targets.map(({ name }) => name)); // one at the path of a system that has ended replaces it
+    const names = new Set(targets.map(({ name }) => name)); // a new system replaces an ended one at its path
     this.#setRows([...this.#rows.filter(({ target }) => !names.has(target.name)), ...rows]);
     for (const row of rows) void this.#follow(row, isLasting);
   }
 
-  /** Adds the systems of a folder, until the signal. */
+  /** Keeps adding the systems in a folder, until the signal. */
   async addAll(find: Find): Promise<void> {
     while (!this.#signal.aborted) {
       const live = this.#rows.filter(({ isEnded }) => !isEnded);
@@ -172,7 +172,7 @@ export class Fleet {
     this.#onChange();
   }
 
-  /** Asks for the detail, which is not among the news. */
+  /** Requests the detail: a change of it does not complete the request of `#follow()`. */
   async #ask(row: Row): Promise<void> {
     if (row.isAsked || row.isEnded) return;
     row.isAsked = true;
@@ -180,13 +180,13 @@ export class Fleet {
     const reply = await row.target.client.request('info', { signal: this.#signal });
     row.isAsked = false;
     const isHanging = isUnanswered(reply) && performance.now() - start > HANG_MS;
-    if (reply.ok || isHanging) this.#note(row, statusNameOf(reply), reply); // #follow() notes all other failures
+    if (reply.ok || isHanging) this.#note(row, statusNameOf(reply), reply); // #follow() notes the other failures
   }
 
   async #follow(row: Row, isLasting: boolean): Promise<void> {
     for await (const { status, reply, isNew } of observe(row.target.client, 'info', this.#signal, WAIT_S)) {
       if (isNew) this.#note(row, status, reply);
-      else if (row.status !== status) void this.#ask(row); // it hung, but not long enough for this request to fail
+      else if (row.status !== status) void this.#ask(row); // it hung, but not long enough for #follow() to notice
       if (!isLasting && isAbsent(reply)) return this.#keep(row);
       if (!reply.ok) await this.#pause();
     }
@@ -199,7 +199,7 @@ export class Fleet {
     this.#onChange();
   }
 
-  /** Keeps a system that has ended, in place of the oldest one. */
+  /** Keeps the row of a system that has ended; drops the oldest one if there are too many. */
   #keep(row: Row): void {
     row.isEnded = true;
     const ended = this.#rows.filter(({ isEnded }) => isEnded);

@@ -1,4 +1,4 @@
-// control-client resume --mine and pause --for: a pause that ends, unless somebody else wants it, too.
+// control-client resume --mine and pause --for: a pause that ends unless somebody else has paused the system, too.
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,10 +12,10 @@ import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 import type { Outcome, send } from './send.ts';
 
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // the last one when its terminal is closed
-const LOOK_MS = 30_000; // a timer stands still while the machine is suspended
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // SIGHUP: the terminal was closed
+const CHECK_MS = 30_000; // timers stop while the machine is suspended, so the clock is read this often
 
-/** Resumes a system that nobody but the sender has paused. Sends nothing to one that is active. */
+/** Resumes a system that nobody but the sender has paused. Sends nothing to an active system. */
 export async function resumeMine(
   client: PrintableClient,
   act: typeof send,
@@ -32,11 +32,11 @@ export async function resumeMine(
   const { by, reason } = foreign ?? {};
   const what = isPaused ? 'paused' : 'about to be paused';
   const known = `${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
-  const error = `not resumed: ${foreign === undefined ? 'cannot tell who else has paused it since' : known}`;
+  const error = `not resumed: ${foreign === undefined ? 'the system no longer reports who has paused it' : known}`;
   return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
 }
 
-/** Pauses a system, unless it does not report who has paused it: nobody would resume it later. */
+/** Pauses a system if it reports who has paused it; otherwise `resumeMine()` would never resume it. */
 export async function pauseMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info', { signal: options.signal });
   return reply.ok ? finish(client, 'pause', options) : notSent('pause', reply);
@@ -48,10 +48,11 @@ function notSent(command: string, reply: FailedReply): Outcome {
 }
 
 /**
- * Who wants the system paused: since the last resume, each pause that has not failed, and the cause of the status. That
- * is the first pause, which may no longer be among the commands; its reason may be that of a later one, so it is last.
+ * Who wants the system paused: each pause since the last resume that has not failed, and the cause of the status. The
+ * cause is the first pause, which the list of commands may have dropped. It may have the reason of a later pause, so it
+ * comes last.
  *
- * @param isPaused Otherwise a pause that is done has been undone by the program itself.
+ * @param isPaused If false, the program itself has undone the completed pauses.
  */
 function pausesOf(info: Body, isPaused: boolean): Body[] {
   const commands = commandsOf(info).filter(({ state }) => state !== 'failed');
@@ -60,7 +61,7 @@ function pausesOf(info: Body, isPaused: boolean): Body[] {
   return isPaused ? [...pauses, info] : pauses;
 }
 
-/** Whether the list of commands is complete, or goes back to a resume, or to a time before the status. */
+/** Whether the list of commands is complete, or reaches back to a resume or to before the current status. */
 function knowsPauses(info: Body): boolean {
   const commands = commandsOf(info);
   const hasResume = commands.some(({ command, state }) => command === 'resume' && state !== 'failed');
@@ -70,10 +71,10 @@ function knowsPauses(info: Body): boolean {
 
 export interface Lease {
   durationMs: number;
-  /** Prints the outcome, too. */
+  /** Also prints the outcome. */
   pause(target: Target, signal: AbortSignal): Promise<Outcome>;
   resume(target: Target): Promise<void>;
-  /** The command that resumes all targets, for who interrupts the lease. */
+  /** The command line that resumes all targets, printed if a signal ends the lease. */
   resumeLine: string;
 }
 
@@ -81,7 +82,7 @@ export interface Lease {
 export async function pauseFor(targets: readonly Target[], lease: Lease): Promise<void> {
   const { durationMs, resumeLine } = lease;
   const end = new AbortController();
-  setMaxListeners(0, end.signal); // one for each target
+  setMaxListeners(0, end.signal); // a listener per target
   const interrupt = (name: NodeJS.Signals): void => end.abort(name);
   for (const name of SIGNALS) process.once(name, interrupt);
   const paused: Target[] = [];
@@ -94,8 +95,8 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
   if (paused.length > 0) await sleepUntil(Date.now() + durationMs, end.signal);
   for (const name of SIGNALS) process.off(name, interrupt);
   if (end.signal.aborted) {
-    warn(`interrupted: what is paused stays paused; to resume it: ${resumeLine}`);
-    return void process.kill(process.pid, end.signal.reason as string); // a shell then also ends the loop around it
+    warn(`interrupted: paused systems stay paused; to resume them: ${resumeLine}`);
+    return void process.kill(process.pid, end.signal.reason as string); // so that a shell ends the loop around it, too
   }
   await inParallel(paused, lease.resume);
 }
@@ -103,6 +104,6 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
 async function sleepUntil(time: number, signal: AbortSignal): Promise<void> {
   if (process.stderr.isTTY) console.error(`until ${localTime(new Date(time))}; Ctrl-C leaves it paused`);
   for (let left = time - Date.now(); left > 0 && !signal.aborted; left = time - Date.now()) {
-    await sleep(Math.min(left, LOOK_MS), undefined, { signal }).catch(() => {});
+    await sleep(Math.min(left, CHECK_MS), undefined, { signal }).catch(() => {});
   }
 }

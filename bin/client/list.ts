@@ -1,4 +1,4 @@
-// control-client list: what the live systems of a folder are, and what they are doing.
+// control-client list: the live systems in a folder, and what they are doing.
 
 import { EXIT, warn } from '../shared/options.ts';
 import { isAbsent, statusNameOf } from '../shared/replies.ts';
@@ -16,7 +16,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
     const reply = await target.client.ask();
-    if (isAbsent(reply)) return; // it has ended meanwhile
+    if (isAbsent(reply)) return; // it has ended
     const row = new Row(target);
     row.note(statusNameOf(reply), reply);
     if (!reply.ok) row.error = target.client.shorten(reply.error);
@@ -33,11 +33,11 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   return exitCode;
 }
 
-/** Redraws the table each second, and soon after each change, until the signal. */
+/** Redraws the table every second, and soon after each change, until the signal. */
 export async function watchList(find: Find, signal: AbortSignal): Promise<void> {
   const table = new Table();
   const screen = new Screen((width, height) => {
-    const room = height - 3; // the header, an error, and a line for what the terminal shows of Ctrl-C
+    const room = height - 3; // the header, an error, and the line where the terminal echoes ^C
     const isCut = fleet.rows.length > room;
     fleet.visible = fleet.rows.slice(0, isCut ? room - 1 : room);
     const lines = table.linesOf(fleet.visible, width);
@@ -46,7 +46,7 @@ export async function watchList(find: Find, signal: AbortSignal): Promise<void> 
     return lines;
   });
   const fleet = new Fleet(signal, () => screen.refresh());
-  process.stdout.write('\n'.repeat(terminalSize().rows)); // what the terminal has shown can be scrolled back to
+  process.stdout.write('\n'.repeat(terminalSize().rows)); // keeps the earlier output in the scrollback
   process.on('SIGCONT', screen.redraw);
   await fleet.addAll(find);
   process.off('SIGCONT', screen.redraw);
@@ -61,7 +61,7 @@ function toJson({ target, name, pid, status, error, info }: Row): string {
   });
 }
 
-/** For programs: whole, and no wider than needed. */
+/** For scripts: nothing is truncated. */
 function linesOf(rows: readonly Row[]): string[] {
   const widthOf = (field: 'name' | 'pid' | 'status' | 'age'): number => {
     return Math.max(...rows.map((row) => row[field].length));

@@ -1,4 +1,5 @@
-// What control-client does: finds the targets, sends requests, and prints their outcomes.
+// This folder is control-client: the command line, the commands, the tables of list and top, and the completion. This
+// file finds the targets, runs the command for each, and prints the outcomes.
 
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
@@ -46,7 +47,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
   const targets = await selectTargets(words, values, requestMs, invocation === null ? '' : HINT);
-  if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has said so
+  if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
   const end = endOfOutput();
   let exitCode: number = EXIT.DONE;
   const perform = async (target: Target, own: Partial<Task> = {}): Promise<Outcome> => {
@@ -72,7 +73,6 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   return exitCode;
 }
 
-/** A command for one target. */
 interface Task extends CommandLine {
   name: CommandName;
   /** Ends `watch`. */
@@ -101,7 +101,7 @@ function execute(target: Target, task: Task): Promise<Outcome> {
   return (wait ? finish : send)(client, command, options);
 }
 
-/** Draws a table again and again: `list --watch`, or `top` of the targets or else of all systems in the folder. */
+/** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */
 async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
   const what = name === 'list' ? 'list --watch' : 'top';
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
@@ -112,7 +112,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   const find: Find = (known) => findTargets(socketFolder(values.dir), timeoutMs, known);
   const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   if (name === 'list') {
-    await selectAll(what, names, values, timeoutMs); // refuses what list does not take
+    await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses
     await watchList(find, endOfOutput());
   } else {
     await new Top().run(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
@@ -120,9 +120,9 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   return EXIT.DONE;
 }
 
-/** Prints the targets, and what else may come next after `run`, for the scripts of the completion, or nothing. */
+/** Prints the words that can come next, for the completion scripts: targets and, after `run`, own commands. */
 async function complete(line: string): Promise<number> {
-  const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // nothing else ends a look-up of a name
+  const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
   try {
     const [, ...words] = wordsBefore(line);
     const current = words.pop() ?? '';
@@ -135,7 +135,7 @@ async function complete(line: string): Promise<number> {
     const accepts = acceptedIn(await targets[0]?.client.request('info'));
     const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
     for (const word of completionsOf(accepts, [...typed, current])) console.log(word);
-  } catch {} // the user is typing, and is told when the line is complete
+  } catch {} // the user is still typing; the complete line reports errors
   finally {
     clearTimeout(limit);
   }
@@ -146,23 +146,23 @@ function parseStatus(word: string): SystemStatus {
   return Object.values(SystemStatus)[STATUS_WORDS.indexOf(word)] as SystemStatus;
 }
 
-/** Aborted when nobody reads the output any more. */
+/** Aborts when stdout is closed. */
 function endOfOutput(): AbortSignal {
   const end = new AbortController();
-  setMaxListeners(0, end.signal); // one for each target
+  setMaxListeners(0, end.signal); // a listener per target
   process.stdout.once('error', () => end.abort());
   return end.signal;
 }
 
 // ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Prints an outcome: that of a target in one line, or in lines that all begin with the target. */
+/** Prints an outcome; each line begins with the target, if it has a name. */
 function print({ text = '', json, error = '' }: Outcome, target: Target, isJson: boolean): void {
   const { name, title, label, client } = target;
   const reason = name === undefined ? error : client.shorten(error);
   if (isJson && json !== undefined) {
     const own = name === undefined ? {} : { target: name };
-    console.log(printableJson({ ...own, ...json, ...own })); // in front, and not the server's
+    console.log(printableJson({ ...own, ...json, ...own })); // first, and not overridden by the server
   } else if (text !== '') {
     const suffix = name === undefined || reason === '' ? '' : `: ${reason}`;
     console.log(`${text}${suffix}`.replaceAll(/^/gm, () => label));
@@ -171,10 +171,10 @@ function print({ text = '', json, error = '' }: Outcome, target: Target, isJson:
   if (error !== '') warn(name === undefined ? error : `${title}: ${reason}`);
 }
 
-// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Queries ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Scripts compare the word on stdout, so people get more of it only where no script can read it. */
-async function getStatus(client: PrintableClient, isForPeople: boolean): Promise<Outcome> {
+/** Scripts compare the word on stdout, so the cause is printed only on a terminal. */
+async function getStatus(client: PrintableClient, isVerbose: boolean): Promise<Outcome> {
   const reply = await client.request('status');
   const name = statusNameOf(reply);
   if (!reply.ok) return reply.answered ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
@@ -182,7 +182,7 @@ async function getStatus(client: PrintableClient, isForPeople: boolean): Promise
     const error = describeUnknown(reply.original);
     return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
   }
-  const known = isForPeople ? await client.request('info') : null;
+  const known = isVerbose ? await client.request('info') : null;
   const text = known?.ok === true ? describeStatusAndSave(known.body) : name;
   return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
 }

@@ -22,27 +22,26 @@ const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
   targets: TARGETS_OPTION,
-  all: { type: 'boolean', help: 'all live systems of the folder --dir, instead of targets' },
+  all: { type: 'boolean', help: 'all live systems in the folder --dir, instead of targets' },
   dir: DIR_OPTION,
-  wait: { type: 'boolean', help: 'wait until the command is done, and print the status or what it returned' },
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait and wait, and of each command of --for (default 30), and of status, info, list and ' +
-      'run alone if below 5',
+    help: 'time limit of wait, --wait and --for, such as 90s or 30m (default 30); of status, info and list, at most 5',
   },
   for: {
     type: 'string', value: 'TIME',
-    help: 'pause: stay for this time, such as 90s, 30m or 2h, and then do what resume --mine does',
+    help: 'pause: resume after this time, such as 90s, 30m or 2h, as resume --mine does',
   },
-  mine: { type: 'boolean', help: 'resume: only what nobody but the sender (--by) has paused' },
+  mine: { type: 'boolean', help: 'resume: only if nobody but the sender (--by) has paused the system' },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
-  by: { type: 'string', value: 'TEXT', help: "who sends it, instead of CONTROL_BY ('' for nobody)" },
+  by: { type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)" },
   exec: {
     type: 'string', value: 'CMD',
-    help: 'watch: run CMD with sh at each new status, with CONTROL_STATUS, CONTROL_BEFORE, CONTROL_REASON and ' +
-      'CONTROL_TARGET in its environment',
+    help: 'watch: run CMD with sh at each new status; its variables are CONTROL_STATUS, CONTROL_BEFORE, ' +
+      'CONTROL_REASON and CONTROL_TARGET',
   },
-  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses alone' },
+  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses only' },
   watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
@@ -51,28 +50,28 @@ const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
        control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
 
-Shows what running systems are doing, sends them one command, or waits for a status.
+Shows what running systems are doing, sends them a command, or waits for a status or a value.
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
-A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT,
-:PORT, unix:PATH or a path with a slash. Each line of the output then begins with its target; the exit code is the
-highest of all. The arguments of run may also be one object of JSON: '{"episodes":200}'.
+A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or its address: HOST, HOST:PORT, :PORT,
+unix:PATH or a path with a slash. Each line of output then begins with its target, and the exit code is the highest of
+all. The arguments of run can also be one JSON object: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 
 ${ENVIRONMENT_HELP}
 
 Exit codes:
-  0  success; shutdown --wait: also if it was offline already
+  0  success; shutdown --wait: also if the system was already offline
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
-  4  --wait, wait: not done or not reached in time, or no longer possible
-  5  no answer: the request was sent, and a command may still take effect, unless the error says 'not sent'
+  4  wait, --wait: not reached or not done in time, or no longer possible; the command is not withdrawn
+  5  no answer: the system does not respond; the command may still take effect, unless the error says 'not sent'
 `;
 
-/** How commands are used, after `control-client`. */
+/** What follows `control-client` in the example of a command's help. */
 const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   watch: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
   wait: 'wait paused --timeout 60',
@@ -82,7 +81,7 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   completion: 'completion fish | source',
 };
 const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
-const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a command that finds the systems itself
+const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a command that takes no targets
 
 const WAIT_TIMEOUT_S = '30';
 const LEASE_DAYS = 365;
@@ -96,9 +95,9 @@ export interface CommandLine {
   command: Command;
   /** The status or the condition of `wait`. */
   argument: string;
-  /** Of `wait`, unless it is for a status. */
+  /** Of `wait`; null if it waits for a status. */
   condition: Condition | null;
-  /** Of `run`, unless it is to list the commands. */
+  /** Of `run`; null to list the commands. */
   invocation: Invocation | null;
   /** The targets. */
   words: string[];
@@ -111,7 +110,7 @@ export interface CommandLine {
 }
 
 /**
- * Returns null if it asks for a help, the version or a completion, which have been printed.
+ * Returns null if the help, the version or a completion script was requested; it has been printed.
  *
  * @throws {UsageError} If the arguments are wrong.
  */
@@ -149,12 +148,12 @@ function parseCommand(word: string | undefined): Command {
   throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
 }
 
-/** The same for a line that is being typed. */
+/** Parses a line that is being typed, without validating it. */
 export function parseUnfinished(args: string[]): { values: Values; positionals: string[] } {
   return parseArgs({ args, options: OPTIONS, allowPositionals: true });
 }
 
-/** What `help` and `completion` print. */
+/** Runs `help` or `completion`. */
 function printLocal({ name }: Command, argument: string, words: string[]): void {
   const topic = name === 'help' ? words.shift() : undefined;
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
@@ -162,7 +161,7 @@ function printLocal({ name }: Command, argument: string, words: string[]): void 
   else console.log(helpOn(topic && parseCommand(topic).name));
 }
 
-/** The help of one command: its line, its options, an example. Of anything else, the whole help. */
+/** The help of one command: its line, its options, an example. For any other word, the whole help. */
 function helpOn(word: string = 'help'): string {
   const command = findCommand('client', word);
   if (command === undefined || command.name === 'help') return HELP.trim();
@@ -184,13 +183,13 @@ function parseArgument(argument: NonNullable<Command['argument']>, text: string 
   throw new UsageError(`the ${name.toLowerCase()} must be one of ${choices}, got ${quote(text)}${hint}`);
 }
 
-/** Takes what `run` is to run from the words after it, and leaves the targets. Returns null if there is no command. */
+/** Removes the command and its arguments from the words after `run`; targets remain. Returns null without a command. */
 function takeInvocation(words: string[], values: Values): Invocation | null {
   const [first] = words;
-  const isTarget = first === undefined || (/[.:/]|^\d+$/.test(first) && !isArgument(first)); // it can be no command
+  const isTarget = first === undefined || (/[.:/]|^\d+$/.test(first) && !isArgument(first)); // can be no command
   if (isTarget) {
     const option = (['wait', 'by', 'reason'] as const).find((name) => values[name] !== undefined);
-    if (option !== undefined) throw new UsageError(`--${option} requires the name of a command: run alone lists them`);
+    if (option !== undefined) throw new UsageError(`--${option} requires the name of a command; run alone lists them`);
     return null;
   }
   const [name = '', ...others] = words.splice(0, Infinity);
@@ -202,7 +201,7 @@ function quote(text: string | undefined): string {
   return text === undefined ? 'nothing' : `'${text}'`;
 }
 
-/** Refuses options that the command would ignore. */
+/** Rejects options that the command would ignore. */
 function checkOptions({ name, options = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
     const owners = ownersOf(option);
@@ -217,12 +216,12 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
 }
 
-/** As servers report it, so that `resume --mine` finds it. */
+/** The sender as servers report it, so that `resume --mine` recognizes it. */
 export function senderIn({ by = BY }: Values): string {
   return tidy(by);
 }
 
-/** The command that resumes what `pause --for` with these arguments has paused. */
+/** The command line that resumes what `pause --for` with these arguments has paused. */
 export function resumeLineFor(names: readonly string[], values: Values): string {
   const options = ([...ADDRESS_PARTS, 'targets', 'dir', 'by'] as const)
     .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);

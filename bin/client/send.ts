@@ -1,4 +1,4 @@
-// Sends one command to a system, and returns what control-client is to print.
+// Sends one command to a system, and returns what control-client prints.
 
 import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/accepts.ts';
 import { follow, GOALS } from '../shared/follow.ts';
@@ -11,9 +11,9 @@ import type { Followed, FollowOptions } from '../shared/follow.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 
-export const HINT = '; arguments are name=value'; // for a word that is meant for one, and taken for a target
+export const HINT = '; arguments are name=value'; // for an argument mistaken for a target
 
-/** What is printed of one target, and the exit code. */
+/** The output for one target, and its exit code. */
 export interface Outcome {
   exitCode: number;
   text?: string;
@@ -21,11 +21,11 @@ export interface Outcome {
   json?: object;
   /** Safe to print. */
   error?: string;
-  /** False if a request before the command has failed. */
+  /** False if the request that precedes the command has failed. */
   isSent?: false;
 }
 
-/** A command that the program declares, as typed. */
+/** An own command of the program, as typed. */
 export interface Invocation {
   name: string;
   typed: Typed;
@@ -56,14 +56,14 @@ export async function finish(client: PrintableClient, command: string, options: 
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
   if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
   if (summary !== '') return { exitCode, text: summary, json };
-  const isShown = options.output !== undefined && process.stdout.isTTY; // on the same terminal
-  const isObject = Object(received.value) === received.value; // whole, because scripts parse it
+  const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
+  const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it
   const returned = isObject ? printableJson(received.value as object) : value || 'ok';
   const text = GOALS.has(command) ? String(status) : returned;
   return { exitCode, text: isShown ? '' : text, json };
 }
 
-/** Sends a command that the program declares, or lists all of them. */
+/** Sends an own command of the program, or lists them. */
 export async function runDeclared(
   { name: target, client }: Target,
   invocation: Invocation | null,
@@ -72,7 +72,7 @@ export async function runDeclared(
 ): Promise<Outcome> {
   const reply = await client.request('info');
   if (lacksInfo(reply) || (reply.ok && acceptedBy(reply.body) === null)) {
-    const error = 'the server takes pause, resume, save-state and shutdown only';
+    const error = 'the server takes only pause, resume, save-state and shutdown';
     return { exitCode: EXIT.REFUSED, json: { error }, error };
   }
   if (!reply.ok) {

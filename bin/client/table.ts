@@ -1,4 +1,4 @@
-// A table of systems on a terminal: cells of a certain width whatever they hold, and lines that are written on change.
+// A table of systems on a terminal: cells of exact width whatever their text, and a screen that writes changed lines.
 
 import { paintStatus } from '../shared/colour.ts';
 import { jobState } from '../shared/terminal.ts';
@@ -7,17 +7,17 @@ import type { Row } from './fleet.ts';
 
 // ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Invisible characters, and those that join or change others: terminals differ in the width of the result. */
+/** Invisible characters and modifiers: terminals disagree on their width. */
 const UNCERTAIN = /[\p{Cf}\ufe00-\ufe0f\u20e3\u{1f3fb}-\u{1f3ff}]/gu;
-/** Characters above or below others, and the vowels and finals of Hangul. */
+/** Combining characters, and the vowels and finals of Hangul: no column of their own. */
 const COMBINING = /[\p{Mn}\p{Me}\u1160-\u11ff]/u;
-/** Emoji and the characters of East Asia: two columns. A flag is two letters of one column each. */
+/** Emoji and East Asian characters: two columns. A flag is two letters of one column each. */
 const WIDE = new RegExp('(?![\\u{1f1e6}-\\u{1f1ff}])[\\p{Emoji_Presentation}\\u1100-\\u115f\\u2e80-\\u303e' +
   '\\u3041-\\u4dbf\\u4e00-\\ua4cf\\ua960-\\ua97c\\uac00-\\ud7a3\\uf900-\\ufaff\\ufe30-\\ufe6f\\uff01-\\uff60' +
   '\\uffe0-\\uffe6\\u{16fe0}-\\u{18cff}\\u{1aff0}-\\u{1b2ff}\\u{20000}-\\u{3fffd}]', 'u');
 const ASCII = /^[\x20-\x7e]*$/;
 
-/** The columns of a terminal that a printable text takes. */
+/** The number of terminal columns of a printable text. */
 export function columnsOf(text: string): number {
   if (ASCII.test(text)) return text.length;
   let columns = 0;
@@ -32,7 +32,7 @@ export function fit(text: string, width: number): string {
   return shown + ' '.repeat(Math.max(0, width - columnsOf(shown)));
 }
 
-/** Splits a printable text into lines; all but the first are indented. */
+/** Splits a printable text into lines, and indents all but the first. */
 export function wrap(text: string, width: number, indent: string): string[] {
   const whole = text.replaceAll(UNCERTAIN, '');
   const line = startOf(whole, width);
@@ -40,7 +40,7 @@ export function wrap(text: string, width: number, indent: string): string[] {
   return isAll ? [line] : [line, ...wrap(indent + whole.slice(line.length), width, indent)];
 }
 
-/** As much of a text as fits. */
+/** The longest start of a text that fits. */
 function startOf(text: string, width: number): string {
   let [columns, end] = [0, 0];
   for (const character of text) {
@@ -54,9 +54,9 @@ function startOf(text: string, width: number): string {
 // ───── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 const GAP = '  ';
-const MIN_WIDTH = 4; // of a column that is truncated
+const MIN_WIDTH = 4; // a narrower column is omitted
 
-/** The columns: the title, the most that it takes of the width, and the cell. The last one takes all that is left. */
+/** The columns: title, maximum share of the width, and cell. The last column takes the rest. */
 const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: Row, isUnique: boolean) => string])[] = [
   ['NAME', 0.35, ({ name, target: { title } }, isUnique) => isUnique ? name : excerpt(title)],
   ['PROCESS', 0.2, ({ pid }) => pid],
@@ -66,7 +66,7 @@ const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: R
 ];
 const [STATUS, DETAIL] = [2, 4];
 
-/** A table as wide as the terminal. Its columns do not become narrower from one drawing to the next. */
+/** A table as wide as the terminal. Its columns never become narrower between two drawings. */
 export class Table {
   #width = 0;
   #widths: number[] = [];
@@ -98,14 +98,14 @@ export class Table {
 
 // ───── The screen ────────────────────────────────────────────────────────────────────────────────────────────────
 
-const SOON_MS = 200; // what changes within this time is drawn at once
+const SOON_MS = 200; // changes within this time are drawn together
 
-/** A terminal that nobody looks at may have no size. */
+/** A detached terminal may have no size. */
 export function terminalSize(): { columns: number; rows: number } {
   return { columns: process.stdout.columns || 80, rows: process.stdout.rows || 24 };
 }
 
-/** Draws on the whole terminal, and writes only lines that have changed. */
+/** Draws on the whole terminal, and writes only the changed lines. */
 export class Screen {
   /** Whether it may draw. */
   isOn: boolean;
@@ -113,7 +113,7 @@ export class Screen {
   #shown: readonly string[] = [];
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param linesOf Returns lines of at most that width. */
+  /** @param linesOf Returns lines that fit the width. */
   constructor(linesOf: (width: number, height: number) => readonly string[], isOn: boolean = true) {
     this.#linesOf = linesOf;
     this.isOn = isOn;
@@ -137,11 +137,11 @@ export class Screen {
       if (line !== this.#shown[index]) text += `\x1b[${index + 1}H\x1b[2K${line}`;
     }
     this.#shown = Array.from({ length: rows }, (_, index) => lines[index] ?? '');
-    // Without wrapping, a character that is wider than expected moves the rest of its own line only.
+    // Wrapping is off, so a character that is wider than expected shifts only the rest of its line.
     if (text !== '') process.stdout.write(`\x1b[?7l${text}\x1b[?7h\x1b[${lines.length + 1}H`);
   }
 
-  /** Draws all lines: the terminal may show anything. */
+  /** Draws all lines, because the terminal may show anything. */
   readonly redraw = (): void => {
     this.#shown = [];
     this.draw();

@@ -1,4 +1,4 @@
-// The systems to which a command of control-client goes.
+// The systems to which control-client sends a command.
 
 import { ADDRESS_PARTS, createClient } from '../shared/access.ts';
 import { findTargets, socketFolder } from '../shared/folder.ts';
@@ -11,7 +11,7 @@ import type { Target } from '../shared/targets.ts';
 
 type Values = Address & Sources & { all?: boolean | undefined };
 
-/** Returns all live systems of a folder, for `--all` and `list`. */
+/** Returns all live systems in a folder, for `--all` and `list`. */
 export async function selectAll(owner: string, words: string[], values: Values, timeoutMs: number): Promise<Target[]> {
   for (const option of [...ADDRESS_PARTS, 'targets'] as const) {
     if (values[option] === undefined) continue;
@@ -24,7 +24,7 @@ export async function selectAll(owner: string, words: string[], values: Values, 
   return targets;
 }
 
-/** Returns the targets, or else the system at the address in the options or the environment. */
+/** Returns the targets or, without any, the system at the address in the options or the environment. */
 export async function selectTargets(
   words: string[],
   values: Values,

@@ -1,4 +1,4 @@
-// control-client top: a live table of systems, with keys that control them.
+// control-client top: a live table of systems, and keys that control them.
 
 import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents } from 'node:readline';
@@ -24,17 +24,17 @@ const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  / filter  ↑↓ select';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
 const COMMAND_MS = 30_000;
-const QUIT_MS = 2000; // for the commands that are pending
-const INDENT = ' '.repeat(10); // of what describeInfo() tells
+const QUIT_MS = 2000; // for pending commands
+const INDENT = ' '.repeat(10); // of the values in describeInfo()
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** Shows the given systems, or those of a folder, until `q` or Ctrl-C. Restores the terminal, however it ends. */
+/** Shows the given systems, or those in a folder, until `q` or Ctrl-C. Always restores the terminal. */
 export class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
   readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());
   readonly #table = new Table();
-  readonly #limit = new AbortController(); // of the commands, which outlast the table
+  readonly #limit = new AbortController(); // ends the commands, which outlive the table
   readonly #sent: Promise<void>[] = [];
   #rawMode: RawMode | undefined;
   #mode: 'table' | 'filter' | 'question' | 'info' = 'table';
@@ -42,15 +42,15 @@ export class Top {
   /** The latest outcome. */
   #message = '';
   #selected: Row | undefined;
-  /** The one that the question or the info is about. It may vanish from the table meanwhile. */
+  /** The system of the question or the info. It may leave the table in the meantime. */
   #subject: Row | undefined;
-  #index = 0; // of the selected one
-  #first = 0; // the index of the first one that is visible
-  #room = 1; // for rows
+  #index = 0; // of the selected row
+  #first = 0; // index of the first visible row
+  #room = 1; // number of rows that fit
 
   async run(source: readonly Target[] | Find): Promise<void> {
     const { stdin } = process;
-    setMaxListeners(0, this.#limit.signal); // one for each command
+    setMaxListeners(0, this.#limit.signal); // a listener per command
     const quit = (reason?: unknown): void => this.#end.abort(reason);
     for (const signal of SIGNALS) process.once(signal, quit);
     process.on('exit', this.#close); // after an error
@@ -69,7 +69,7 @@ export class Top {
     await Promise.all(this.#sent);
     clearTimeout(limit);
     const signal = SIGNALS.find((name) => name === this.#end.signal.reason);
-    if (signal !== undefined) process.kill(process.pid, signal); // so that the shell sees how it has ended
+    if (signal !== undefined) process.kill(process.pid, signal); // so that the shell sees the signal
   }
 
   readonly #enter = (): void => {
@@ -89,7 +89,7 @@ export class Top {
     this.#screen.close();
   };
 
-  // ───── What it shows ───────────────────────────────────────────────────────────────────────────────────────────
+  // ───── Display ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   #linesOf(width: number, height: number): string[] {
     const lines = this.#mode === 'info' ? this.#describe(this.#subject as Row, width) : this.#list(width, height);
@@ -117,10 +117,10 @@ export class Top {
     const { rows, error } = this.#fleet;
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
     for (const { status } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
-    const parts = [...counts].filter(([, count]) => count > 0).reverse(); // on a narrow terminal, the last ones are cut
+    const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
     const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${texts && ': '}${texts}`;
-    return `${systems}${this.#filter && `; ${found} with '${this.#filter}'`}${error && `; ${error}`}`;
+    return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;
   }
 
   #describe(row: Row, width: number): string[] {
@@ -133,7 +133,7 @@ export class Top {
 
   #lastLine(): string {
     switch (this.#mode) {
-      case 'info': return 'any key returns';
+      case 'info': return 'press any key to return';
       case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
       case 'question': return `Shut ${this.#subject?.name} down? (y/N)`;
       case 'table': return this.#message || HELP;
@@ -145,7 +145,7 @@ export class Top {
     return this.#fleet.rows.filter(({ name, status }) => `${name} ${status}`.toLowerCase().includes(filter));
   }
 
-  // ───── The keys ────────────────────────────────────────────────────────────────────────────────────────────────
+  // ───── Keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
   readonly #onKey = (_: string | undefined, { name = '', sequence: key = '' }: Key): void => {
     if (this.#end.signal.aborted) return; // keys in the same chunk, after q
@@ -154,7 +154,7 @@ export class Top {
       this.#leave();
       return this.#rawMode?.suspend();
     }
-    if (name === 'enter') this.#rawMode?.renew(); // in raw mode, it is called return
+    if (name === 'enter') this.#rawMode?.renew(); // in raw mode, the key is called return
     this.#message = '';
     const mode = this.#mode;
     if (mode !== 'filter' || ['escape', 'return', 'enter'].includes(name)) this.#mode = 'table';

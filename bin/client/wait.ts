@@ -1,4 +1,4 @@
-// control-client wait: until a system has a status, or a field of its detail meets a condition.
+// control-client wait: waits until a system has a status, or a field of its detail meets a condition.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
@@ -13,7 +13,7 @@ import type { Condition } from '../shared/condition.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { Outcome } from './send.ts';
 
-const POLL_MS = 1000; // the ETag does not cover the detail, so nothing tells that it has changed
+const POLL_MS = 1000; // the ETag does not cover the detail, so a change cannot be awaited
 
 export async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
   const start = performance.now();
@@ -31,7 +31,7 @@ export async function waitFor(client: PrintableClient, target: SystemStatus, tim
   return notReached(target.statusName, json, describeCurrent(status));
 }
 
-/** Also waits for a system that is offline, or that does not report the field yet. */
+/** Waits even if the system is offline, or does not report the field yet. */
 export async function waitUntil(client: PrintableClient, condition: Condition, timeoutMs: number): Promise<Outcome> {
   const { text, field, isMetBy } = condition;
   const start = performance.now();
@@ -41,7 +41,7 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
   while (!limit.aborted) {
     const reply = await client.request('info', { signal: limit });
     if (limit.aborted) break;
-    if (isDenied(reply) || (!reply.ok && reply.statusCode === 404)) return failure(reply); // 404: only a status
+    if (isDenied(reply) || (!reply.ok && reply.statusCode === 404)) return failure(reply); // 404: status only
     latest = reply;
     if (reply.ok) detail = reply.body['detail'];
     const value = fieldOf(detail, field);
@@ -56,7 +56,7 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
   return notReached(text, json, describeLast(latest, detail, field));
 }
 
-/** What is known when the time is up. */
+/** What is known at the timeout. */
 function describeLast(latest: PrintableReply | null, detail: unknown, field: string): string {
   const value = fieldOf(detail, field);
   const shown = typeof value === 'string' ? `'${excerpt(value)}'` : excerptOfJson(value);
@@ -67,7 +67,7 @@ function describeLast(latest: PrintableReply | null, detail: unknown, field: str
   }
   if (value !== undefined) return `${field} is ${shown}`;
   const names = isRecord(detail) ? excerpt(Object.keys(detail).join(', ')) : '';
-  return `the system does not report ${field}, but ${names || 'no detail'}`;
+  return `the system reports ${names === '' ? 'no detail' : `${names}, but not ${field}`}`;
 }
 
 function notReached(goal: string, json: { seconds: number; [name: string]: unknown }, why: string): Outcome {

@@ -1,4 +1,4 @@
-// control-client watch: a line for each change of a system, and a program to run for it.
+// control-client watch: prints each change of a system, and runs a command for it.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,21 +14,21 @@ import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
 
 export interface WatchOptions {
-  /** Ends it. */
+  /** Ends the watch. */
   signal: AbortSignal;
   json: boolean;
-  /** Stands before each line, after the time. */
+  /** Follows the time in each line. */
   label: string;
-  /** In each object of JSON. */
+  /** The `target` of each JSON object. */
   target: string | undefined;
-  /** Told each change of the status. */
+  /** Notified of each change of the status. */
   hook: ChangeHook | null;
 }
 
 const { OFFLINE } = SystemStatus;
 
 /**
- * Prints a line for each new status and each command that is done.
+ * Prints a line for each new status and each completed command.
  *
  * @returns The reply that denied access; null when the signal ended it.
  */
@@ -38,9 +38,9 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     const time = new Date();
     const line = `${localTime(time)}  ${label}${text}`;
     const own = { time, target };
-    console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // in front, and not the server's
+    console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // first, and not overridden by the server
   };
-  let before = ''; // the latest status
+  let before = '';
   const shutdown = new Shutdown();
   let known: Set<unknown> | null = null; // the finished commands of the latest list
   for await (const { status, reply, isNew } of observe(client, 'info', signal)) {
@@ -70,7 +70,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   return null;
 }
 
-// ───── Running a program ─────────────────────────────────────────────────────────────────────────────────────────
+// ───── Running a command ─────────────────────────────────────────────────────────────────────────────────────────
 
 interface Change {
   status: string;
@@ -80,13 +80,13 @@ interface Change {
 }
 
 /**
- * Runs a shell command for the changes of all systems, one at a time. What changes in a system meanwhile counts as one
- * change.
+ * Runs a shell command for the changes of all systems, one at a time. Changes of a system during a run are merged into
+ * one.
  */
 export class ChangeHook {
   readonly #command: string;
   readonly #words: readonly string[] | null;
-  readonly #changes: Map<PrintableClient, Change> = new Map(); // those to come
+  readonly #changes: Map<PrintableClient, Change> = new Map(); // pending
   #running: Promise<void> = Promise.resolve();
 
   /** @param words The statuses for which the command runs; null for all. */
@@ -109,11 +109,11 @@ export class ChangeHook {
   async #run(client: PrintableClient): Promise<void> {
     const change = this.#changes.get(client);
     this.#changes.delete(client);
-    if (change === undefined || change.status === change.before) return; // an earlier run had it, or it was undone
+    if (change === undefined || change.status === change.before) return; // merged into an earlier run, or undone
     if (this.#words?.includes(wordOf(change.status)) !== false) await this.#execute(change);
   }
 
-  /** Its output goes to stderr, because stdout is for the lines of `watch`. */
+  /** The command's output goes to stderr, because stdout is for the lines of `watch`. */
   async #execute({ status, before, reason, target }: Change): Promise<void> {
     const env = {
       ...process.env,

@@ -63,10 +63,10 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     const rows: [info: () => object, reason: string][] = [
       [() => ({ detail: DETAIL }), 'loss is 0.05'],
       [() => ({ detail: { loss: '0.001' } }), "loss is '0.001'"],
-      [() => ({ detail: { accuracy: 1, step: 7 } }), 'the system does not report loss, but accuracy, step'],
-      [() => ({ detail: null }), 'the system does not report loss, but no detail'],
-      [() => ({ detail: ['loss'] }), 'the system does not report loss, but no detail'],
-      [() => ({}), 'the system does not report loss, but no detail'],
+      [() => ({ detail: { accuracy: 1, step: 7 } }), 'the system reports accuracy, step, but not loss'],
+      [() => ({ detail: null }), 'the system reports no detail'],
+      [() => ({ detail: ['loss'] }), 'the system reports no detail'],
+      [() => ({}), 'the system reports no detail'],
     ];
     await Promise.all(rows.map(async ([info, reason]) => {
       const { port } = await report(t, info);
@@ -119,7 +119,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
   const SINCE = '2026-11-23T12:00:00.000Z';
   const SAVE = { command: 'save-state', state: 'done', by: 'ben', at: '2026-11-23T12:00:00.001Z' };
   const FULL = Array(16).fill(SAVE);
-  const FORGOTTEN = 'cannot tell who else has paused it since';
+  const FORGOTTEN = 'the system no longer reports who has paused it';
 
   it('resumes only what the sender has paused, and nobody else', async (t) => {
     const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
@@ -289,7 +289,7 @@ describe('control-client pause --for', AT_ONCE, () => {
       child.kill(signal);
       const { stderr } = await ended;
       const command = `control-client resume --mine ${word} ${target}`;
-      assert.equal(stderr, `control-client: interrupted: what is paused stays paused; to resume it: ${command}\n`);
+      assert.equal(stderr, `control-client: interrupted: paused systems stay paused; to resume them: ${command}\n`);
       assert.equal(child.signalCode, signal);
       assert.equal(await client.getStatus(), SystemStatus.PAUSED);
       const typed = command.replace('control-client', `'${process.execPath}' dist/bin/client.js`);
@@ -306,7 +306,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     const { stderr } = await ended;
     const [pending, left] = linesOf(stderr);
     assert.match(pending ?? '', /^control-client: (not paused after .* still pending|pause sent, .* may still .*)$/);
-    assert.match(left ?? '', /to resume it: control-client resume --mine --host=127\.0\.0\.1 --port=\d+$/);
+    assert.match(left ?? '', /to resume them: control-client resume --mine --host=127\.0\.0\.1 --port=\d+$/);
     assert.equal(child.signalCode, 'SIGTERM');
   });
 

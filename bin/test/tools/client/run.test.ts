@@ -196,7 +196,7 @@ describe('control-client run', AT_ONCE, () => {
     const { port: full, server } = await startServer(t, { commands: COMMANDS, maxQueueSize: 1 });
     await call([...at(full), 'run', 'list']);
     const silent = Number((await startSilent(t)).split(':')[1]);
-    const none = /^control-client: the server takes pause, resume, save-state and shutdown only\n$/;
+    const none = /^control-client: the server takes only pause, resume, save-state and shutdown\n$/;
     const rows: [args: string[], code: number, stderr: RegExp][] = [
       [at(undeclared), 1, none],
       [['--port', `${statusOnly}`], 1, none],
