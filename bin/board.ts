@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// control-board: a web page that shows systems and controls them.
+// control-board: serves a web page that shows and controls systems. board/ holds the page, its web server
+// and the state of each system.
 
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -13,7 +14,7 @@ import type { AddressInfo } from 'node:net';
 import type { CommandLine } from './board/options.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
-const ASK_MS = 500; // of one to what uses the port
+const PROBE_MS = 500; // of a request to the server that uses the port
 
 async function main(): Promise<number> {
   const commandLine = await parseCommandLine(TIMEOUT_MS);
@@ -26,15 +27,15 @@ async function main(): Promise<number> {
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
   announce(systems.size, commandLine, addresses);
-  return EXIT.DONE; // once it is interrupted
+  return EXIT.DONE; // the server keeps the process running
 }
 
-/** Says by whom a port is in use, and what to type. */
+/** Explains which server uses the port, and how to pick another one. */
 async function explain(error: Error, { host, port }: CommandLine): Promise<string> {
   const { code, message, address = host } = error as NodeJS.ErrnoException & { address?: string };
   if (code !== 'EADDRINUSE') return message;
-  const [url, signal] = [baseUrlOf({ host: address, port }), AbortSignal.timeout(ASK_MS)];
-  const beginning = await fetch(url, { signal, redirect: 'error' }) // whatever it is, and however much it sends
+  const [url, signal] = [baseUrlOf({ host: address, port }), AbortSignal.timeout(PROBE_MS)];
+  const beginning = await fetch(url, { signal, redirect: 'error' }) // only the first chunk: it may be any server
     .then(({ body }) => body?.getReader().read()).then((chunk) => Buffer.from(chunk?.value ?? []).toString())
     .catch(() => '');
   const user = beginning.includes('<title>control-board</title>') ? ' by another control-board' : '';
@@ -43,7 +44,7 @@ async function explain(error: Error, { host, port }: CommandLine): Promise<strin
 
 function announce(count: number, { host, key, viewKey }: CommandLine, addresses: readonly AddressInfo[]): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
-  if (isPublic) warn('nothing is encrypted: others on the network can read the key and all that the page shows');
+  if (isPublic) warn('nothing is encrypted: others on the network can read the key and everything on the page');
   const { address, port } = addresses[0] as AddressInfo;
   const bases = hostsOf(host, address).map((name) => baseUrlOf({ host: name, port }));
   const prefix = `${count} ${count === 1 ? 'system' : 'systems'} · `;
@@ -51,11 +52,11 @@ function announce(count: number, { host, key, viewKey }: CommandLine, addresses:
     const indent = ' '.repeat(title.length);
     console.log(`${title}${bases.map((base) => `${base}/#${fragment}`).join(`\n${indent}`)}   (${hint})`);
   };
-  print(prefix, key, 'open it; the part behind # is the key');
-  if (viewKey !== undefined) print('view only · '.padStart(prefix.length), viewKey, 'without buttons');
+  print(prefix, key, 'open it; the part after # is the key');
+  if (viewKey !== undefined) print('view only · '.padStart(prefix.length), viewKey, 'no buttons');
 }
 
-/** What a browser can use to reach a server that listens on a host, which is this address. */
+/** The hosts by which a browser can reach a server that listens on `host`, which resolves to `address`. */
 function hostsOf(host: string, address: string): string[] {
   if (!/^(0\.0\.0\.0|::)$/.test(address)) return [host];
   const addresses = Object.values(networkInterfaces()).flat().flatMap((entry) => {

@@ -1,25 +1,25 @@
-// The commands that a system declares, and the present values of their parameters. Any program may have sent them, so
-// every field may have any type and text.
+// The own commands of a system, and the current values of their parameters. Any program may have sent them, so every
+// field may have any type and text.
 
 import { acceptedBy } from '../shared/accepts.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
 
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;
-const MAX_PARAMETERS = 32; // of a command
-const MAX_LENGTH = 16_384; // of all, as JSON: control.ts permits 8 KiB
+const MAX_PARAMETERS = 32; // per command
+const MAX_LENGTH = 16_384; // of all declarations as JSON: control.ts permits 8 KiB
 const MAX_PRESENT = 32;
 
 type Scalar = boolean | number | string;
 
-/** A command that a system declares. */
+/** An own command. */
 export interface Declaration {
   name: string;
   description: string;
   parameters: Parameter[];
 }
 
-/** Values are exact, not made safe to print: a page sends them back. Without a default, it is required. */
+/** Values are exact, not safe to print: a page sends them back. A parameter without a default is required. */
 interface Parameter {
   name: string;
   type: typeof TYPES[number];
@@ -31,7 +31,7 @@ interface Parameter {
   enum: Scalar[] | undefined;
 }
 
-/** The declarations in `/api/info`, without those that no server of this project sends. */
+/** Returns the valid declarations in `/api/info`. */
 export function declarationsOf(info: Fields): Declaration[] {
   let length = 0;
   return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
@@ -54,7 +54,7 @@ function tidyParameter([name, fields]: [name: string, fields: Fields]): Paramete
   }];
 }
 
-/** The fields of a detail that have the name of a parameter: short scalars, exact. */
+/** The current values of parameters: the fields of the detail that have their names, if they are short scalars. */
 export function presentValues(detail: unknown, declarations: readonly Declaration[]): [name: string, value: Scalar][] {
   if (typeof detail !== 'object' || detail === null) return [];
   const names = new Set(declarations.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
@@ -67,13 +67,13 @@ export function presentValues(detail: unknown, declarations: readonly Declaratio
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Whether a value has a type. */
+/** Whether a value is of a type. */
 function isOf(type: Parameter['type'], value: unknown): value is Scalar {
   if (typeof value !== 'number') return typeof value === type;
   return type === 'integer' ? Number.isInteger(value) : type === 'number' && finite(value) !== undefined;
 }
 
-/** 1e999 is JSON, too, but no number. */
+/** Undefined for anything but a finite number: JSON permits 1e999. */
 function finite(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }

@@ -14,55 +14,54 @@ import type { Target } from '../shared/targets.ts';
 const OPTIONS = {
   listen: {
     type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
-    help: 'address of the page; port 0 picks a free one, and 0.0.0.0 is every address of this machine (default ' +
+    help: 'address of the page; port 0 picks a free one, 0.0.0.0 is every address of this machine (default ' +
       'localhost:8390)',
   },
   'allow-host': {
     ...SERVER_OPTIONS['allow-host'],
-    help: 'host name in the address of the page, such as box.lan, .lan for all names in lan, or * for all names; may ' +
-      'be repeated (default: only localhost, the HOST of --listen and IP addresses)',
+    help: 'more host names for the page: box.lan, .lan for all names in lan, or * for all names; may be repeated ' +
+      '(localhost, the HOST of --listen and IP addresses are always allowed)',
   },
   'key-file': {
     type: 'string', value: 'PATH',
-    help: 'keep the key in this file, which is created if it does not exist (default: a new key at each start)',
+    help: 'keep the key in this file, created if missing (default: a new key at each start)',
   },
   'view-key-file': {
     type: 'string', value: 'PATH',
-    help: 'keep a second key in this file, which shows everything and sends no commands (default: there is none)',
+    help: 'also keep a key in this file that shows everything but permits no commands',
   },
   record: {
     type: 'boolean',
-    help: 'also read systems while no page is open: a sample of each number every 10 s is kept for a day, and at ' +
-      'most 2 million of all systems together',
+    help: 'sample every number every 10 s, even while no page is open, and keep the samples for a day (2 million at ' +
+      'most)',
   },
   targets: TARGETS_OPTION,
-  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also shows its live systems, and those that start later' },
+  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also show its live systems, and those that start later' },
 } as const;
 
 const HELP = `
 Usage: control-board [options] [TARGET ...]
 
-Serves a web page that shows systems and controls them, for a phone or a second screen. Prints its address, which
-contains the key: who has that address can pause, resume, save and shut down these systems, and run the commands that
-they declare.
+Serves a web page that shows and controls systems, for a phone or a second screen. Prints the address of the page. It
+contains the key: anyone with it can pause, resume, save and shut down the systems, and run their own commands.
 
-A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
-address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets and --dir, it is the system at
-the address in the environment, or else at localhost:8391.
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir (default: the folder of this user's session), or an
+address: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without TARGET and --dir, the board shows the system
+at the address in the environment, or else at localhost:8391.
 
 ${describeOptions(OPTIONS)}
 
 ${ENVIRONMENT_HELP}
 
-Exit codes: 1 it cannot listen, 2 usage error.
+Exit codes: 1 cannot listen, 2 usage error.
 `;
 
 const DEFAULT_PORT = '8390';
 const KEY_BYTES = 16;
-const MIN_KEY_LENGTH = 22; // of that many bytes in base64url
+const MIN_KEY_LENGTH = 22; // KEY_BYTES in base64url
 
 export interface CommandLine {
-  /** As given. */
+  /** HOST or HOST:PORT as given. */
   listen: string;
   host: string;
   port: number;
@@ -71,12 +70,12 @@ export interface CommandLine {
   viewKey: string | undefined;
   isRecording: boolean;
   targets: Target[];
-  /** Whose systems are followed, too. */
+  /** The folder whose systems are shown, too. */
   folder: string | undefined;
 }
 
 /**
- * Returns null if it has printed the help or the version. Creates the file of the key.
+ * Returns null after printing the help or the version. Creates the key files.
  *
  * @param timeoutMs Of a request to a target.
  * @throws {UsageError} If an option, a target or a file is invalid.
@@ -86,7 +85,7 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
   if (parsed === null) return null;
   const { values, positionals } = parsed;
   const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile, record } = values;
-  if (/^\d+$/.test(listen)) { // as a host, 9000 is the address 0.0.35.40
+  if (/^\d+$/.test(listen)) { // as a host, 9000 would be the address 0.0.35.40
     throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
   }
   const { host: hostName, port: portText = DEFAULT_PORT } = splitAuthority(listen);
@@ -109,7 +108,7 @@ function createKey(): string {
   return randomBytes(KEY_BYTES).toString('base64url');
 }
 
-/** Returns the key in a file, and creates the file if it does not exist. */
+/** Returns the key in a file. Creates the file with a new key if it is missing. */
 function readKey(path: string): string {
   try {
     writeFileSync(path, `${createKey()}\n`, { flag: 'wx', mode: 0o600 });

@@ -1,5 +1,5 @@
-// The page, when control-board runs from its sources. The build replaces this module with page.html itself: see `imports`
-// in package.json.
+// The page, when control-board runs from its sources. The build replaces this module with page.html: see `imports` in
+// package.json.
 
 import { readFileSync } from 'node:fs';
 

@@ -1,35 +1,38 @@
-// The values of a number over time.
+// The numbers in the detail of a system over time.
 
 const HOUR_MS = 3_600_000;
-const MAX_SAMPLES = 300; // that a page is sent at once: a plot has fewer pixels
-const PACE_MS = 600_000; // what was longer ago tells little of what is left
-const STEPS = 64; // in which the oldest samples of all series are dropped
+const MAX_SAMPLES = 300; // in one response to a page: a plot has fewer pixels
+const PACE_MS = 600_000; // earlier samples say little about the time left
+const STEPS = 64; // limitSamples() drops the oldest 64th of the time that all series cover
+const MAX_SERIES = 32; // of a system
+const DUE = 0.95; // of the interval: a timer may fire early
 
-/** How often samples are taken, and for how long they are kept. */
+/** How often samples are taken and how long they are kept. */
 export interface Period {
   intervalMs: number;
   keepMs: number;
 }
 
-/** While a page is open. */
+/** For samples that are taken while a page is open. */
 export const LIVE: Period = { intervalMs: 1000, keepMs: HOUR_MS };
 
-/** Always. */
+/** For samples that are taken all the time (`--record`). */
 export const RECORD: Period = { intervalMs: 10_000, keepMs: 24 * HOUR_MS };
 
-/** Of all series together: 45 MB. */
+/** The number of samples in all series together: 45 MB. */
 const MAX_TOTAL = 2_000_000;
 
 /** The time in milliseconds, and the value. */
 export type Sample = [time: number, value: number];
 
-/** The time in milliseconds, by a clock that nobody sets: a step of the wall clock would squeeze the plots. */
+/** The time in milliseconds by a clock that is never set: a step of the wall clock would distort the plots. */
 export function steadyNow(): number {
   return Math.floor(performance.timeOrigin + performance.now());
 }
 
+/** The samples of one number. */
 export class Series {
-  readonly #times: number[] = []; // two arrays of plain doubles take a quarter of the memory of pairs
+  readonly #times: number[] = []; // two arrays of doubles take a quarter of the memory of pairs
   readonly #values: number[] = [];
   readonly #period: Period;
 
@@ -59,13 +62,13 @@ export class Series {
     }
   }
 
-  /** The usual time between two samples that a page has: it was sent fewer of a long series. */
+  /** The usual time between two samples on a page, which receives only some samples of a long series. */
   get intervalMs(): number {
     const times = this.#times;
     return Math.max(this.#period.intervalMs, ((times.at(-1) ?? 0) - (times[0] ?? 0)) / MAX_SAMPLES);
   }
 
-  /** The increase in a millisecond, of late, since a time and since the last decrease; null if there is none. */
+  /** The recent increase per millisecond, since `time` and since the last decrease; null if there is none. */
   paceSince(time: number): number | null {
     const at = (index: number): Sample => [this.#times[index] as number, this.#values[index] as number];
     const last = this.length - 1;
@@ -79,7 +82,7 @@ export class Series {
     return latest > earliest ? (latest - earliest) / (end - start) : null;
   }
 
-  /** The samples after a time; of too many, the last of each interval. */
+  /** The samples after a time. Of too many, it returns the last in each interval. */
   since(time: number): Sample[] {
     const times = this.#times;
     let first = times.length;
@@ -91,6 +94,47 @@ export class Series {
       const [next = Infinity] = samples[index + 1] ?? [];
       return Math.floor(next / interval) !== Math.floor(at / interval);
     });
+  }
+}
+
+/** The series of one system, by name. */
+export class SeriesGroup {
+  readonly #series: Map<string, Series> = new Map(); // the latest last
+  readonly #period: Period;
+  #sampledAt = 0;
+
+  constructor(period: Period) {
+    this.#period = period;
+  }
+
+  /** Whether the next sample is due: the board may read a system more often. */
+  get isDue(): boolean {
+    return steadyNow() - this.#sampledAt >= this.#period.intervalMs * DUE;
+  }
+
+  get all(): Iterable<Series> {
+    return this.#series.values();
+  }
+
+  get(name: string): Series | undefined {
+    return this.#series.get(name);
+  }
+
+  add(time: number, numbers: readonly [name: string, value: number][]): void {
+    this.#sampledAt = steadyNow();
+    for (const [name, value] of numbers.slice(0, MAX_SERIES)) this.#seriesOf(name).add(time, value);
+  }
+
+  /** Drops the oldest series if there are too many: a program may use other names each time. */
+  #seriesOf(name: string): Series {
+    const series = this.#series.get(name) ?? new Series(this.#period);
+    this.#series.delete(name);
+    this.#series.set(name, series);
+    for (const oldest of this.#series.keys()) {
+      if (this.#series.size <= MAX_SERIES) break;
+      this.#series.delete(oldest);
+    }
+    return series;
   }
 }
 

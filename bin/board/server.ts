@@ -1,4 +1,4 @@
-// The board's web server. Everybody gets the page, which is empty; what it shows is for those who have the key.
+// The board's web server. Anyone can load the page, which is empty. Its data requires the key.
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
@@ -15,19 +15,19 @@ import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
-const MAX_CONNECTIONS = 256; // at both addresses
-const SCRAPE_MS = 1000; // for systems to respond: what they have reported before counts then
+const MAX_CONNECTIONS = 256; // over both addresses of localhost
+const SCRAPE_MS = 1000; // then slow systems count with their last report
 const LIMITS = { headersTimeout: 5000, requestTimeout: 10_000, connectionsCheckingInterval: 1000 };
-const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // a client that reads nothing
+const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // then a connection without traffic is closed
 
 export interface Settings {
   systems: Systems;
   key: string;
-  /** One that permits no commands. */
+  /** A key that permits no commands. */
   viewKey: string | undefined;
-  /** What the server listens on. */
+  /** The host that the server listens on. */
   host: string;
-  /** Other names of the server: `box.lan`, `.lan`, `*`. */
+  /** More host names of the server: `box.lan`, `.lan`, `*`. */
   allowedHosts: readonly string[];
 }
 
@@ -36,7 +36,7 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
   const { host } = settings;
   const addresses: AddressInfo[] = [];
   let connections = 0;
-  // A browser tries both addresses of localhost: on one that is free, another user could listen.
+  // A browser tries both addresses of localhost: if one were free, another user could listen there.
   for (const address of host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host]) {
     const server = createServer(LIMITS, (request, response) => void respond(settings, request, response));
     server.setTimeout(IDLE_MS);
@@ -51,7 +51,7 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
       addresses.push(server.address() as AddressInfo);
     } catch (error) {
       const lacksFamily = ['EADDRNOTAVAIL', 'EAFNOSUPPORT'].includes((error as NodeJS.ErrnoException).code ?? '');
-      if (addresses.length === 0 || !lacksFamily) throw error; // a machine without IPv6 needs only the first
+      if (addresses.length === 0 || !lacksFamily) throw error; // without IPv6, the first is enough
     }
   }
   return addresses;
@@ -76,7 +76,7 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
     return send(response, 200, PAGE_HEADERS, page);
   }
   const canPress = checkKey(settings, request);
-  if (!canPress && request.method === 'POST') throw new Refusal(403, 'This key only shows; commands need the other');
+  if (!canPress && request.method === 'POST') throw new Refusal(403, 'The view key permits no commands');
   if (path === '/api/systems') {
     checkMethod(request, 'GET');
     const end = new AbortController();
@@ -94,11 +94,11 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
   if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const number = systems.send(command, query.get('reason') ?? '', system, values);
-  sendJson(response, 202, { result: 'sent', id: number }); // without one, if there are several
+  const sentId = systems.send(command, query.get('reason') ?? '', system, values);
+  sendJson(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 
-/** Reads the body: a JSON object, or nothing. The four commands need none, and Node discards what they are sent. */
+/** Reads the body of an own command: a JSON object, or nothing. Node discards the bodies of the standard commands. */
 async function readArguments(request: IncomingMessage): Promise<object> {
   const chunks: Buffer[] = [];
   let length = 0;
@@ -111,7 +111,7 @@ async function readArguments(request: IncomingMessage): Promise<object> {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
     values = length === 0 ? {} : JSON.parse(text);
-  } catch {} // as if it were another value
+  } catch {} // refused below
   if (isRecord(values)) return values;
   throw new Refusal(400, 'The body must be a JSON object');
 }
@@ -172,10 +172,10 @@ class Refusal extends Error {
   }
 }
 
-/** Keeps other sites out, also those whose name leads to this machine (DNS rebinding). */
+/** Keeps other sites out, including names that resolve to this machine (DNS rebinding). */
 function checkHost({ host, allowedHosts }: Settings, { headers, rawHeaders }: IncomingMessage): void {
   const names = rawHeaders.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
-  for (const name of ['host', 'origin', 'authorization']) { // Node keeps only the first
+  for (const name of ['host', 'origin', 'authorization']) { // Node keeps only the first of duplicates
     if (names.indexOf(name) !== names.lastIndexOf(name)) throw new Refusal(400, 'Duplicate header field');
   }
   const { host: authority, origin } = headers;
@@ -190,7 +190,7 @@ function checkMethod({ method = '' }: IncomingMessage, ...allowed: string[]): vo
   if (!allowed.includes(method)) throw new Refusal(405, 'Method not allowed', { Allow: allowed.join(', ') });
 }
 
-/** Returns whether the key permits commands. Compares digests, so that the time taken reveals nothing about it. */
+/** Returns whether the key permits commands. Compares digests, so that the timing reveals nothing about the key. */
 function checkKey({ key, viewKey }: Settings, { headers: { authorization = '' } }: IncomingMessage): boolean {
   const [, given = ''] = /^Bearer +(\S+)$/i.exec(authorization) ?? [];
   if (timingSafeEqual(sha256(given), sha256(key))) return true;

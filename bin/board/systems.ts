@@ -6,8 +6,9 @@ import { inParallel } from '../shared/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/targets.ts';
+import type { Counts } from './counter.ts';
 import type { Period } from './series.ts';
-import type { Counts, Update } from './system.ts';
+import type { Update } from './state.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -71,7 +72,7 @@ export class Systems {
     return system !== undefined && (isControl || system.declares(command));
   }
 
-  /** Adds a system of a folder. It replaces an ended one of the same name, otherwise the oldest of too many ended ones. */
+  /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
   addFound(target: Target): void {
     const ended = this.all.filter(({ isFound, isOffline, url }) => {
       return isFound && (isOffline || !existsSync(url.replace('unix:', '')));

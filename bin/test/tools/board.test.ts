@@ -15,7 +15,7 @@ import type { AddressInfo } from 'node:net';
 describe('control-board', LIMIT, () => {
   it('prints its address with a random key, without which the page that it serves stays empty', async (t) => {
     const { running, url, port, key } = await startBoard(t, [NOWHERE, NOWHERE, '127.0.0.1:10']);
-    assert.equal(running.output(), `2 systems · ${url}#${key}   (open it; the part behind # is the key)\n`);
+    assert.equal(running.output(), `2 systems · ${url}#${key}   (open it; the part after # is the key)\n`);
     assert.equal(url, `http://localhost:${port}/`);
     assert.equal(Buffer.from(key, 'base64url').length, 16);
     const page = await fetch(url);

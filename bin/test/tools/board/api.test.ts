@@ -8,7 +8,7 @@ import { before, describe, it } from 'node:test';
 import { getInfo, makeFolder, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
-import type { Update } from '../../../board/system.ts';
+import type { Update } from '../../../board/state.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
@@ -105,7 +105,7 @@ describe('The web API of control-board', LIMIT, () => {
     ]) {
       const response = await exchange(viewing.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);
       assert.deepEqual([response.status, JSON.parse(response.body)], [
-        403, { error: 'This key only shows; commands need the other' },
+        403, { error: 'The view key permits no commands' },
       ], line);
       checkResponse(response, line);
     }

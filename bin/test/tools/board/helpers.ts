@@ -11,7 +11,7 @@ import { after } from 'node:test';
 import { start, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import type { News } from '../../../board/systems.ts';
-import type { Update } from '../../../board/system.ts';
+import type { Update } from '../../../board/state.ts';
 import type { Running } from '../../helpers.ts';
 import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

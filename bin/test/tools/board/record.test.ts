@@ -9,7 +9,7 @@ import { INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { RequestOptions } from '../../../../control.ts';
 import type { Period } from '../../../board/series.ts';
-import type { Update } from '../../../board/system.ts';
+import type { Update } from '../../../board/state.ts';
 import type { Target } from '../../../shared/targets.ts';
 
 const START = 1e9;

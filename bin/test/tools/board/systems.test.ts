@@ -25,7 +25,7 @@ import {
   checkMetrics, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
 } from './helpers.ts';
 import type { Declaration } from '../../../board/declarations.ts';
-import type { Update } from '../../../board/system.ts';
+import type { Update } from '../../../board/state.ts';
 import type { Target } from '../../../shared/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 

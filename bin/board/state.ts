@@ -1,0 +1,128 @@
+// The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
+// responses, so every field may have any type and text.
+
+import { splitDetail } from '../shared/describe.ts';
+import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import type { Body, Progress } from '../shared/describe.ts';
+import type { Declaration, presentValues } from './declarations.ts';
+import type { Sample } from './series.ts';
+
+const MAX_ROWS = 64; // of the detail
+
+/** Times are in milliseconds. Times that the system reports are by its own clock. */
+export interface State {
+  target: string;
+  name: string;
+  /** `process 4711 on gpu3`, or empty. */
+  process: string;
+  /** Empty until the first response. */
+  status: string;
+  since: number | null;
+  by: string;
+  reason: string;
+  /** Why the status is unknown. */
+  error: string;
+  /** Whether the system is offline because of a shutdown or because its work is done, not because of a crash. */
+  ended: boolean;
+  /** The last successful save. */
+  saved: { value: string; at: number | null } | null;
+  /** Why the latest save failed; empty if it succeeded. */
+  saveError: string;
+  /** Since when the system has not responded; null if it responds. */
+  unansweredSince: number | null;
+  /** Since when the program has not checked for commands: it is in a long step or hangs. Null if it checks. */
+  unheardSince: number | null;
+  detail: Row[];
+  /** `leftMs` is null until there are two samples. */
+  progress: (Progress & { leftMs: number | null }) | null;
+  /** The fields of the detail that have the name of a parameter. */
+  present: ReturnType<typeof presentValues>;
+  /** Commands of all clients, the latest first. */
+  commands: ListedCommand[];
+  /** Commands sent by the board: the pending ones and the latest. */
+  sent: SentCommand[];
+  /** The id of the last command sent by the board. */
+  sentCount: number;
+}
+
+export interface Row {
+  name: string;
+  value: string | number;
+  /** Whether control-run has added it. */
+  isRun?: true;
+}
+
+export interface ListedCommand {
+  command: string;
+  arguments: string;
+  state: string;
+  by: string;
+  reason: string;
+  value: string;
+  error: string;
+  seconds: number | null;
+  at: number | null;
+}
+
+export interface SentCommand {
+  /** Increases with each command. */
+  id: number;
+  command: string;
+  state: 'sent' | 'done' | 'failed';
+  /** The outcome. */
+  text: string;
+  /** The parameter whose argument was refused. */
+  parameter?: string;
+}
+
+/** The state of a system in a response to a page, without the samples and declarations that the page has. */
+export type Update = Omit<State, 'detail'> & {
+  id: number;
+  /** A page draws a gap between samples that are much further apart than `intervalMs`. */
+  detail: (Row & { samples?: Sample[]; intervalMs?: number })[];
+  accepts?: readonly Declaration[];
+};
+
+/** Whether the state of a command is final. */
+export function isFinal(state: unknown): state is 'done' | 'failed' {
+  return state === 'done' || state === 'failed';
+}
+
+export function readCommand(entry: Body): ListedCommand {
+  return {
+    command: excerptOf(entry['command']),
+    arguments: excerptOfJson(entry['arguments']),
+    state: excerptOf(entry['state']),
+    by: excerptOf(entry['by']),
+    reason: excerptOf(entry['reason']),
+    value: excerptOfJson(entry['value']),
+    error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
+    seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
+    at: readTime(entry['at']),
+  };
+}
+
+/** The rows of a table; the fields added by control-run come last. If excerpts of names collide, the first counts. */
+export function readRows(detail: unknown): Row[] {
+  if (detail === null || detail === undefined) return [];
+  if (!isRecord(detail)) return [readRow(['', detail])];
+  const { own, run } = splitDetail(detail);
+  const added = Object.entries(run).map((entry): Row => ({ ...readRow(entry), isRun: true }));
+  const rows = [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(readRow), ...added];
+  return rows.filter(({ name }, index) => rows.findIndex((other) => other.name === name) === index);
+}
+
+function readRow([name, value]: [name: string, value: unknown]): Row {
+  const isNumber = typeof value === 'number' && Number.isFinite(value); // JSON permits 1e999
+  return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
+}
+
+export function numbersIn(detail: readonly Row[]): [name: string, value: number][] {
+  return detail.flatMap(({ name, value }): [string, number][] => (typeof value === 'number' ? [[name, value]] : []));
+}
+
+/** Returns null if the field is not a time. */
+export function readTime(field: unknown): number | null {
+  const time = Date.parse(excerptOf(field));
+  return Number.isNaN(time) ? null : time;
+}
