@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// control-run: puts any command under control, unchanged.
+// control-run: puts any command under control, unchanged. bin/run/ starts it, stops its processes, passes commands to
+// it and ends it.
 
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
@@ -10,15 +11,15 @@ import { choosePlace } from './shared/folder.ts';
 import { EXIT, run, UsageError } from './shared/options.ts';
 import { printable } from './shared/text.ts';
 
-const PROGRAM = 'control-run';
-const NO_WEB_API = 125; // as env, nohup, timeout and docker use it
+const NAME = 'control-run';
+const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they fail themselves
 
 async function main(): Promise<number> {
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
-  if (process.pid === 1) say('as process 1, it does not reap orphans: start the container with --init');
+  if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
   try {
     const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, await choosePlace(parsed.access), say);
     const { exitCode, text } = await supervisor.run();
@@ -32,9 +33,9 @@ async function main(): Promise<number> {
 }
 
 /**
- * At its exit, Node sets the mode that the terminal had at the start, but others may use it by now, such as `less`.
+ * Keeps Node from restoring the terminal mode at exit: others, such as `less`, may use the terminal by now.
  *
- * @param isInterrupted A loop or script of the shell ends only if Ctrl-C has ended its child, too.
+ * @param isInterrupted A shell ends its loop or script only if Ctrl-C has killed the child, too.
  */
 function leaveTerminal(isInterrupted: boolean): void {
   for (const fd of [0, 1, 2]) if (isatty(fd)) closeSync(fd);
@@ -42,13 +43,13 @@ function leaveTerminal(isInterrupted: boolean): void {
 }
 
 /**
- * Prints a line for people. The file descriptor is also that of the program: if it is a pipe, a stream of Node would
- * make it non-blocking.
+ * Prints a line for people. Not with a stream: the program shares the file descriptor, and if that is a pipe, a stream
+ * would make it non-blocking.
  */
 function say(message: string): void {
   try {
-    writeSync(2, `${PROGRAM}: ${printable(message)}\n`);
-  } catch {} // it is closed, or full
+    writeSync(2, `${NAME}: ${printable(message)}\n`);
+  } catch {} // closed or full
 }
 
-await run(PROGRAM, main, false);
+await run(NAME, main, false);

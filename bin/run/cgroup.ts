@@ -1,9 +1,9 @@
-// A cgroup of Linux for the processes of a program: it lists them all, and freezes them at once.
+// A Linux cgroup for the processes of a program: lists them all, and freezes them at once.
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const ROUNDS = 10; // of moving processes, which may start others meanwhile
+const ROUNDS = 10; // of moving processes: each may start others meanwhile
 
 export class Cgroup {
   readonly path: string;
@@ -14,7 +14,7 @@ export class Cgroup {
     this.path = mkdtempSync(join(parent, `control-run-${process.pid}-`));
   }
 
-  /** Creates a cgroup (version 2) below that of this process. Returns null if that is not possible. */
+  /** Creates a cgroup (version 2) below the cgroup of this process. Returns null if that is not possible. */
   static create(): Cgroup | null {
     let cgroup: Cgroup | undefined;
     try {
@@ -23,7 +23,7 @@ export class Cgroup {
       if (path === undefined || mount === undefined) return null;
       removeDead(join(mount, path));
       cgroup = new Cgroup(join(mount, path));
-      cgroup.spawn(() => {}); // some may create a cgroup, but not enter it
+      cgroup.spawn(() => {}); // some users may create a cgroup but not enter it
       cgroup.freeze(false);
       return cgroup;
     } catch {
@@ -32,9 +32,9 @@ export class Cgroup {
     }
   }
 
-  /** Enters the cgroup while a child is spawned: so the child cannot start others outside. */
+  /** Spawns a child inside the cgroup, so that it cannot start others outside. */
   spawn<T>(spawnChild: () => T): T {
-    mkdirSync(this.path, { recursive: true }); // one in another PID namespace may have taken it for that of a dead one
+    mkdirSync(this.path, { recursive: true }); // control-run in another PID namespace may have removed it as dead
     enter(this.path);
     try {
       return spawnChild();
@@ -43,7 +43,7 @@ export class Cgroup {
     }
   }
 
-  /** Returns the processes in it, and in those that they have created below. */
+  /** Lists the processes in it, and in the cgroups that they have created below. */
   pids(): number[] {
     return foldersFrom(this.path).flatMap((path) => {
       return tryTo(() => readFileSync(join(path, 'cgroup.procs'), 'latin1').split('\n').filter(Boolean).map(Number));
@@ -54,7 +54,7 @@ export class Cgroup {
     writeFileSync(join(this.path, 'cgroup.freeze'), isFrozen ? '1' : '0');
   }
 
-  /** Removes it. The processes that are left in it, and run on, move to the cgroup of this process. */
+  /** Removes it. Processes that are left in it move to the cgroup of this process and keep running. */
   remove(): void {
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const pid of this.pids()) tryTo(() => enter(this.#parent, pid));
@@ -63,7 +63,7 @@ export class Cgroup {
   }
 }
 
-/** Removes the empty cgroups of those that were killed together with their keepers. */
+/** Removes the empty cgroups of control-runs that were killed together with their keepers. */
 function removeDead(parent: string): void {
   for (const name of readdirSync(parent)) {
     const [, pid] = /^control-run-(\d+)-\w{6}$/.exec(name) ?? [];
@@ -86,7 +86,7 @@ function foldersFrom(path: string): string[] {
   return [path, ...entries.flatMap(({ name }) => foldersFrom(join(path, name)))];
 }
 
-/** A process or cgroup may end at any time. */
+/** Returns nothing if it fails: a process or cgroup may disappear at any time. */
 function tryTo<T>(act: () => T[] | void): T[] {
   try {
     return act() ?? [];

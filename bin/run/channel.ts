@@ -1,7 +1,7 @@
-// The socket in CONTROL_FD, on which a program takes its commands itself. Both sides write lines of JSON:
+// The socket in CONTROL_FD, on which a program takes the commands itself. Both sides write lines of JSON:
 //
 //   program      {"status":"active"}                               from its first line on, it takes commands
-//   program      {"accepts":{"evaluate":{}}}                       commands of its own; may come again
+//   program      {"accepts":{"evaluate":{}}}                       its own commands; replaces the previous ones
 //   control-run  {"id":7,"command":"save-state","by":"ana"}        also pause, resume, shutdown; one at a time
 //   program      {"done":7,"value":"ckpt/12.pt"}                   or {"failed":7,"error":"disk full"}
 //   control-run  {"id":8,"command":"evaluate","arguments":{}}
@@ -13,37 +13,37 @@ import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 
 const MAX_LINE_LENGTH = 65_536;
-const MAX_DETAIL_BYTES = 3000; // as it is sent on; /api/info has room for 4096, with what control-run adds
-const MAX_LINES = 1000; // after these, timers and commands get their turn
-const TOO_LONG = 'a line above 64 KiB';
-const TOO_LARGE = `a detail above ${MAX_DETAIL_BYTES} bytes`;
+const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, including what control-run adds
+const MAX_LINES = 1000; // then timers and commands get a turn
+const TOO_LONG = 'a line longer than 64 KiB';
+const TOO_LARGE = `a detail larger than ${MAX_DETAIL_BYTES} bytes`;
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
-/** The status that a program has once it has done a command. */
+/** The status of a program once it has done a command. */
 const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
   ['pause', SystemStatus.PAUSED], ['resume', SystemStatus.ACTIVE],
 ]);
 
-/** The start of a line with an outcome, which may be too long, or no JSON: Python writes NaN. */
+/** The start of a line with an outcome. The rest may be too long, or not JSON: Python writes NaN. */
 const OUTCOME = /^\s*\{\s*"(?:done|failed)"\s*:\s*(\d+)/;
 
-/** A command as the program receives it, but for its id. */
+/** A command as the program receives it, without its id. */
 export interface Request {
   command: string;
-  /** Of a command of its own. */
+  /** Of an own command. */
   arguments: object | undefined;
   by: string | undefined;
   reason: string | undefined;
 }
 
 export interface ChannelListener {
-  /** Not called for a status that a program reports while a command is to lead to another. */
+  /** While a pause or a resume runs, called only with the status that completes it. */
   onStatus(status: SystemStatus): void;
   onDetail(detail: object): void;
-  /** The declarations of the program's own commands; empty once it takes no more commands. */
+  /** Called with the declarations of the program's own commands; empty once it takes no more commands. */
   onAccepts(accepts: Record<string, unknown>): void;
-  /** Called once, when the program has written what is not understood. */
-  onNonsense(what: string): void;
+  /** Called once, for the first invalid line. */
+  onInvalidLine(what: string): void;
 }
 
 export class Channel {
@@ -51,12 +51,12 @@ export class Channel {
   readonly #listener: ChannelListener;
   #isOpen = false;
   #wasOpen = false;
-  #rest = ''; // of a line that is not complete
-  #isTooLong = false; // the line that it belongs to
+  #rest = ''; // of an incomplete line
+  #isTooLong = false; // that line
   #hasComplained = false;
   #id = 0; // of the latest command
-  #goal: SystemStatus | undefined; // while it is not over
-  #onOutcome: ((outcome: CommandOutcome) => void) | null = null; // likewise
+  #goal: SystemStatus | undefined; // while that runs
+  #onOutcome: ((outcome: CommandOutcome) => void) | null = null; // while that runs
 
   constructor(socket: Socket, listener: ChannelListener) {
     this.#socket = socket;
@@ -72,7 +72,7 @@ export class Channel {
     return this.#isOpen;
   }
 
-  /** Whether it has done so, and has closed the socket. */
+  /** Whether it did so, and has closed the socket. */
   get wasOpen(): boolean {
     return this.#wasOpen && !this.#isOpen;
   }
@@ -85,7 +85,7 @@ export class Channel {
     this.#socket.write(`${JSON.stringify({ id: this.#id, ...request })}\n`);
   }
 
-  /** Ends the latest command, unless it is over. What the program says of it later is ignored. */
+  /** Completes the latest command; a no-op if it is completed. A later outcome from the program is ignored. */
   settle(outcome: CommandOutcome): void {
     const onOutcome = this.#onOutcome;
     if (onOutcome === null) return;
@@ -106,7 +106,7 @@ export class Channel {
     const lines = (this.#rest + text).split('\n');
     this.#rest = lines.pop() as string;
     for (const line of lines) {
-      if (this.#isTooLong) this.#isTooLong = false; // that was its end
+      if (this.#isTooLong) this.#isTooLong = false; // this is its end
       else if (line.length > MAX_LINE_LENGTH || !this.#take(line)) this.#refuse(line);
     }
     if (this.#rest.length > MAX_LINE_LENGTH) {
@@ -119,7 +119,7 @@ export class Channel {
     setImmediate(() => this.#socket.resume());
   }
 
-  /** Returns false if the line is not understood; then it changes nothing. */
+  /** Returns false if the line is invalid; then it changes nothing. */
   #take(line: string): boolean {
     const { status, detail, accepts, done, failed, value, error } = parse(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
@@ -133,7 +133,7 @@ export class Channel {
     this.#isOpen = this.#wasOpen = true;
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
-    if (id === this.#id) { // not an earlier one, which is over
+    if (id === this.#id) { // an earlier command is completed already
       const reason = excerptOf(error, MAX_VALUE_LENGTH) || 'the program gave no reason';
       this.settle(failed === undefined ? { value: value ?? undefined } : { error: new Error(reason) });
     }
@@ -143,32 +143,32 @@ export class Channel {
     return true;
   }
 
-  /** An outcome that is not understood is a failure, because the program sends no other. */
+  /** An invalid outcome fails its command, because the program sends no other. */
   #refuse(line: string): void {
     const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
     if (this.#hasComplained && !isOutcome) return;
     const { detail } = parse(line);
     const isTooLarge = isRecord(detail) && !fits(detail);
-    const nonsense = isTooLarge ? TOO_LARGE : `a line that is not understood: ${excerpt(line)}`;
-    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : nonsense;
-    if (isOutcome) this.settle({ error: new Error(`the program has written ${what}`) });
-    if (!this.#hasComplained) this.#listener.onNonsense(what);
+    const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
+    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
+    if (isOutcome) this.settle({ error: new Error(`the program wrote ${what}`) });
+    if (!this.#hasComplained) this.#listener.onInvalidLine(what);
     this.#hasComplained = true;
   }
 }
 
-/** A line may be shorter than its JSON: `1e20` becomes 100000000000000000000. */
+/** The length of the line does not tell: `1e20` becomes 100000000000000000000. */
 function fits(detail: object): boolean {
   try {
     return Buffer.byteLength(JSON.stringify(detail)) <= MAX_DETAIL_BYTES;
   } catch {
-    return false; // it is nested too deep
+    return false; // nested too deeply
   }
 }
 
-/** Returns an empty object if the line is not an object in JSON. */
+/** Returns an empty object if the line is not a JSON object. */
 function parse(line: string): Record<string, unknown> {
-  if (!/^\s*\{/.test(line)) return {}; // there may be a flood of them, and exceptions take long
+  if (!/^\s*\{/.test(line)) return {}; // there may be a flood of such lines, and exceptions are slow
   try {
     const value: unknown = JSON.parse(line);
     return isRecord(value) ? value : {};

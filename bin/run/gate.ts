@@ -1,6 +1,6 @@
-// The start of a program that is paused: a shell waits at a gate, a socket, and is stopped there. The first resume
-// opens the gate, and the shell becomes the program, with the same process id, session and files. Another's SIGCONT,
-// such as that of `fg`, does not open it. If control-run is killed, the gate closes, and the shell ends.
+// The start of a paused program: a shell waits at a gate, which is a socket, and is stopped there. The first resume
+// opens the gate, and the shell becomes the program, with the same process id, session and files. A SIGCONT from
+// elsewhere, such as `fg`, does not open the gate. If control-run is killed, the gate closes, and the shell exits.
 
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter } from 'node:path';
@@ -9,8 +9,8 @@ export const GATE_FD = 4;
 const DEFAULT_PATH = '/usr/bin:/bin';
 
 /**
- * Returns the command line and the environment of the shell. It may drop variables whose names it does not accept, such
- * as the functions that bash exports: they pass it under other names, and not as arguments, which everybody can read.
+ * Returns the command line and the environment of the shell. A shell may drop variables whose names it does not accept,
+ * such as functions exported by bash. These pass it under other names; as arguments, every user could read them.
  */
 export function shellAtGate(
   line: readonly string[],
@@ -32,7 +32,7 @@ export function shellAtGate(
 
 /** @throws {NodeJS.ErrnoException} As `spawn()` does, if a file cannot be executed. */
 export function checkExecutable(file: string): void {
-  if (process.platform === 'win32') throw new Error('it was paused, and Windows has no way to stop a process');
+  if (process.platform === 'win32') throw new Error('it was paused, and Windows cannot stop processes');
   const folders = (process.env['PATH'] ?? DEFAULT_PATH).split(delimiter);
   const paths = file.includes('/') ? [file] : folders.map((folder) => `${folder || '.'}/${file}`);
   const codes = paths.map(obstacleAt);
@@ -41,7 +41,7 @@ export function checkExecutable(file: string): void {
   throw Object.assign(new Error(`${code}`), { code, path: file });
 }
 
-/** Returns why a path cannot be executed; null if it can be. */
+/** Returns the error code if a path cannot be executed; otherwise null. */
 function obstacleAt(path: string): string | null {
   try {
     accessSync(path, constants.X_OK);

@@ -1,12 +1,12 @@
-// The memory of the GPUs: NVIDIA's cuda-checkpoint moves what a process has there to its host memory, and back.
+// GPU memory: NVIDIA's cuda-checkpoint moves the GPU memory of a process to host memory, and back.
 //
 //            lock             checkpoint
-//   running ─────▶ locked ───────────────▶ checkpointed     release(): calls of CUDA wait
+//   running ─────▶ locked ───────────────▶ checkpointed     release(): CUDA calls block
 //           ◀─────        ◀───────────────                  restore()
 //            unlock            restore
 //
-// A thread of the process does the work, so the process must not be stopped meanwhile. Processes that share work, such
-// as those of NCCL, can be locked only together, and none may be checkpointed before all are locked.
+// A thread of the process does the work, so the process must not be stopped meanwhile. Processes that share work, as
+// with NCCL, can be locked only together, and all must be locked before the first is checkpointed.
 
 import { execFile, spawnSync } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
@@ -16,9 +16,9 @@ import { excerpt, MAX_VALUE_LENGTH } from '../shared/text.ts';
 import { ShellCommand } from './shell.ts';
 
 const TOOL = 'cuda-checkpoint';
-const LOCK_MS = 10_000; // until the GPU has completed what was submitted
-const REACH_MS = 30_000; // until the tool has reached the driver and the process; usually about 3 s
-const COPY_MS = 600_000; // of the memory; a process whose copy is interrupted is lost
+const LOCK_MS = 10_000; // for the GPU to complete the submitted work
+const REACH_MS = 30_000; // for the tool to reach the driver and the process; usually about 3 s
+const COPY_MS = 600_000; // for the memory; interrupting the copy loses the process
 const MAX_LOOKS = 8; // at a time
 const BUSY = /not ready/;
 const FULL = /out of memory/;
@@ -36,7 +36,7 @@ const DONE: Record<Action, string> = {
 interface Failure {
   pid: number;
   action: Action;
-  /** What the tool has written. */
+  /** The last line of output of the tool. */
   text: string;
 }
 
@@ -51,11 +51,11 @@ export class Gpu {
   readonly #tool: Tool = new Tool();
   readonly #locked: Set<number> = new Set();
   readonly #checkpointed: Set<number> = new Set();
-  #uses: readonly Use[] = []; // of those that are checkpointed; empty if unknown
+  #uses: readonly Use[] = []; // by the checkpointed processes; empty if unknown
 
   private constructor() {}
 
-  /** @throws {UsageError} If there is no cuda-checkpoint. */
+  /** @throws {UsageError} If cuda-checkpoint is missing. */
   static find(): Gpu {
     const { status } = spawnSync('sh', ['-c', `command -v ${TOOL}`]);
     if (status === 0) return new Gpu();
@@ -68,12 +68,12 @@ export class Gpu {
   }
 
   /**
-   * Releases the GPU memory of those processes that use CUDA.
+   * Releases the GPU memory of all processes that use CUDA.
    *
-   * @throws {Error} If one of them cannot release it. The others have it back then, if that is possible.
+   * @throws {Error} If one of them cannot release it. The others are restored then, if possible.
    */
   async release(pids: readonly number[]): Promise<void> {
-    if (this.isReleased) await this.restore(); // an earlier one could not be undone
+    if (this.isReleased) await this.restore(); // an earlier release could not be undone
     const running = await findRunning(this.#tool, pids);
     const failures = await this.#act('lock', running, this.#locked);
     if (failures.length === 0) {
@@ -87,10 +87,10 @@ export class Gpu {
     throw new Error(`${text}${undone}`);
   }
 
-  /** Those that failed come last, because the tool may wait for the other ones when it is asked for their state. */
+  /** The failed processes come last: asked for their state, the tool may wait for the others. */
   async #undo(failures: readonly Failure[]): Promise<void> {
     for (const { pid } of failures) this.#forget(pid);
-    await this.restore().catch(() => {}); // it is tried again below
+    await this.restore().catch(() => {}); // retried below
     for (const { pid } of failures) {
       const { isDone, text } = await this.#tool.look(pid);
       if (isDone && text === 'locked') this.#locked.add(pid);
@@ -100,29 +100,29 @@ export class Gpu {
   }
 
   /**
-   * Takes it back.
+   * Restores the GPU memory.
    *
-   * @throws {Error} If that is not possible, such as when another program uses it. The processes wait then, until a
-   *   later call succeeds.
+   * @throws {Error} If that is not possible, for example while another program uses it. The processes then stay blocked
+   *   until a later call succeeds.
    */
   async restore(): Promise<void> {
     await this.#forgetEnded();
     await this.#checkFree();
     const [failure] = await this.#act('restore', [...this.#checkpointed], this.#locked);
     if (failure !== undefined) {
-      throw new Error(textOf(failure, FULL.test(failure.text) ? IN_USE : 'the GPU cannot be taken back'));
+      throw new Error(textOf(failure, FULL.test(failure.text) ? IN_USE : 'the GPU cannot be restored'));
     }
     const [stuck] = await this.#act('unlock', [...this.#locked], null);
-    if (stuck !== undefined) throw new Error(textOf(stuck, 'the GPU cannot be taken back'));
+    if (stuck !== undefined) throw new Error(textOf(stuck, 'the GPU cannot be restored'));
   }
 
-  /** All processes have ended. */
+  /** Call it once all processes have ended. */
   forget(): void {
     this.#locked.clear();
     this.#checkpointed.clear();
   }
 
-  /** Interrupts what is under way: the processes are to be killed. */
+  /** Interrupts a release or restore, because the processes are about to be killed. */
   abandon(): void {
     this.#tool.kill();
   }
@@ -136,7 +136,7 @@ export class Gpu {
     for (const pid of [...this.#locked, ...this.#checkpointed]) if (!await hasDriver(pid)) this.#forget(pid);
   }
 
-  /** Does the same to all of them at a time, and moves each for which it is done to a set, if there is one. */
+  /** Runs one action for all processes in parallel. Moves each process for which it succeeds to the set, if any. */
   async #act(action: Action, pids: readonly number[], to: Set<number> | null): Promise<Failure[]> {
     const options = action === 'lock' ? ` --timeout ${LOCK_MS}` : '';
     const failures = await Promise.all(pids.map(async (pid): Promise<Failure[]> => {
@@ -144,18 +144,18 @@ export class Gpu {
       if (!isDone && await hasDriver(pid)) return [{ pid, action, text }];
       this.#forget(pid);
       if (isDone) to?.add(pid);
-      return []; // it may have ended meanwhile
+      return []; // done, or the process has ended
     }));
     return failures.flat();
   }
 
-  /** Looks before it tries: driver 580, at least, never restores a process for which there was no room once. */
+  /** With driver 580, a process that was once restored without enough memory can never be restored. */
   async #checkFree(): Promise<void> {
     const uses = this.#uses.filter(({ pid }) => this.#checkpointed.has(pid));
     if (uses.length === 0) return;
     for (const [gpu, free] of await this.#tool.listFree()) {
       const needed = uses.reduce((sum, use) => sum + (use.gpu === gpu ? use.mebibytes : 0), 0);
-      if (needed > free) throw new Error(`${IN_USE}: ${needed} MiB are needed, and ${free} MiB are free on ${gpu}`);
+      if (needed > free) throw new Error(`${IN_USE}: ${needed} MiB needed, ${free} MiB free on ${gpu}`);
     }
   }
 }
@@ -167,8 +167,8 @@ function textOf({ pid, action, text }: Failure, what: string): string {
 // ───── The processes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Returns those that use CUDA. Each question takes seconds, so it asks only about those that have loaded the driver and
- * have threads of CUDA: what such a process forks, as the workers of a DataLoader, has none.
+ * Returns the processes that use CUDA. A call of the tool takes seconds, so this asks only about processes that have
+ * loaded the driver and have CUDA threads: a forked process, such as a DataLoader worker, has none.
  *
  * @throws {Error} If one of them is in an unexpected state.
  */
@@ -195,7 +195,7 @@ async function filter(pids: readonly number[], isWanted: (pid: number) => Promis
   return pids.filter((_, index) => areWanted[index]);
 }
 
-/** False also if it has ended. */
+/** Also false if the process has ended. */
 async function hasDriver(pid: number): Promise<boolean> {
   return (await readFile(`/proc/${pid}/maps`, 'latin1').catch(() => '')).includes('/libcuda.so');
 }
@@ -215,7 +215,7 @@ interface ToolOutcome {
 }
 
 class Tool {
-  readonly #commands: Set<ShellCommand> = new Set(); // that run
+  readonly #commands: Set<ShellCommand> = new Set(); // running
   readonly #end: AbortController = new AbortController();
 
   async run(args: string, limitMs: number): Promise<ToolOutcome> {
@@ -230,16 +230,16 @@ class Tool {
     const { end, lastLine } = await command.ended;
     clearTimeout(timer);
     this.#commands.delete(command);
-    if (isLate) return { isDone: false, text: `${TOOL} has not responded within ${limitMs / 1000} s` };
+    if (isLate) return { isDone: false, text: `${TOOL} did not respond within ${limitMs / 1000} s` };
     return { isDone: end.exitCode === 0, text: lastLine || `${TOOL} ended with ${end.text}` };
   }
 
-  /** Asks for the state of a process, which is not done if the process does not use CUDA. */
+  /** Asks for the state of a process. Fails if the process does not use CUDA. */
   look(pid: number): Promise<ToolOutcome> {
     return this.run(`--get-state --pid ${pid}`, REACH_MS);
   }
 
-  /** It does not run again. */
+  /** Kills it for good: later calls fail. */
   kill(): void {
     this.#end.abort();
     for (const command of this.#commands) command.kill();
@@ -256,7 +256,7 @@ class Tool {
     return (await this.#query('--query-gpu=uuid,memory.free')).map(([gpu = '', free]) => [gpu, Number(free)]);
   }
 
-  /** Returns nothing where nvidia-smi is missing. */
+  /** Returns nothing if nvidia-smi is missing. */
   async #query(query: string): Promise<string[][]> {
     const args = [query, '--format=csv,noheader,nounits'];
     const options = { timeout: REACH_MS, signal: this.#end.signal };

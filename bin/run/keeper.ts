@@ -1,15 +1,16 @@
-// The keeper: a shell that outlives control-run, even after SIGKILL. It then continues and ends the processes that are
-// left of the program, which would otherwise stay stopped for ever.
+// The keeper: a shell that outlives control-run, even after SIGKILL. It then continues and ends the remaining processes
+// of the program, which would otherwise stay stopped forever.
 
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 
-// While control-run lives, the keeper only reads what to end. A process is PID:START, and START is compared before each
-// signal: another process may have the id by then. Each look searches as Processes.list() does, and so finds what the
-// program starts when it gets SIGTERM. It keeps what it has found, because a process may lose its parent meanwhile.
+// While control-run lives, the keeper only reads which processes to end. A process is PID:START; the keeper compares
+// START before each signal, because the id may have been reused. Each look searches as Processes.list() does, and so
+// finds processes that start during SIGTERM. Found processes stay known, because a process may lose its parent
+// meanwhile.
 //
-// SIGTERM may be sent to all children of control-run, and the keeper ignores it. It needs no other program to search,
-// and runs in dash, in busybox, and in bash, where the variables of an environment are read as one line, too.
+// The keeper ignores SIGTERM, which may be sent to all children of control-run. The search needs no other program, and
+// works in dash, busybox and bash, although bash reads all variables of an environment as one line.
 const SCRIPT = `
 grace=$1 cgroup=$2
 trap '' HUP INT TERM
@@ -44,7 +45,7 @@ search() {
     read_stat "$pid" || continue
     case $state:$threads in [ZX]:[01]) continue;; esac
     case $inside in *" $pid "*) known="$known $pid:$start";; esac
-    [ "$pid" != "$main" ] || [ "$start" = "$since" ] || main= # the id, also of a group, is another's now
+    [ "$pid" != "$main" ] || [ "$start" = "$since" ] || main= # the id, also as a group, was reused
     [ "$start" -lt "$since" ] || all="$all $pid:$start,$parent,$group,$session"
   done
   found= before=
@@ -88,7 +89,7 @@ done
 
 [ -z "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
 if [ -n "$known" ]; then
-  [ "$known" != start ] || sleep 1 # it may not have called exec() yet, and has no mark before
+  [ "$known" != start ] || sleep 1 # it has no mark before exec()
   [ -e /proc/self/stat ] || known="-$main:0 $known"
   look
   signal TERM
@@ -104,12 +105,12 @@ if [ -n "$known" ]; then
   done
 fi
 if [ -n "$cgroup" ]; then
-  for pid in $(cat "$cgroup/cgroup.procs"); do echo "$pid" > "$cgroup/../cgroup.procs"; done # runs on
+  for pid in $(cat "$cgroup/cgroup.procs"); do echo "$pid" > "$cgroup/../cgroup.procs"; done # they keep running
   find "$cgroup" -depth -type d -exec rmdir {} \\;
 fi
 `;
 
-/** A process id, and what tells it from a later process with the same id: 0 where that is unknown. */
+/** A process id, and a start time that tells it from a later process with the same id; 0 if unknown. */
 export interface Target {
   pid: number;
   startedAt: number;
@@ -119,9 +120,9 @@ export class Keeper {
   readonly #shell: ChildProcess;
 
   /**
-   * @param mark A variable with its value that only the environment of the program's processes has. It is not an
-   *   argument of the keeper, because everybody can read these.
-   * @param cgroup The path of their cgroup, which is removed at the end; empty if there is none.
+   * @param mark A variable with its value, `NAME=VALUE`, that only the program's processes inherit. It is not an
+   *   argument of the shell, because every user can read arguments.
+   * @param cgroup The path of their cgroup, which the keeper removes at the end; empty if there is none.
    */
   constructor(graceMs: number, mark: string, cgroup: string) {
     const grace = String(Math.ceil(graceMs / 1000));
@@ -134,27 +135,27 @@ export class Keeper {
     this.#write('mark', mark);
   }
 
-  /** A program is about to start: its processes can be found by their mark alone. */
+  /** The program is about to start: until watch(), only the mark identifies its processes. */
   expect(): void {
     this.#write('start');
   }
 
-  /** The program has started: the keeper finds its processes by itself, starting from the first. */
+  /** The program has started: from its first process, the keeper finds the others. */
   watch(main: Target): void {
     this.#write('watch', textOf(main));
   }
 
-  /** Adds processes that it might not find: the parent of one that is stopped or must end may end first. */
+  /** Adds processes that the keeper might not find, because their parents may end first. */
   add(targets: readonly Target[]): void {
     if (targets.length > 0) this.#write('add', ...targets.map(textOf));
   }
 
-  /** There is nothing to end. */
+  /** Nothing is left to end. */
   forget(): void {
     this.#write('forget');
   }
 
-  /** The pipe takes it at once: it arrives even if control-run is killed right after. */
+  /** The line arrives even if control-run is killed right after, because the pipe takes it at once. */
   #write(...words: string[]): void {
     this.#shell.stdin?.write(`${words.join(' ')}\n`);
   }

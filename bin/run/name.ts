@@ -1,15 +1,15 @@
-// The name of a program: that of the script, not of what runs it.
+// The name of a program: the script, not the interpreter or launcher that runs it.
 
 import { basename } from 'node:path';
 
-/** What runs the word behind its options: a command, or a script. */
+/** These run the word after their options: a command or a script. */
 const RUNNERS = new Set((
   'env nice ionice chrt taskset numactl timeout nohup setsid stdbuf time sudo runuser systemd-run xvfb-run tini ' +
   'dumb-init exec command npx bunx uvx sh bash dash zsh ksh python pypy node deno bun tsx java ruby perl php julia ' +
   'lua Rscript'
 ).split(' '));
 
-/** Its options whose value is the next word, and no number. */
+/** Their options with a value in the next word that is not a number. */
 const VALUED = new RegExp(`^(${[
   'env -[uCS]', 'ionice -c', 'timeout (-s|--signal)', 'stdbuf -[ioe]', 'time -[fo]', 'sudo (-\\w*[ug]|--user)',
   'runuser (-[ug]|--user)', 'systemd-run (-[up]|--unit)', 'xvfb-run -[ef]', 'exec -a', 'npx (-p|--package)',
@@ -17,7 +17,7 @@ const VALUED = new RegExp(`^(${[
   'java (-cp|-p|--?class-?path|--module-path)', 'ruby -[Ir]', 'perl -I', 'php -d', 'julia -t', 'lua -l',
 ].join('|')}) `);
 
-/** What starts a command behind more options than can be known. */
+/** These run a command after options that are too many to list. */
 const LAUNCHER = new RegExp(`^(${[
   '(torchrun|torch\\.distributed\\.\\w+|deepspeed|mpirun|mpiexec|srun)',
   '(accelerate|uv|poetry|pipenv|conda|npm|pnpm|yarn|bundle|go|deno|bun|tsx) (run|exec|launch|task|watch)',
@@ -27,12 +27,12 @@ const VERB = /^(run|exec|launch|task|watch)$/;
 const SCRIPT = /\.([cm]?[jt]sx?|py|rb|pl|php|R|jl|lua|sh|jar)$/;
 const EMPTY = /^(-.*|[\d.,:+-]+[smhd]?|0x[\da-f]+|\w+=.*|.*\$.*|[./]*)$/s; // an option, a number, a variable, `.`
 
-// An interpreter, and its option for code or for a module:
+// An interpreter and its option for code or a module:
 const SHELL_CODE = /^\w*sh -\w*c$/;
 const CODE = /^(python|pypy) -\w*c$|^(node|deno|bun|ruby|perl|php|julia|lua|Rscript) (-\w*[eE]|--eval)$/;
 const MODULE = /^(python|pypy|torchrun) -m$/;
 
-// In the code of a shell:
+// In shell code:
 const TOKEN = /(?<!\S)#[^\n]*|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[<>]&|&>|\$\(\(?[^()]*\)+|[^\s;&|()'"\\])+|[;&|()\n]/gs;
 const SEPARATOR = /^[;&|()\n]$/;
 const REDIRECTION = /^[\d&]*[<>]/;
@@ -42,10 +42,7 @@ const BUILT_IN = new Set((
   'read set shift shopt sleep source test trap true ulimit umask unset wait }'
 ).split(' '));
 
-/**
- * Returns the base name of the first word that says something: `train.py` for `nice -n 5 python3 -u train.py --epochs
- * 90`. It is never empty.
- */
+/** Returns the base name of the first telling word: `train.py` for `nice -n 5 python3 -u train.py`. Never empty. */
 export function nameOf(line: readonly string[]): string {
   return findName(line) || 'command';
 }
@@ -55,7 +52,7 @@ function findName([file = '', ...words]: readonly string[]): string {
   const kind = name.replace(/\.exe$/i, '').replace(/(?<=^[a-z]+)[\d.]+$/, ''); // of `python3.12`
   const isLauncher = LAUNCHER.test(`${name} ${words[0]} `);
   if (!isLauncher && !RUNNERS.has(kind)) return name;
-  let guess = ''; // what follows an option of a launcher may be its value, unless it is a script
+  let guess = ''; // the word after an option of a launcher may be its value, unless it is a script
   for (const [index, word] of words.entries()) {
     const [option, rest] = [`${kind} ${word}`, words.slice(index + 1)];
     const before = words[index - 1] ?? '';
@@ -69,7 +66,7 @@ function findName([file = '', ...words]: readonly string[]): string {
   return guess || name;
 }
 
-/** Returns an empty text if all its commands are built in. */
+/** Returns an empty text if all commands are built in. */
 function findInShell(code: string): string {
   const commands: string[][] = [[]];
   for (const token of code.match(TOKEN) ?? []) {

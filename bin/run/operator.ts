@@ -1,4 +1,4 @@
-// What the commands do to a running program: how it pauses and resumes, part by part, and how it saves.
+// Carries out commands on the running program: pauses and resumes it part by part, saves it, and passes commands on.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ShellCommand } from './shell.ts';
@@ -8,25 +8,25 @@ import type { Gpu } from './gpu.ts';
 import type { Program } from './program.ts';
 import type { Settings } from './supervisor.ts';
 
-const URGENCY_MS = 50; // between two looks whether a command is urgent
+const URGENCY_MS = 50; // between two checks whether a command is urgent
 
 /**
- * A part of a pause. Both methods throw if they have no effect. They return a value for the client, or the error of a
- * command that has failed although the part has taken effect.
+ * A part of a pause. Both methods throw if they fail without effect. Otherwise they return a value for the client, or
+ * an error if the command has failed although the part is in effect.
  */
 interface Part {
   do(): Promise<unknown>;
   undo(): Promise<unknown>;
 }
 
-/** What makes an outcome urgent, so that `--grace` begins: the next command that waits, or only a signal. */
+/** What makes an outcome urgent, so that `--grace` begins: another waiting command or a signal, or only a signal. */
 type Urgency = 'command' | 'signal';
 
-/** What the operator needs of the supervisor. */
+/** What the operator needs from the supervisor. */
 export interface Situation {
-  /** Returns the program under control; of several starts, the latest. */
+  /** Returns the latest run of the program. */
   program(): Program;
-  /** Returns whether a signal has asked for the end. */
+  /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
   /** Prints a line for people. */
   say(message: string): void;
@@ -37,7 +37,7 @@ export class Operator {
   readonly #server: WebApiServer<string>;
   readonly #situation: Situation;
   readonly #inEffect: Set<Part> = new Set(); // of a pause
-  #mustStop = false; // in a pause: the program does not take commands, or has not paused in time
+  #mustStop = false; // the program takes no commands itself, or has not paused in time
 
   constructor(settings: Settings, server: WebApiServer<string>, situation: Situation) {
     this.#settings = settings;
@@ -50,9 +50,9 @@ export class Operator {
   }
 
   /**
-   * To be called when the program has started, or runs on because it cannot be ended.
+   * Call it when the program has started, or keeps running because it cannot be ended.
    *
-   * @param isPaused Whether it was stopped before its first instruction.
+   * @param isPaused Whether the program was stopped before its first instruction.
    */
   onRun(isPaused: boolean): void {
     this.#inEffect.clear();
@@ -60,7 +60,7 @@ export class Operator {
     this.#mustStop = isPaused;
   }
 
-  /** To be called when it has ended: nothing of the pause can be taken back. */
+  /** Call it when the program has ended: there is nothing left to undo. */
   onEnd(): void {
     this.#inEffect.clear();
     this.#settings.gpu?.forget();
@@ -73,16 +73,17 @@ export class Operator {
 
   // ───── Pausing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** If one part fails, takes back those before it. */
+  /** If a part fails, the completed parts are undone. */
   async pause(): Promise<CommandOutcome> {
     if (this.#program.end !== null) return {}; // its restart waits for the resume
     return await this.#perform('do', this.#parts);
   }
 
-  /** Takes the parts back, the last one first. If one fails, the program stays paused. */
+  /** Undoes the parts in reverse order. If one fails, the program stays paused. */
   async resume(): Promise<CommandOutcome> {
+    // Asks even if it did not pause the program, which may have paused itself.
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) || part === this.#asking);
-    return await this.#perform('undo', parts); // it may have paused by itself
+    return await this.#perform('undo', parts);
   }
 
   async #perform(way: keyof Part, parts: readonly Part[]): Promise<CommandOutcome> {
@@ -127,7 +128,7 @@ export class Operator {
     },
   };
 
-  /** A program that does not pause in time is stopped. It finds the command when it continues. */
+  /** Stops a program that does not pause in time. It reads the command when it continues. */
   async #askToPause(): Promise<unknown> {
     const { forceStopMs } = this.#settings;
     const { channel } = this.#program;
@@ -145,14 +146,14 @@ export class Operator {
     do: () => this.#useGpu(async (gpu) => {
       const pids = this.#program.processes.list().map(({ pid }) => pid);
       return await gpu.release(pids).catch((error: unknown) => {
-        if (gpu.isReleased) return error; // in part: a resume restores it
+        if (gpu.isReleased) return error; // partly; a resume restores it
         throw error;
       });
     }),
     undo: () => this.#useGpu(async (gpu) => await gpu.restore()),
   };
 
-  /** Only a signal interrupts it: the program may not survive that, and is about to end. */
+  /** Only a signal interrupts it: the program may not survive that, but is about to end anyway. */
   async #useGpu(use: (gpu: Gpu) => Promise<unknown>): Promise<unknown> {
     const { gpu } = this.#settings;
     return gpu && await this.#limit(use(gpu), 'signal', () => gpu.abandon());
@@ -162,7 +163,7 @@ export class Operator {
     do: async () => {
       const program = this.#program;
       if (!this.#mustStop) return;
-      program.checkRunning(); // what it leaves behind runs on
+      program.checkRunning(); // its background processes keep running
       await program.processes.stop();
       program.checkRunning();
     },
@@ -173,7 +174,7 @@ export class Operator {
 
   // ───── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Passes on a command of the program's own. */
+  /** Passes on an own command of the program. */
   async passOn(): Promise<CommandOutcome> {
     const { command, arguments: values } = this.#server.request as CommandRequest;
     const program = this.#program;
@@ -183,7 +184,7 @@ export class Operator {
     return { value: await this.#askPatiently(command, values) };
   }
 
-  /** @throws {Error} If a program that is to do something cannot. */
+  /** @throws {Error} If the program cannot do anything. */
   #checkAwake(consequence: string): void {
     const { name, processes } = this.#program;
     const isReleased = this.#settings.gpu?.isReleased === true;
@@ -192,8 +193,8 @@ export class Operator {
   }
 
   /**
-   * Passes a command to a program that takes commands itself. It need not be the one that came: a pause that fails ends
-   * with a resume. Returns its value. Waits as #limit() does.
+   * Passes a command to a program that takes commands itself, and returns its value. The command may differ from the
+   * request: a failed pause sends a resume. Waits as #limit() does.
    */
   async #ask(command: string, urgency: Urgency, onLate: () => void, values?: object): Promise<unknown> {
     const { channel } = this.#program;
@@ -206,13 +207,13 @@ export class Operator {
     return outcome.value;
   }
 
-  /** Passes on a command that may take its time. */
+  /** Passes on a command that may take any time until a signal arrives. */
   #askPatiently(command: string, values?: object): Promise<unknown> {
     const { channel } = this.#program;
     return this.#ask(command, 'signal', () => channel.settle({ error: this.#silence() }), values);
   }
 
-  /** Waits for an outcome. Calls `onLate` if it has not come `graceMs` after it has become urgent. */
+  /** Waits for an outcome. Calls `onLate` if it is still missing `graceMs` after it becomes urgent. */
   async #limit<T>(outcome: Promise<T>, urgency: Urgency, onLate: () => void): Promise<T> {
     const isUrgent = (): boolean => {
       return this.#situation.isSignalled() || (urgency === 'command' && this.#server.hasCommands());
@@ -229,7 +230,7 @@ export class Operator {
   }
 
   #silence(): Error {
-    return new Error(`${this.#program.name} has not responded within ${this.#settings.graceMs / 1000} s`);
+    return new Error(`${this.#program.name} did not respond within ${this.#settings.graceMs / 1000} s`);
   }
 
   // ───── Saving ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,20 +256,20 @@ export class Operator {
   #sendSaveSignal(name: NodeJS.Signals): string {
     const { processes, name: program } = this.#program;
     const pid = processes.findHandler(name);
-    if (pid === null) throw new Error(`no process of ${program} handles ${name}, which would end it`);
+    if (pid === null) throw new Error(`no process of ${program} handles ${name}: it would kill the program`);
     process.kill(pid, name);
     return `${name} sent to process ${pid}`;
   }
 
-  /** Saves before the end, and takes back what the pause has done. If one of them fails, the program is as before. */
+  /** Undoes the pause and saves before the end. If either fails, restores the previous state. */
   async saveLast(): Promise<CommandOutcome> {
     const program = this.#program;
     const { gpu, resumeCommand, saveCommand, saveSignal } = this.#settings;
-    if (program.isHeld) return {}; // it has not started
+    if (program.isHeld) return {}; // not started yet
     const saved = !program.channel.isOpen && saveCommand !== undefined ? await this.save() : {};
-    // Unless it must do something, a stopped program does not run again before it gets SIGTERM.
+    // A stopped program runs again before SIGTERM only if it has something to do.
     const mustWake = program.channel.isOpen || saveSignal !== undefined || resumeCommand !== undefined;
-    const { isOpen } = program.channel; // then it saves and ends without a resume
+    const { isOpen } = program.channel; // then it saves and ends while paused
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && isOpen));
     if (mustWake || gpu?.isReleased === true) await this.#perform('undo', parts);
     try {
@@ -281,7 +282,7 @@ export class Operator {
     }
   }
 
-  /** A program that takes commands itself also saves and ends itself. */
+  /** A program that takes commands itself saves and ends by itself. */
   async #askToEnd(): Promise<CommandOutcome> {
     const { channel } = this.#program;
     try {
@@ -290,7 +291,7 @@ export class Operator {
       return { value };
     } catch (error) {
       if (channel.isOpen) throw error;
-      await this.#waitForEnd(); // it ends, and has closed the socket first
+      await this.#waitForEnd(); // it closed the socket before it ended
       return {};
     }
   }
@@ -298,7 +299,7 @@ export class Operator {
   async #saveBySignal(name: NodeJS.Signals): Promise<CommandOutcome> {
     const value = this.#sendSaveSignal(name);
     this.#situation.say(`${value}; SIGTERM follows within ${this.#settings.graceMs / 1000} s`);
-    await this.#waitForEnd(); // there is no way to know when the save is done
+    await this.#waitForEnd(); // there is no way to know when the save has finished
     return { value };
   }
 
@@ -308,7 +309,7 @@ export class Operator {
 
   // ───── Shell commands ────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Returns the last line of its output. */
+  /** Returns the last line of output. */
   async #runShellCommand(name: 'pause' | 'resume' | 'save', urgency: Urgency): Promise<string | undefined> {
     const line = this.#settings[`${name}Command`];
     if (line === undefined) return undefined;

@@ -20,67 +20,66 @@ const OPTIONS = {
   },
   'save-command': {
     type: 'string', value: 'CMD',
-    help: 'save-state runs this shell command; its exit code is the outcome, and its last line of output tells what ' +
-      'was saved; CONTROL_PID is the process id of COMMAND',
+    help: 'save-state runs this shell command: exit code 0 means saved, and the last line of output is the result; ' +
+      'CONTROL_PID is the process id of the program',
   },
   'pause-command': {
     type: 'string', value: 'CMD',
-    help: 'a pause begins with this shell command, and fails if that fails; CONTROL_REASON is the reason',
+    help: 'pause first runs this shell command, and fails if the command fails; CONTROL_REASON is the reason',
   },
-  'resume-command': { type: 'string', value: 'CMD', help: 'a resume ends with this one' },
+  'resume-command': { type: 'string', value: 'CMD', help: 'resume finally runs this shell command' },
   'release-gpu': {
     type: 'boolean',
-    help: 'a pause moves what is in the memory of NVIDIA GPUs to that of the host, by cuda-checkpoint',
+    help: 'pause moves the memory of NVIDIA GPUs to host memory, with cuda-checkpoint; resume moves it back',
   },
   state: {
     type: 'string', value: 'FILE',
-    help: 'keeps in this file whether COMMAND is paused, by whom and why; if it was, it starts paused',
+    help: 'record in this file that the program is paused, by whom and why; the next start is then paused',
     completion: 'files',
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
-    help: 'shutdown waits this long after the save signal, and again after SIGTERM before it kills (default 10)',
+    help: 'time for the program to save after --save-signal, and to end after SIGTERM (default 10)',
   },
   'force-stop': {
     type: 'string', value: 'SECONDS',
-    help: 'stop a program that takes commands on CONTROL_FD if it has not paused by then (default: wait for it)',
+    help: 'stop a program on CONTROL_FD that has not paused by then (default: wait until another command waits)',
   },
   restart: {
     type: 'string', value: 'on-failure[:N]',
-    help: 'start COMMAND again if it fails, after 1 s, 2 s, 4 s … 60 s; at most N times in a row',
+    help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s',
   },
-  quiet: { type: 'boolean', help: 'print errors and warnings alone' },
-  python: { type: 'boolean', help: 'print a module with which a program in Python takes commands itself, and its own' },
+  quiet: { type: 'boolean', help: 'print only errors and warnings' },
+  python: { type: 'boolean', help: 'print a module with which a Python program takes commands itself' },
 } as const;
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
        control-run --python > control.py
 
-Runs a command with a web API that pauses, resumes, saves and ends all its processes, however many and however deep.
+Runs a program with a web API that pauses, resumes, saves and ends all its processes.
 
   pause        stops all processes (SIGSTOP); clocks run on, and connections may time out
   resume       continues them
   save-state   requires --save-signal or --save-command
-  shutdown     saves if it can, and is cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
+  shutdown     saves if it can; cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
 
-A program that reads and writes JSON lines on the socket in CONTROL_FD takes the commands itself, and may declare more;
-see bin/run/channel.md.
-Standard input and output are those of the command; so is the terminal. SIGTERM and SIGHUP shut it down, even if it
-cannot be saved, and so does SIGINT if standard input is not a terminal; SIGUSR1 and SIGUSR2 are passed on.
+A program that reads and writes JSON lines on the socket in CONTROL_FD takes these commands itself, and can declare its
+own: see bin/run/channel.md.
+Standard input, output and the terminal belong to the program. SIGTERM and SIGHUP to control-run shut the program down,
+even if it cannot save; so does SIGINT unless standard input is a terminal. SIGUSR1 and SIGUSR2 are passed on.
 
 ${describeOptions(OPTIONS)}
 
 ${TOKEN_HELP}
 
-On macOS, processes that leave their group and their parent escape. On Windows there is no pause: it cannot stop
-processes.
+On macOS, a process escapes if it leaves its group and its parent. Windows cannot stop processes, so there is no pause.
 
-Exit codes: that of COMMAND, 128 + N if signal N ended it; 2 usage error, 125 no web API, 126 COMMAND cannot be started,
-127 COMMAND not found.
+Exit codes: the code of COMMAND, or 128 + N if signal N killed it; 2 usage error, 125 no web API, 126 COMMAND cannot be
+started, 127 COMMAND not found.
 `;
 
-const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // they never mean `save`
+const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // these never mean `save`
 
 export interface CommandLine {
   settings: Omit<Settings, 'isOnTerminal'>;
@@ -88,9 +87,9 @@ export interface CommandLine {
 }
 
 /**
- * Returns null if it asks for the help, the version or the Python module, which have been printed.
+ * Returns null after printing the help, the version or the Python module.
  *
- * @throws {UsageError} If control-run cannot be started like this.
+ * @throws {UsageError} If the command line is invalid, or the state or cuda-checkpoint cannot be used.
  */
 export function parseCommandLine(commandLine: readonly string[]): CommandLine | null {
   const [args, line] = splitCommandLine(commandLine);
@@ -107,11 +106,11 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
   const access = parseServerOptions(values, {}, nameOf(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
   if (saveSignal !== undefined && saveCommand !== undefined) {
-    throw new UsageError('--save-signal and --save-command are mutually exclusive: give one or the other');
+    throw new UsageError('--save-signal and --save-command are mutually exclusive');
   }
   const settings: CommandLine['settings'] = {
     line: [file, ...line.slice(1)],
-    name: access.name as string, // there is a default
+    name: access.name as string, // it has a default
     isQuiet: values.quiet === true,
     saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
     saveCommand: parseShellCommand('--save-command', saveCommand),
@@ -126,7 +125,7 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
   return { settings, access };
 }
 
-/** Separates the options from the command, which begins with the first argument that is no option or value of one. */
+/** Splits the arguments: COMMAND is the first one that is neither an option nor the value of an option. */
 function splitCommandLine(args: readonly string[]): [options: readonly string[], command: readonly string[]] {
   const { tokens } = parseArgs({ args: [...args], options: OPTIONS, strict: false, tokens: true });
   const first = tokens.find(({ kind }) => kind !== 'option');

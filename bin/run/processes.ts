@@ -1,4 +1,4 @@
-// The processes of a program: which they are, and how they are stopped, continued and ended together.
+// The processes of a program: finds, stops, continues and ends them together.
 
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -7,12 +7,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cgroup } from './cgroup.ts';
 import type { Keeper } from './keeper.ts';
 
-const MAX_STOP_MS = 10_000; // a process may be in a system call for longer
+const MAX_STOP_MS = 10_000; // a system call may take longer
 const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
-const JOBS_MS = 1000; // and may keep its jobs from being stopped
+const JOBS_MS = 1000; // then jobs are stopped even if their shell still runs
 const MAX_KILL_MS = 5000;
-const POLL_MS = 50; // of the wait for the end of all processes
-const FOREIGN_MS = 1000; // a process of another user may end by itself once the others have
+const POLL_MS = 50; // while waiting for all processes to end
+const FOREIGN_MS = 1000; // a process of another user may end once the others have ended
 const MAX_NAMES = 3; // of processes in a message
 const TICKS_PER_SECOND = 100; // of the CPU times in /proc
 const SECONDS_PER_PART = [1, 60, 3600, 86_400]; // of `[[days-]hours:]minutes:seconds`, from the right
@@ -26,9 +26,9 @@ export interface Process {
   /** One letter, as `ps` shows it: `T` is stopped. */
   state: string;
   startedAt: number; // clock ticks since boot; 0 if unknown
-  /** Also of the children that it has waited for; ps does not tell these. */
+  /** Includes children it has waited for, but not with ps. */
   cpuSeconds: number;
-  /** Returns the resident memory in KiB, including what it shares with others. */
+  /** Returns the resident memory in KiB, shared memory included. */
   measureMemory(): number;
 }
 
@@ -39,12 +39,12 @@ export class Processes {
   readonly #keeper: Keeper;
   readonly #startedAt: number;
   readonly #stopped: Set<number> = new Set(); // in this order
-  readonly #known: Map<number, number> = new Map(); // since a pause or the end began: ids, and when they started
+  readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
   #isStopping = false; // until continue()
 
   /**
    * @param main The first process of the program.
-   * @param mark A variable with its value, `NAME=VALUE`, that only the environment of this program has.
+   * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains all processes of the program, and nothing else.
    * @param keeper Ends them if control-run is killed.
    */
@@ -57,41 +57,41 @@ export class Processes {
     this.#forgetKnown();
   }
 
-  /** Leaves the keeper the first process, from which it finds the others that run. */
+  /** Leaves only the first process to the keeper, which finds the others from there. */
   #forgetKnown(): void {
     this.#known.clear();
     this.#keeper.watch({ pid: this.#main, startedAt: this.#startedAt });
   }
 
-  /** Reports processes to the keeper, before a signal, which it would no longer find once their parents have ended. */
+  /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
     const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
     this.#keeper.add(fresh.filter((one) => !this.#isMember(one, this.#main)));
     for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
   }
 
-  /** What `stop()` has stopped. */
+  /** The processes that `stop()` has stopped. */
   get stopped(): number[] {
     return [...this.#stopped];
   }
 
   /**
-   * Lists the processes that run: the contents of the cgroup if there is one. Otherwise the members of the session, the
-   * processes that inherited the mark, and the descendants of all these. A process that escapes has left the session,
-   * has changed its environment and was left by its parent before a pause or the end began.
+   * Lists the running processes: those in the cgroup if there is one; otherwise the members of the session, the
+   * processes that inherited the mark, and all their descendants. A process escapes if it leaves the session, changes
+   * its environment and loses its parent before a pause or the end begins.
    */
   list(): Process[] {
     const members = this.#cgroup === null ? this.#search() : this.#cgroup.pids().flatMap(readProcess);
-    return members.filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // it has ended
+    return members.filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
   }
 
   #search(): Process[] {
     if (IS_WINDOWS) return listAlone(this.#main);
     const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
     const isReused = younger.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
-    const leader = isReused ? null : this.#main; // the id is another's now, also as that of a group
+    const leader = isReused ? null : this.#main; // another process or group may have this id by now
     const members = new Map(younger.filter((one) => this.#isMember(one, leader)).map((one) => [one.pid, one]));
-    for (const parent of members.keys()) { // includes those that the loop adds
+    for (const parent of members.keys()) { // includes the ones the loop adds
       for (const one of younger) if (one.parent === parent) members.set(one.pid, one);
     }
     return [...members.values()];
@@ -103,13 +103,13 @@ export class Processes {
   }
 
   /**
-   * Stops all processes, including those that start meanwhile, unless `continue()` is called. Those that were stopped
-   * before stay so after `continue()`.
+   * Stops all processes, including any that start meanwhile, unless `continue()` is called. A process that was stopped
+   * before stays stopped after `continue()`.
    *
-   * @throws {Error} If one belongs to another user, or does not stop within 10 s; the others are continued then.
+   * @throws {Error} If a process belongs to another user or does not stop within 10 s; the others are continued then.
    */
   async stop(): Promise<void> {
-    if (IS_WINDOWS) throw new Error('Windows has no way to stop a process');
+    if (IS_WINDOWS) throw new Error('Windows cannot stop processes');
     this.#isStopping = true;
     const running = await this.#stopAll();
     if (running.length === 0) return;
@@ -121,13 +121,13 @@ export class Processes {
     throw new Error(`not stopped within ${MAX_STOP_MS / 1000} s: ${names.join(', ')}`);
   }
 
-  /** Returns those that did not stop in time; none after `continue()`. */
+  /** Returns the processes that did not stop in time; none after `continue()`. */
   async #stopAll(): Promise<readonly Process[]> {
     const start = performance.now();
-    this.#cgroup?.freeze(true); // so that none starts another before it is stopped
+    this.#cgroup?.freeze(true); // so that no process starts another before it is stopped
     let processes = this.list();
     const before = new Set(processes.filter(isStopped).map(({ pid }) => pid).filter((pid) => !this.#stopped.has(pid)));
-    // A process may have started after a look began, but not if all the others had stopped before: hence a second look.
+    // A process may start while list() looks, unless all others were stopped before: hence two looks in a row.
     for (let looks = 0; ;) {
       const elapsed = performance.now() - start;
       const running = processes.filter((one) => !isStopped(one));
@@ -145,13 +145,13 @@ export class Processes {
     }
   }
 
-  /** Whether all that are in the process group of control-run are stopped, or the main process alone. */
+  /** Whether all members of control-run's process group are stopped, or the main process alone. */
   haveStopped(who: 'group' | 'main'): boolean {
     const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main : group === OWN_GROUP));
     return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
-  /** Continues what `stop()` has stopped: jobs before their shell, which does not notice that they were stopped. */
+  /** Continues what `stop()` has stopped: jobs before their shell, so that it does not notice. */
   continue(): void {
     this.#isStopping = false;
     for (const pid of [...this.#stopped].reverse()) trySend(pid, 'SIGCONT');
@@ -159,7 +159,7 @@ export class Processes {
     if (this.#known.size > 0) this.#forgetKnown();
   }
 
-  /** The program has ended by itself: what it leaves behind runs on. */
+  /** Call it when the program has ended by itself: its background processes keep running. */
   release(): void {
     this.continue();
     this.#keeper.forget();
@@ -171,15 +171,15 @@ export class Processes {
   }
 
   /**
-   * Ends all processes: SIGTERM, then SIGKILL for those that are left.
+   * Ends all processes: SIGTERM, then SIGKILL for the rest.
    *
-   * @returns How many had to be killed, and those that cannot be ended, such as the processes of another user.
+   * @returns How many had to be killed, and the processes that cannot be ended, such as those of another user.
    */
   async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
     this.#isStopping = false;
     this.#report(this.list());
     this.signal('SIGTERM');
-    this.signal('SIGCONT'); // also to what was stopped before
+    this.signal('SIGCONT'); // also to processes that were stopped before the pause
     this.#stopped.clear();
     let left = await this.#waitForEnd(graceMs);
     const killed = left.filter((one) => !isForeign(one)).length;
@@ -191,7 +191,7 @@ export class Processes {
     return { killed, left };
   }
 
-  /** Returns those that have not ended in time. */
+  /** Returns the processes that have not ended in time. */
   async #waitForEnd(timeoutMs: number): Promise<Process[]> {
     for (const start = performance.now(); ;) {
       const left = this.list();
@@ -203,8 +203,8 @@ export class Processes {
   }
 
   /**
-   * Returns the process that handles a signal, instead of being ended by it: of several, one whose parent does not.
-   * Null if there is none. Without /proc, nobody can tell, and it is the main process.
+   * Returns the process that has a handler for a signal: of several, one whose parent has none. Returns null if there
+   * is none. Without /proc, this is unknown, and it returns the main process.
    */
   findHandler(name: NodeJS.Signals): number | null {
     if (!HAS_PROC) return this.#main;
@@ -214,7 +214,7 @@ export class Processes {
   }
 }
 
-/** A group gets one signal, so that all of it stops at once, unless this process is in it. */
+/** Signals whole groups, so that all members stop at once, except the group of this process. */
 function send(processes: readonly Process[], name: NodeJS.Signals): void {
   const targets = processes.map(({ pid, group }) => (group === OWN_GROUP ? pid : -group));
   for (const target of new Set(targets)) trySend(target, name);
@@ -223,10 +223,10 @@ function send(processes: readonly Process[], name: NodeJS.Signals): void {
 function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
-  } catch {} // it has ended, or belongs to another user
+  } catch {} // ended, or belongs to another user
 }
 
-/** Whether this process may not signal it. */
+/** Whether this process may not signal the other one. */
 function isForeign({ pid }: Process): boolean {
   try {
     return !process.kill(pid, 0);
@@ -242,8 +242,8 @@ export function labelOf({ pid }: Process): string {
 }
 
 /**
- * Returns the groups with a process whose parent runs in another group. If that is a shell, it must stop first: it
- * would notice that its job was stopped, even if SIGSTOP was sent to both.
+ * Returns the groups with a process whose parent runs in another group. A parent that is a shell must stop first:
+ * otherwise it notices that its job was stopped, even if both get SIGSTOP at once.
  */
 function groupsOfJobs(running: readonly Process[]): Set<number> {
   const groups = new Map(running.map(({ pid, group }) => [pid, group]));
@@ -251,7 +251,7 @@ function groupsOfJobs(running: readonly Process[]): Set<number> {
   return new Set(jobs.map(({ group }) => group));
 }
 
-/** A process that called vfork() cannot stop before its child calls exec() or ends; a stopped child does neither. */
+/** After vfork(), a process cannot stop before its child calls exec() or ends; a stopped child does neither. */
 function letExec(processes: readonly Process[]): void {
   const waiting = new Set(processes.filter(({ state }) => state === 'D').map(({ pid }) => pid));
   for (const one of processes) if (waiting.has(one.parent) && isStopped(one)) trySend(one.pid, 'SIGCONT');
@@ -273,11 +273,11 @@ function listAll(): Process[] {
 
 /** Returns nothing if the process has ended. */
 function readProcess(pid: number | string): Process[] {
-  const stat = tryRead(`/proc/${pid}/stat`); // see proc(5); the name of the program may contain spaces and parentheses
+  const stat = tryRead(`/proc/${pid}/stat`); // see proc(5); the name may contain spaces and parentheses
   if (stat === '') return [];
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
-  const isFirstThreadAtRest = /[TtZ]/.test(fields[0] as string) && Number(fields[17]) > 1; // others may run
+  const isFirstThreadAtRest = /[TtZ]/.test(fields[0] as string) && Number(fields[17]) > 1; // other threads may run
   const state = isFirstThreadAtRest ? stateOfThreads(pid) : fields[0] as string;
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
   return [{
@@ -287,7 +287,7 @@ function readProcess(pid: number | string): Process[] {
   }];
 }
 
-/** Returns the state of a thread that runs, or else of one that is stopped. */
+/** Returns the state of a running thread, or else of a stopped one. */
 function stateOfThreads(pid: number | string): string {
   try {
     const stats = readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/stat`));
@@ -298,7 +298,7 @@ function stateOfThreads(pid: number | string): string {
   }
 }
 
-/** Where there is neither /proc nor ps. */
+/** For Windows, which has neither /proc nor ps. */
 function listAlone(pid: number): Process[] {
   try {
     process.kill(pid, 0);
@@ -309,7 +309,7 @@ function listAlone(pid: number): Process[] {
   }
 }
 
-/** For macOS and others. */
+/** For macOS and other systems without /proc. */
 export function listByPs(): Process[] {
   const columns = ['pid', 'ppid', 'pgid', 'state', 'time', 'rss'].flatMap((name) => ['-o', `${name}=`]);
   const { stdout } = spawnSync('ps', ['-A', ...columns], { encoding: 'utf8', maxBuffer: MAX_PS_LENGTH });
@@ -333,7 +333,7 @@ function handles(pid: number, name: NodeJS.Signals): boolean {
   return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[name] - 1)) & 1n) === 1n;
 }
 
-/** Returns an empty text if the process has ended, or belongs to another user. */
+/** Returns an empty text if the process has ended or belongs to another user. */
 function tryRead(path: string): string {
   try {
     return readFileSync(path, 'latin1');

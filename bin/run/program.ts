@@ -1,4 +1,4 @@
-// One run of the program under control: its start, its processes, its socket and its end.
+// One run of the program under control: its start, processes, socket and end.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,29 +16,29 @@ const CHANNEL_FD = 3;
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
-const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as systemd sees it: somebody wanted the end
+const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: the end was intended
 
 /** What all runs of a program have in common. */
-export interface Command {
-  /** The program and its arguments. */
+export interface ProgramOptions {
+  /** The command and its arguments. */
   line: readonly [string, ...string[]];
-  /** What messages call it. */
+  /** The name in messages. */
   name: string;
-  /** Whether it stays in the session of the terminal and in the process group of control-run. */
+  /** Whether the program stays in the session of the terminal and in the process group of control-run. */
   isOnTerminal: boolean;
-  /** A variable with its value, `NAME=VALUE`, by which its processes are known. */
+  /** A variable with its value, `NAME=VALUE`, that identifies its processes. */
   mark: string;
   cgroup: Cgroup | null;
   keeper: Keeper;
 }
 
-/** How it ended. */
+/** How a program ended. */
 export interface End {
-  /** As a shell tells it: 128 + n for signal n. */
+  /** As in a shell: 128 + n for signal n. */
   exitCode: number;
   /** `exit code 1`, `SIGKILL`. */
   text: string;
-  /** False also if it was ended by a signal that people send. */
+  /** Also false after a signal that people send. */
   isFailure: boolean;
 }
 
@@ -54,8 +54,8 @@ export class Program {
   readonly #gate: Socket | undefined; // closes with exec()
   #end: End | null = null;
 
-  private constructor(child: ChildProcess, command: Command, listener: ChannelListener) {
-    const { name, mark, cgroup, keeper } = command;
+  private constructor(child: ChildProcess, options: ProgramOptions, listener: ChannelListener) {
+    const { name, mark, cgroup, keeper } = options;
     this.#child = child;
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
@@ -69,19 +69,20 @@ export class Program {
   }
 
   /**
-   * Starts it.
+   * Starts a program.
    *
-   * @param onSpawn Called with its name, before it can write anything.
-   * @param isPaused Whether it is to be stopped before its first instruction. Then it is, once the promise resolves.
-   * @returns How it ended, if it could not be started.
+   * @param onSpawn Called with its name before it can write anything.
+   * @param isPaused Whether the program starts paused: once the promise resolves, it is stopped before its first
+   *   instruction.
+   * @returns An end instead of a program if it cannot be started.
    */
   static async start(
-    command: Command,
+    options: ProgramOptions,
     listener: ChannelListener,
     onSpawn: (name: string) => void,
     isPaused: boolean,
   ): Promise<Program | End> {
-    const { line, isOnTerminal, mark, cgroup, keeper } = command;
+    const { line, isOnTerminal, mark, cgroup, keeper } = options;
     const [name, value] = mark.split('=') as [string, string];
     const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value };
     const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
@@ -91,7 +92,7 @@ export class Program {
         detached: !isOnTerminal,
         env,
       });
-      if (child.pid !== undefined && !isPaused) onSpawn(`${command.name}[${child.pid}]`);
+      if (child.pid !== undefined && !isPaused) onSpawn(`${options.name}[${child.pid}]`);
       return child;
     };
     keeper.expect();
@@ -99,7 +100,7 @@ export class Program {
       if (isPaused) checkExecutable(line[0]);
       const child = cgroup === null ? start() : cgroup.spawn(start);
       if (child.pid === undefined) throw (await once(child, 'error'))[0];
-      const program = new Program(child, command, listener);
+      const program = new Program(child, options, listener);
       if (!isPaused) return program;
       await program.#hold();
       onSpawn(program.name);
@@ -108,7 +109,7 @@ export class Program {
       keeper.forget();
       const { code = '', path = line[0], message } = error as NodeJS.ErrnoException;
       const text = `cannot start '${path}': ${OBSTACLES[code] ?? message}`;
-      return { exitCode: code === 'ENOENT' ? 127 : 126, text, isFailure: true }; // as a shell does
+      return { exitCode: code === 'ENOENT' ? 127 : 126, text, isFailure: true }; // as in a shell
     }
   }
 
@@ -122,40 +123,40 @@ export class Program {
     }
   }
 
-  /** Whether it is stopped before its first instruction. */
+  /** Whether the program is stopped before its first instruction. */
   get isHeld(): boolean {
     return this.#gate?.destroyed === false && this.processes.stopped.length > 0;
   }
 
-  /** Continues what is stopped, and opens the gate. */
+  /** Opens the gate and continues the stopped processes. */
   continue(): void {
     if (this.isHeld) this.#gate?.write('go\n');
     this.processes.continue();
   }
 
-  /** How it ended; null while it runs. */
+  /** How the program ended; null while it runs. */
   get end(): End | null {
     return this.#end;
   }
 
-  /** @throws {Error} If it has ended. */
+  /** @throws {Error} If the program has ended. */
   checkRunning(): void {
     if (this.#end !== null) throw new Error(`${this.name} has ended: ${this.#end.text}`);
   }
 
-  /** Does not wait for its end any longer. */
+  /** Stops waiting for the end of a program that cannot be ended. */
   leave(): End {
     this.#child.unref();
     return { exitCode: 1, text: 'still running', isFailure: true };
   }
 
-  /** Sends a signal to the main process, unless that has not started: it would end before it can handle any. */
+  /** Sends a signal to the main process; a no-op before its first instruction, when it would only kill it. */
   send(name: NodeJS.Signals): void {
     if (!this.isHeld) this.#child.kill(name);
   }
 }
 
-/** How a child has ended, from its event `exit`. */
+/** Returns how a child ended, from the arguments of its `exit` event. */
 export function endOf(code: number | null, signal: NodeJS.Signals | null): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
   const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);

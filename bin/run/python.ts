@@ -1,5 +1,5 @@
-// The Python module, if the program runs from its sources. The build puts control.py itself in the place of this
-// module: see `imports` in package.json.
+// The text of control.py, when control-run runs from its sources. The build replaces this module with control.py
+// itself: see `imports` in package.json.
 
 import { readFileSync } from 'node:fs';
 

@@ -1,11 +1,11 @@
-// Whether a line may be printed on the terminal.
+// Checks whether a line may be printed on the terminal.
 
 import { spawnSync } from 'node:child_process';
 import { isatty } from 'node:tty';
 
 /**
- * Whether a line on stderr can be read and does no harm: it is a terminal, and no program owns its screen. Such a
- * program reads single keys: the terminal is not in canonical mode then.
+ * Whether stderr is a terminal on which a line does no harm. Editors and other full-screen programs read single keys,
+ * so the terminal is then not in canonical mode.
  */
 export function mayShow(): boolean {
   if (!isatty(2)) return false;

@@ -1,5 +1,5 @@
-// A shell command that runs beside the program, with its last line of output. In a session of its own, Ctrl-C does not
-// reach it.
+// A shell command that runs beside the program, and its last line of output. It has its own session, so that Ctrl-C
+// does not reach it.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,7 +10,7 @@ import type { Socket } from 'node:net';
 import type { End } from './program.ts';
 
 const MAX_OUTPUT_LENGTH = 65_536;
-const MAX_OUTPUT_MS = 100; // from its end
+const MAX_OUTPUT_MS = 100; // after its exit
 
 export class ShellCommand {
   readonly ended: Promise<{ end: End; lastLine: string }>;
@@ -24,16 +24,16 @@ export class ShellCommand {
     const closed = new Promise((resolve) => child.on('close', resolve));
     child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
     this.ended = once(child, 'exit').then(async ([code, signal]) => {
-      (child.stdout as Socket).unref(); // what it leaves running may keep the output open
+      (child.stdout as Socket).unref(); // background processes may keep the output open
       await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
       return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
     });
   }
 
   kill(): void {
-    this.#child.stdout?.destroy(); // a process that has left the group may hold it
+    this.#child.stdout?.destroy(); // a process that has left the group may keep it open
     try {
       process.kill(-(this.#child.pid as number), 'SIGKILL');
-    } catch {} // all of the group have ended
+    } catch {} // the whole group has ended
   }
 }

@@ -1,24 +1,24 @@
-// The signals to control-run, and what it does when its terminal suspends and continues it.
+// Signals to control-run: ends the program or passes them on, and follows the terminal's job control (Ctrl-Z, fg).
 
 import { once } from 'node:events';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { Program } from './program.ts';
 
-const MAX_SUSPEND_MS = 2000; // until a program has restored the terminal
+const MAX_SUSPEND_MS = 2000; // for a program to restore the terminal
 const POLL_MS = 10;
 
-/** Who carries out what a signal asks for. */
+/** Carries out what a signal requests. */
 export interface SignalListener {
-  /** Returns the program under control; of several starts, the latest. */
+  /** Returns the latest run of the program. */
   program(): Program;
-  /** Returns an object that is another one in each pause; null unless the program is paused. */
+  /** Returns an object that identifies the current pause; null unless the program is paused. */
   pause(): object | null;
   end(name: NodeJS.Signals): void;
   resume(name: NodeJS.Signals): void;
   say(message: string): void;
 }
 
-/** @param isOnTerminal Whether the program is in the same process group: it gets the signals of the terminal itself. */
+/** @param isOnTerminal Whether the program is in the same process group and so gets the terminal's signals itself. */
 export function handleSignals(isOnTerminal: boolean, listener: SignalListener): void {
   const signals = new Signals(listener);
   const end = (name: NodeJS.Signals): void => listener.end(name);
@@ -39,7 +39,7 @@ export function handleSignals(isOnTerminal: boolean, listener: SignalListener): 
 class Signals {
   readonly #listener: SignalListener;
   #isSuspended = false; // from SIGTSTP to SIGCONT
-  #pending: { name: NodeJS.Signals; pause: object | null } | null = null; // taken once the program continues
+  #pending: { name: NodeJS.Signals; pause: object | null } | null = null; // delivered when the program continues
 
   constructor(listener: SignalListener) {
     this.#listener = listener;
@@ -49,12 +49,12 @@ class Signals {
     const { name: program, processes } = this.#listener.program();
     if (processes.stopped.length === 0) return;
     this.#pending = { name, pause: this.#listener.pause() };
-    this.#listener.say(`${program} is paused: it takes ${name} once it is resumed`);
+    this.#listener.say(`${program} is paused and will receive ${name} when it is resumed`);
   }
 
   /**
-   * Ctrl-Z on the terminal of the program, which may restore the terminal before it stops, or ignore the signal. The
-   * shell takes the terminal back as soon as this process stops.
+   * Ctrl-Z on the program's terminal. The program may restore the terminal before it stops, or ignore the signal. So
+   * this process stops last: then the shell takes the terminal back.
    */
   async followProgram(): Promise<void> {
     const { processes } = this.#listener.program();
@@ -63,7 +63,7 @@ class Signals {
     if (processes.haveStopped('main')) process.kill(process.pid, 'SIGSTOP');
   }
 
-  /** Ctrl-Z elsewhere: only this process gets it. */
+  /** Ctrl-Z when the program is not on the terminal: only this process gets SIGTSTP. */
   async suspend(): Promise<void> {
     if (this.#isSuspended) return;
     this.#isSuspended = true;
@@ -79,7 +79,7 @@ class Signals {
     if (wasRunning) processes.continue();
   }
 
-  /** `fg` continues all processes on the terminal. A paused program stops again, unless it is taking a signal. */
+  /** `fg` continues all processes on the terminal. Stops a paused program again, unless a signal is pending for it. */
   onContinue(): void {
     const { processes } = this.#listener.program();
     if (this.#isSuspended || processes.stopped.length === 0) return;

@@ -1,4 +1,4 @@
-// The file of --state: whether the program is paused, by whom, why and since when, so that it starts like that again.
+// The --state file: whether the program is paused, by whom, why and since when. A paused program starts paused again.
 //
 //   {"status":"paused","by":"ana@laptop","reason":"GPU needed until noon","since":"2026-11-23T06:00:00.000Z"}
 //   {"status":"active"}
@@ -12,24 +12,24 @@ import { isRecord } from '../shared/text.ts';
 import type { StatusCause } from '../../control.ts';
 
 const MAX_BYTES = 65_536; // control-run writes less than 2,000
-const MODE = 0o600; // reasons are nobody else's business
+const MODE = 0o600; // a reason may be confidential
 
 const ACTIVE = SystemStatus.ACTIVE.statusName;
 const PAUSED = SystemStatus.PAUSED.statusName;
 
 export class StateFile {
   readonly #path: string;
-  #text = ''; // which this process has written last
+  #text = ''; // last written by this process
 
   constructor(path: string) {
     this.#path = path;
   }
 
   /**
-   * Returns the cause if the program was paused; null if it was active, or if there is no file. Writes the file, too,
-   * because one that cannot be written must be known before the program starts.
+   * Returns the cause if the program was paused; null if it was active or there is no file. Also writes the file, to
+   * find out before the program starts whether that works.
    *
-   * @throws {UsageError} If it holds anything else, or cannot be written.
+   * @throws {UsageError} If the content is invalid, or the file cannot be written.
    */
   read(): StatusCause | null {
     const cause = this.#parse();
@@ -44,7 +44,7 @@ export class StateFile {
   }
 
   /**
-   * Replaces the content: after a crash, it is the old or the new one. Does nothing if it has not changed.
+   * Replaces the content atomically: after a crash, it is the old or the new one. A no-op if nothing has changed.
    *
    * @param cause Of the pause; null if the program is active.
    * @throws {Error} If it cannot be written.
@@ -71,7 +71,7 @@ export class StateFile {
     }
   }
 
-  /** A symbolic link stays, and leads to the file that is replaced. */
+  /** Replaces the target of a symbolic link, not the link. */
   #target(): string {
     const isLink = lstatSync(this.#path, { throwIfNoEntry: false })?.isSymbolicLink() === true;
     return isLink ? realpathSync(this.#path) : this.#path;

@@ -1,7 +1,7 @@
-// The life of the program under control: its starts and its end, its status, and the commands that change these.
+// The life of the program under control: its starts, its end, its status, and the commands that change these.
 //
-// It is no system of launch(), which does a step whenever no command waits. This program does its steps itself: it may
-// end, report another status or declare commands at any time, and a pause stops it in the middle of whatever it does.
+// It does not use launch(), which executes a step whenever no command waits. This program executes its own steps: it
+// may end, report a status or declare commands at any time, and a pause may stop it in the middle of a step.
 
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,38 +20,38 @@ import type {
   CommandDeclaration, CommandOutcome, CommandRequest, StatusCause, WebApiServerOptions,
 } from '../../control.ts';
 import type { Gpu } from './gpu.ts';
-import type { Command, End } from './program.ts';
+import type { End, ProgramOptions } from './program.ts';
 import type { StateFile } from './state.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 const MIN_RESTART_MS = 1000; // doubles with each restart
 const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
-const LINGER_MS = 200; // for clients to see how the program ended
-const MAX_ERROR_LENGTH = 50; // the detail has 4096 bytes, with what the program reports
+const LINGER_MS = 200; // lets clients see how the program ended
+const MAX_ERROR_LENGTH = 50; // the detail has 4096 bytes, including what the program reports
 
 export interface Settings {
   line: readonly [string, ...string[]];
-  /** What messages call the program. */
+  /** The name of the program in messages. */
   name: string;
-  /** How to save; at most one of the two. */
+  /** How to save: one of the two, or neither. */
   saveSignal: NodeJS.Signals | undefined;
   saveCommand: string | undefined;
-  /** Shell commands: a pause begins with the one, and a resume ends with the other. */
+  /** Shell commands: the first step of a pause, and the last step of a resume. */
   pauseCommand: string | undefined;
   resumeCommand: string | undefined;
   /** Releases the memory of the GPUs while the program is paused. */
   gpu: Gpu | undefined;
-  /** Keeps over a restart that the program is paused. */
+  /** Remembers across restarts that the program is paused. */
   state: StateFile | undefined;
-  /** Time to save by a signal, and time to end after SIGTERM, each. */
+  /** Time to save after a signal, and again to end after SIGTERM. */
   graceMs: number;
-  /** When a program that takes commands itself is stopped if it has not paused. */
+  /** After this time, a program that takes commands itself but has not paused is stopped. */
   forceStopMs: number | undefined;
   /** In a row. */
   maxRestarts: number;
   isOnTerminal: boolean;
-  /** Whether errors and warnings alone are shown. */
+  /** Whether only errors and warnings are printed. */
   isQuiet: boolean;
 }
 
@@ -59,24 +59,24 @@ export class Supervisor {
   readonly #settings: Settings;
   readonly #say: (message: string) => void;
   readonly #server: WebApiServer<string>;
-  readonly #command: Command;
+  readonly #programOptions: ProgramOptions;
   readonly #operator: Operator;
   #program!: Program; // set before any command is taken
   #lastEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
   #cause: StatusCause | null; // of the pause; null unless the program is paused
-  #stateError: string | undefined; // while the state is not written
-  #isChanging = false; // by a pause or a resume
-  #reported: SystemStatus | undefined; // by the program, meanwhile
-  #detail: object = {}; // what the program tells of itself
+  #stateError: string | undefined; // while the state cannot be written
+  #isChanging = false; // during a pause or a resume
+  #reported: SystemStatus | undefined; // by the program, during that
+  #detail: object = {}; // reported by the program
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
-  #isSignalled = false; // by a signal that asks for the end
-  #isEnding = false; // by a shutdown; the program may also report that status itself
+  #isSignalled = false; // by a signal to end
+  #isEnding = false; // during a shutdown; the program may report that status by itself
   #isOver = false;
-  #isWatched = false; // a client has asked what the program does, and may wait for its end
+  #isWatched = false; // a client has asked for the status, and may wait for the end
 
   /**
    * @param say Prints a line for people.
@@ -93,19 +93,19 @@ export class Supervisor {
       cause: this.#cause ?? undefined,
       systemStatus: () => this.#status,
       describe: () => this.#describe(),
-      autoReport: false, // a command that looks for the next one is not done yet
+      autoReport: false, // hasCommands() is called while a command still runs
     });
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
-    this.#command = { ...settings, mark, cgroup, keeper: new Keeper(graceMs, mark, cgroup?.path ?? '') };
+    this.#programOptions = { ...settings, mark, cgroup, keeper: new Keeper(graceMs, mark, cgroup?.path ?? '') };
     const situation = { program: () => this.#program, isSignalled: () => this.#isSignalled, say };
     this.#operator = new Operator(settings, this.#server, situation);
   }
 
   /**
-   * Runs the program, and again if it fails, until it has ended for good. Returns how it ended.
+   * Runs the program, restarts included, until it has ended for good. Returns how it ended.
    *
-   * @throws {Error} If the web API cannot listen. The program was not started.
+   * @throws {Error} If the web API cannot listen. The program is then not started.
    */
   async run(): Promise<End> {
     const server = this.#server;
@@ -117,7 +117,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
-    this.#command.cgroup?.remove();
+    this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
   }
 
@@ -125,12 +125,12 @@ export class Supervisor {
 
   async #start(): Promise<void> {
     this.#isRestartDue = false;
-    const cause = this.#cause; // it was paused when the state was written
-    const program = await Program.start(this.#command, {
+    const cause = this.#cause; // null unless the program starts paused
+    const program = await Program.start(this.#programOptions, {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => (this.#detail = detail),
       onAccepts: (accepts) => this.#declare(accepts as Record<string, CommandDeclaration>),
-      onNonsense: (what) => this.#say(`${this.#program.name} has written ${what} to CONTROL_FD`),
+      onInvalidLine: (what) => this.#say(`${this.#program.name} wrote ${what} to CONTROL_FD`),
     }, (name) => {
       if (this.#lastEnd === null) this.#handleSignals(); // the first time
       const how = cause === null ? '' : `; ${describeStatus({ ...cause, status: PAUSED.statusName })}`;
@@ -167,38 +167,38 @@ export class Supervisor {
     }, delayMs);
   }
 
-  /** The program has ended for good, or cannot be started. */
+  /** Call it when the program has ended for good or cannot be started. */
   #finish(end: End): void {
     this.#lastEnd = end;
     this.#server.post('shutdown', { reason: end.text });
   }
 
-  /** Ignores the last lines of a stopped program, and any status during a shutdown. */
+  /** Ignores a status in the last lines before a stop, or during a shutdown. */
   #takeStatus(status: SystemStatus): void {
     if (this.#isEnding || this.#program.processes.stopped.length > 0) return;
     if (this.#isChanging) this.#reported = status;
     else this.#setStatus(status);
   }
 
-  /** Keeps the earlier commands if these are wrong. */
+  /** Keeps the previous declarations if these are invalid. */
   #declare(commands: Readonly<Record<string, CommandDeclaration>>): void {
     try {
       this.#server.commands = commands;
     } catch (error) {
       const message = excerpt((error as Error).message, MAX_VALUE_LENGTH);
-      this.#say(`${this.#program.name} declares commands that are not accepted: ${message}`);
+      this.#say(`${this.#program.name} declares invalid commands: ${message}`);
     }
   }
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#server.hasCommands(); // publishes it, at the time that the state gets, too
+    this.#server.hasCommands(); // publishes the status, with the time that the state file gets
     const isPaused = status === PAUSED;
     if ((isPaused || status === ACTIVE) && isPaused !== (this.#cause !== null)) this.#onChange(isPaused);
     if (status === ACTIVE && this.#isRestartDue) void this.#start();
   }
 
-  /** Keeps the cause, and prints it on the terminal. */
+  /** Records the cause, and prints it on the terminal. */
   #onChange(isPaused: boolean): void {
     const { by, reason } = this.#isChanging ? this.#server.request as CommandRequest : { by: 'itself' };
     this.#keep(isPaused ? { by, reason, since: new Date().toISOString() } : null);
@@ -217,7 +217,7 @@ export class Supervisor {
     }
   }
 
-  /** What `/api/info` tells. */
+  /** Returns the detail of `/api/info`. */
   #describe(): object | null {
     const program = this.#program;
     this.#isWatched = true;
@@ -228,7 +228,7 @@ export class Supervisor {
     return {
       ...this.#detail,
       pid: program.pid,
-      command: excerpt(this.#command.line.join(' ')),
+      command: excerpt(this.#programOptions.line.join(' ')),
       started: program.startedAt.toISOString(),
       processes: processes.length,
       'CPU seconds': Number(cpuSeconds.toFixed(2)),
@@ -258,7 +258,7 @@ export class Supervisor {
     return await this.#change('pause', [ACTIVE, PAUSING, PAUSED]);
   }
 
-  /** A status that the program reports meanwhile is the later one, unless it was stopped after that. */
+  /** If the program reports a status meanwhile, that status wins, unless the program was stopped after it. */
   async #change(
     way: 'pause' | 'resume',
     [before, during, after]: [before: SystemStatus, during: SystemStatus, after: SystemStatus],
@@ -275,7 +275,7 @@ export class Supervisor {
     return outcome;
   }
 
-  /** Ends the program, unless the last save fails, or it cannot be ended, and a client can try again. */
+  /** Ends the program. Cancelled if the last save fails or the program cannot be ended, except after a signal. */
   async #shutDown(): Promise<CommandOutcome> {
     const program = this.#program;
     const before = this.#status;
@@ -287,7 +287,7 @@ export class Supervisor {
     if (program?.end === null) {
       const mayCancel = (): boolean => program.end === null && !this.#isSignalled;
       outcome = await this.#operator.saveLast().catch((error: unknown) => ({ error }));
-      const isResumed = wasPaused && !this.#operator.isPaused; // it could not be paused again
+      const isResumed = wasPaused && !this.#operator.isPaused; // pausing it again failed
       if ('error' in outcome && mayCancel()) return this.#cancelShutDown(isResumed ? ACTIVE : before, outcome);
       if ('error' in outcome && program.end === null) this.#say((outcome.error as Error).message);
       const error = await this.#end(program);
@@ -310,7 +310,7 @@ export class Supervisor {
     return outcome;
   }
 
-  /** Returns an error if something is left that cannot be ended. */
+  /** Returns an error if a process cannot be ended. */
   async #end(program: Program): Promise<Error | null> {
     const { graceMs } = this.#settings;
     const { killed, left } = await program.processes.end(graceMs);

@@ -122,8 +122,8 @@ describe('control-run: the lines of a program that takes the commands itself', {
 
     await t.test('as outcomes that are failures because they are not understood', async () => {
       for (const [value, what] of [
-        ['NaN', 'that is not understood: {"done":ID,"value":NaN}'], [`"${'x'.repeat(70_000)}"`, 'above 64 KiB'],
-        [`"${'x'.repeat(300_000)}"`, 'above 64 KiB'],
+        ['NaN', 'an invalid line: {"done":ID,"value":NaN}'], [`"${'x'.repeat(70_000)}"`, 'a line longer than 64 KiB'],
+        [`"${'x'.repeat(300_000)}"`, 'a line longer than 64 KiB'],
       ] as const) {
         const save = perform(talk.port, 'save-state');
         const id = await talk.gets('save-state');
@@ -131,7 +131,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
         await talk.taken();
         assert.equal((await getInfo(talk.port)).commands.at(-1)?.state, 'running', 'those were of others');
         talk.say(`{"done":${id},"value":${value}}\n`);
-        const error = `save-state failed: the program has written a line ${what.replace('ID', `${id}`)}`;
+        const error = `save-state failed: the program wrote ${what.replace('ID', `${id}`)}`;
         assert.deepEqual(await save, [500, error]);
       }
     });
@@ -166,7 +166,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       await showsDetail(talk, { epoch: 11, sums, a: 'b'.repeat(40) });
     });
 
-    assert.match(talk.complaints(), /^control-run: sh\[\d+\] has written a line .*"value":NaN\} to CONTROL_FD\n$/);
+    assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote an invalid line: .*"value":NaN\} to CONTROL_FD\n$/);
   });
 
   it('change nothing if they are not understood; the first of them is reported, and clears no terminal', async (t) => {
@@ -191,7 +191,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
     assert.deepEqual(await save, [200, undefined]);
     const { commands } = await getInfo(talk.port);
     assert.deepEqual(commands.map(({ command }) => command), ['pause', 'resume', 'save-state']);
-    const complaint = /^control-run: sh\[\d+\] has written a line that is not understood: PW \]0;title .*\n$/;
+    const complaint = /^control-run: sh\[\d+\] wrote an invalid line: PW \]0;title .*\n$/;
     assert.match(talk.complaints(), complaint);
     assertHarmless(talk.complaints());
     assert.ok(talk.complaints().length < 1000, `one line of a terminal or two, got ${talk.complaints().length}`);
@@ -215,7 +215,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
     await talk.is('active');
     await sleep(FRESH_MS);
     await showsDetail(talk, { epoch: 3 });
-    assert.match(talk.complaints(), /^control-run: sh\[\d+\] has written a line above 64 KiB to CONTROL_FD\n$/);
+    assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote a line longer than 64 KiB to CONTROL_FD\n$/);
   });
 
   it('may come as a flood, of which control-run keeps no more than a part', async (t) => {
@@ -246,7 +246,7 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
     assert.deepEqual(await pause, [200, 'stopped by SIGSTOP']);
     const id = await talk.gets('resume');
     const save = perform(talk.port, 'save-state');
-    assert.deepEqual(await resume, [500, `resume failed: sh[${talk.pid}] has not responded within 0.3 s`]);
+    assert.deepEqual(await resume, [500, `resume failed: sh[${talk.pid}] did not respond within 0.3 s`]);
     const saveId = await talk.gets('save-state');
     await talk.is('active');
     talk.say({ failed: id, error: 'late' });
@@ -258,7 +258,7 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
   });
 
   const outcomes = {
-    'save-state': (pid: number) => [500, `save-state failed: sh[${pid}] has not responded within 0.3 s`],
+    'save-state': (pid: number) => [500, `save-state failed: sh[${pid}] did not respond within 0.3 s`],
     shutdown: () => [200, 'SIGTERM'],
   };
   for (const command of ['save-state', 'shutdown'] as const) {

@@ -180,7 +180,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     await gpu.release(pids);
     for (const [text, reason] of [
       ['out of memory', "the GPU's memory is in use"],
-      ['unknown error', 'the GPU cannot be taken back'],
+      ['unknown error', 'the GPU cannot be restored'],
     ] as const) {
       cuda.on(other, 'restore', `fail '${text}'`);
       assert.equal(
@@ -191,7 +191,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     }
     cuda.on(other, 'restore', '');
     cuda.on(one, 'unlock', `fail '${ILLEGAL}'`);
-    assert.match(await messageOf(gpu.restore()), /^the GPU cannot be taken back: process \d+ could not be unlocked: /);
+    assert.match(await messageOf(gpu.restore()), /^the GPU cannot be restored: process \d+ could not be unlocked: /);
     assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['locked', 'running', true]);
     cuda.on(one, 'unlock', '');
     cuda.calls();
@@ -207,7 +207,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     await gpu.release(pids);
     cuda.calls();
     cuda.setMemory([], { 'GPU-b': 9, 'GPU-a': 1499 });
-    const error = "the GPU's memory is in use: 1500 MiB are needed, and 1499 MiB are free on GPU-a";
+    const error = "the GPU's memory is in use: 1500 MiB needed, 1499 MiB free on GPU-a";
     assert.equal(await messageOf(gpu.restore()), error);
     assert.deepEqual([cuda.calls(), gpu.isReleased], [[], true]);
     cuda.setMemory([], { 'GPU-b': 9, 'GPU-a': 1500 });
@@ -240,7 +240,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     const released = messageOf(gpu.release(pids));
     while (cuda.calls().length === 0) await nextTurn();
     t.mock.timers.tick(30_000);
-    const text = 'cuda-checkpoint has not responded within 30 s';
+    const text = 'cuda-checkpoint did not respond within 30 s';
     assert.equal(await released, `the GPU cannot be released: process ${pid}: ${text}`);
   });
 

@@ -287,6 +287,6 @@ describe('control-run: as process 1', { ...suite, skip: lacks('Linux', 'namespac
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'exit code 6']);
     const { code, stderr } = await ended;
     assert.equal(code, 6);
-    assert.match(stderr, /^control-run: as process 1, it does not reap orphans: start the container with --init\n/);
+    assert.match(stderr, /^control-run: process 1 must reap orphans, and control-run does not: start the container with --init\n/);
   });
 });

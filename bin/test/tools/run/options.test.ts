@@ -31,7 +31,7 @@ const WRONG: [args: string[], message: string][] = [
     ['--name', name, 'true'], `--name must be 1 to 200 characters, none of them a control character, got '${name}'`,
   ]),
   [['--save-command', 'true', '--save-signal', 'USR1', 'true'],
-    '--save-signal and --save-command are mutually exclusive: give one or the other'],
+    '--save-signal and --save-command are mutually exclusive'],
   [['--python', 'train.py'], "--python takes no COMMAND, got 'train.py'"],
   [['--restart', 'always', 'true'], "--restart must be on-failure or on-failure:N, got 'always'"],
   ...['0', ''].map((count): [string[], string] => [

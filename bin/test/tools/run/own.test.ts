@@ -65,7 +65,7 @@ describe("control-run: a program's own commands", {
       const before = talk.complaints();
       talk.say({ accepts: wrong });
       await until(() => talk.complaints().length > before.length);
-      const line = `control-run: sh[${talk.pid}] declares commands that are not accepted: ${complaint}\n`;
+      const line = `control-run: sh[${talk.pid}] declares invalid commands: ${complaint}\n`;
       assert.equal(talk.complaints(), before + line);
     }
     const before = talk.complaints();
@@ -111,7 +111,7 @@ describe("control-run: a program's own commands", {
     await sleep(SEVERAL_GRACES_MS);
     assert.deepEqual((await getInfo(talk.port)).commands.map(({ state }) => state), ['running', 'waiting']);
     talk.running.child.kill('SIGTERM');
-    assert.deepEqual(await evaluate, [500, `evaluate failed: sh[${talk.pid}] has not responded within 0.3 s`]);
+    assert.deepEqual(await evaluate, [500, `evaluate failed: sh[${talk.pid}] did not respond within 0.3 s`]);
     assert.equal((await talk.running.ended).code, 128 + 15);
     await pause;
   });

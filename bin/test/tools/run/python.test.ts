@@ -210,7 +210,7 @@ while not control.poll(): time.sleep(.01)
     writeFileSync(join(folder, 'step ends'), '');
     await until(async () => (await getInfo(run.port)).commands[2]?.state === 'done');
     const outcomes = (await getInfo(run.port)).commands.map(({ value, error }) => value ?? error);
-    const silence = `train.py[${run.pid}] has not responded within 0.3 s`;
+    const silence = `train.py[${run.pid}] did not respond within 0.3 s`;
     assert.deepEqual(outcomes, ['stopped by SIGSTOP', silence, undefined]);
     assert.equal((await getInfo(run.port)).status, 'paused');
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
@@ -279,7 +279,7 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
     const [, ...complaints] = (await run.running.ended).stderr.trimEnd().split('\n');
     assert.deepEqual(complaints, [
-      `control-run: train.py[${run.pid}] has written a detail above 3000 bytes to CONTROL_FD`,
+      `control-run: train.py[${run.pid}] wrote a detail larger than 3000 bytes to CONTROL_FD`,
     ]);
   });
 
@@ -455,7 +455,7 @@ print('ended', flush=True)
       ['nan', [200, 'NaN']], ['nested', [200, [1, [2, { best: '-Infinity' }]]]], ['tensor', [200, 0.5]],
       ['path', [200, 'a']], ['text', [200, 'ä€😀']], ['none', [200, undefined]], ['long', [200, 'x'.repeat(1000)]],
       ['list', [500, `get failed: ${tooLong}`]],
-      ['huge', [500, 'get failed: the program has written a line above 64 KiB']],
+      ['huge', [500, 'get failed: the program wrote a line longer than 64 KiB']],
       ['key', [500, 'get failed: keys must be str, int, float, bool or None, not tuple']],
       ['nothing', [500, "get failed: 'nothing'"]],
     ] as const) {

@@ -87,7 +87,7 @@ describe('control-run: shutdown', suite, () => {
     const command = shell('trap "" USR2; sleep 98765; :'); // ignored, but not handled
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR2'], command);
     await until(() => processesOf(running).length === 2);
-    const error = `no process of sh[${pid}] handles SIGUSR2, which would end it`;
+    const error = `no process of sh[${pid}] handles SIGUSR2: it would kill the program`;
     assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: ${error}`]);
     for (let count = 0; count < 3; count += 1) {
       assert.deepEqual(await perform(port, 'shutdown'), [500, `shutdown failed: ${error}`]);

@@ -169,7 +169,7 @@ describe('control-run: on a terminal', options, () => {
     assert.equal((await getInfo(port)).status, 'active');
     process.kill(parent, 'SIGINT');
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    await shell.type(CTRL_C, /control-run: counter.py.* is paused: it takes SIGINT once it is resumed\n/);
+    await shell.type(CTRL_C, /control-run: counter.py.* is paused and will receive SIGINT when it is resumed\n/);
     await perform(port, 'resume'); // it takes the signal now
     await shell.shows(/counted 3\n/);
     await shell.type('\n', /^sum 3\n<0> $/m);
@@ -261,7 +261,7 @@ describe('control-run: on a terminal', options, () => {
     const { port, pid } = await shell.control(`$RUN sh -c '${script}'`);
     await shell.shows(/^ready\n/m);
     await perform(port, 'pause');
-    await shell.type(CTRL_C, /it takes SIGINT once it is resumed\n/);
+    await shell.type(CTRL_C, /will receive SIGINT when it is resumed\n/);
     await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
     await shell.type('fg\n', /^ends\n/m);
     await until(async () => (await getInfo(port)).status === 'active');
@@ -275,7 +275,7 @@ describe('control-run: on a terminal', options, () => {
     const { port, pid, parent } = await shell.control(`$RUN sh -c '${script}'`);
     await shell.shows(/^ready\n/m);
     await perform(port, 'pause');
-    await shell.type(CTRL_C, /it takes SIGINT once it is resumed\n/);
+    await shell.type(CTRL_C, /will receive SIGINT when it is resumed\n/);
     await perform(port, 'resume');
     await shell.shows(/^interrupted\n/m);
     await perform(port, 'pause');
