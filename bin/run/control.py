@@ -1,56 +1,56 @@
-# control.py – MIT – pauses, saves, steers and ends a Python program from outside, between two of its steps
+# control.py: lets control-run pause, save, steer and end a Python program between two of its steps
 # SPDX-License-Identifier: MIT, copyright (c) 2026 The runtime-control authors
-"""Copy this file beside the program (Python 3.8 and newer, no dependencies):
+"""Copy this file next to your program (Python 3.8 or newer, no dependencies):
 
     from control import Control
     def set_rate(learning_rate: float):
         '''Sets the learning rate of the next steps.'''
-    control = Control(save, commands={'set': set_rate})  # save() returns the path of the checkpoint
+    control = Control(save, commands={'set': set_rate})  # save() writes a checkpoint and returns its path
     for epoch in range(90):
         control.say(detail={'epoch': epoch, 'loss': train(epoch)})
         if control.poll(): break
 
-Start it with `control-run -- python train.py`; without control-run, all of this does nothing. bin/run/channel.md of
-runtime-control describes the lines of JSON on the socket in CONTROL_FD."""
+Start it with `control-run -- python train.py`. Without control-run, the module does nothing. See bin/run/channel.md of
+runtime-control for more examples, and for the lines of JSON on the socket in CONTROL_FD."""
 import contextlib, inspect, json, os, re, select, socket, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 
 
 class Control:
-    """Takes the commands of control-run. save() does save-state, comes before the end, and returns what it saved.
+    """Takes the commands of control-run. save() runs for save-state and before the end; returns what it saved.
 
-    commands: the program's own commands, as functions by their names. A command has the parameters of its function,
-        each with a type (bool, int, float, str or typing.Literal) and perhaps a default. The first line of the
-        docstring describes it. It has the value that the function returns; if it raises, only the command fails.
-    Raises TypeError or ValueError if a command cannot be declared, also without control-run."""
+    commands: a dict of names and functions: the program's own commands. The parameters are those of the function, each
+        with a type (bool, int, float, str or typing.Literal); a default is optional. The first line of the docstring is
+        the description. The client receives what the function returns; if it raises, only the command fails.
+    Raises TypeError or ValueError if a command cannot be declared, even without control-run."""
 
     def __init__(self, save=None, commands=None):
         self.save, self.commands = save, dict(commands or {})
         self.accepts = {name: declare(name, function) for name, function in self.commands.items()}
-        self.request = None  # the latest command, with `by` and `reason` if they were given
-        self.ends, self.lines = False, None  # lines: None without control-run
-        with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run, or it is another file
+        self.request = None  # the latest command, with `by` and `reason` if the client gave them
+        self.ends, self.lines = False, None  # lines is None without control-run
+        with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run, or not its socket
             number = int(os.environ.pop('CONTROL_FD'))
-            link = socket.socket(fileno=os.dup(number))  # programs that this one starts do not inherit a copy
-            link.getpeername()  # fails if it is not connected
+            link = socket.socket(fileno=os.dup(number))  # child processes do not inherit the copy
+            link.getpeername()  # fails unless connected
             if link.family == socket.AF_UNIX:
                 os.close(number)
                 os.register_at_fork(after_in_child=self.close)
-                link.setblocking(True)  # whatever the default timeout is
-                self.socket, self.lines = link, link.makefile('rb', 0)  # the poller does not see what a buffer holds
-                self.poller = select.poll()  # select() takes no descriptor above 1023
+                link.setblocking(True)  # overrides the default timeout
+                self.socket, self.lines = link, link.makefile('rb', 0)  # unbuffered: poll() sees no buffer
+                self.poller = select.poll()  # select() fails above descriptor 1023
                 self.poller.register(link, select.POLLIN)
         self.say(status='active', accepts=self.accepts)
 
     def say(self, **what):
-        """Reports something, such as detail={'epoch': 12}. Sends what is not JSON, such as NaN, as a text."""
+        """Reports something, such as detail={'epoch': 12}. What JSON lacks, such as NaN, becomes a text."""
         if self.lines is None: return
         line = json.dumps({key: describe(value) for key, value in what.items()})
-        with contextlib.suppress(OSError): self.socket.sendall(f'{line}\n'.encode())  # if it fails, poll() sees why
+        with contextlib.suppress(OSError): self.socket.sendall(f'{line}\n'.encode())  # poll() notices the failure
 
     def poll(self):
-        """Call it between two steps. Returns at once, unless paused. Returns True once the program is to end."""
+        """Call it between two steps. Executes commands, blocks while paused, returns True once the program must end."""
         paused = False
         while self.lines and not self.ends and (paused or self.poller.poll(0)):
             line = attempt(self.lines, lambda lines: lines.readline()) or b''
@@ -71,11 +71,11 @@ class Control:
             arguments, parameters = self.request['arguments'], self.accepts[command]['parameters']
             floats = {key: float(arguments[key]) for key in arguments if parameters[key]['type'] == 'number'}
             return self.commands[command](**{**arguments, **floats})  # the JSON of 1.0 may be 1
-        if command == 'save-state' and self.save is None: raise NotImplementedError('the program does not save')
+        if command == 'save-state' and self.save is None: raise NotImplementedError('the program has no save function')
         return self.save() if self.save and command in ('save-state', 'shutdown') else None
 
     def close(self):
-        """Takes no more commands. A forked process calls it: they are not for workers."""
+        """Takes no more commands. Forked processes call it: commands are not for workers."""
         if self.lines is not None:
             self.lines.close()
             self.socket.close()
@@ -83,16 +83,16 @@ class Control:
 
 
 def declare(name, function):
-    """Returns the declaration of a command: its description and its parameters, in the words of JSON Schema."""
+    """Returns the declaration of a command: its description, and its parameters in JSON Schema terms."""
     original = getattr(function, 'func', function)  # of a functools.partial
     try: hints, signature = typing.get_type_hints(original), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
     if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info)$)[a-z][a-z0-9-]{0,31}', str(name)):
-        raise ValueError(f'command {name!r}: a name is a letter and up to 31 of a-z, 0-9 and -, not in use')
+        raise ValueError(f'command {name!r}: the name must match [a-z][a-z0-9-]{{0,31}} and not be a standard one')
     parameters = {}
     for key, parameter in signature.parameters.items():
         if not re.fullmatch('[A-Za-z][A-Za-z0-9_]{0,31}', key):
-            raise ValueError(f'command {name!r}, {key!r}: a name is a letter and up to 31 of A-Z, a-z, 0-9 and _')
+            raise ValueError(f'command {name!r}: the name {key!r} must match [A-Za-z][A-Za-z0-9_]{{0,31}}')
         hint, default = hints.get(key), parameter.default
         choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else None
         kind, *others = {type(choice) for choice in choices} if choices else {hint}
@@ -100,18 +100,18 @@ def declare(name, function):
         has_default = default is not parameter.empty
         kinds = (float, int) if kind is float else kind
         if kind not in TYPES or others or not is_named or has_default and not isinstance(default, kinds):
-            raise TypeError(f'command {name!r}: {parameter} cannot be declared: a parameter has a name, a type (bool, '
-                            'int, float, str or typing.Literal), and a default of that type or none')
+            raise TypeError(f'command {name!r}: {parameter} is not supported: a parameter needs a name and a type '
+                            '(bool, int, float, str or typing.Literal); a default must have that type')
         words = {'type': TYPES[kind], 'enum': choices, 'default': default if has_default else None}
         parameters[key] = {word: value for word, value in words.items() if value is not None}
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
 
 
 def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str)
-def simplify(value): return attempt(value, to_number, to_text)  # which is not JSON
+def simplify(value): return attempt(value, to_number, to_text)  # what JSON lacks
 def to_number(tensor): return json.loads(json.dumps(tensor.item()))
 def to_text(value): return attempt(value, str, object.__repr__)
-def describe(value): return attempt(value, to_json, describe_items, to_text)  # a report must not end a training
+def describe(value): return attempt(value, to_json, describe_items, to_text)  # a report must not end the program
 def describe_items(detail): return {to_text(key): attempt(value, to_json, to_text) for key, value in detail.items()}
 
 

@@ -341,14 +341,14 @@ while not control.poll(): time.sleep(.01)
       now: { description: '', parameters: {} },
       'warm-up': { description: '', parameters: {} },
     });
-    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: the program does not save']);
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: the program has no save function']);
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
   });
 
   it('refuses a function that cannot be declared, also without control-run', (t) => {
     const { folder } = writeScript(t, '');
-    const message = 'cannot be declared: a parameter has a name, a type (bool, int, float, str or typing.Literal), ' +
-      'and a default of that type or none';
+    const message = 'is not supported: a parameter needs a name and a type (bool, int, float, str or typing.Literal); ' +
+      'a default must have that type';
     for (const [code, expected] of [
       ['def set(rate): pass', `rate ${message}`],
       ['def set(first: int, rate=0.1): pass', `rate=0.1 ${message}`],
@@ -370,8 +370,8 @@ while not control.poll(): time.sleep(.01)
 
   it('refuses names that control-run does not take, also without control-run', (t) => {
     const { folder } = writeScript(t, '');
-    const command = 'a name is a letter and up to 31 of a-z, 0-9 and -, not in use';
-    const parameter = 'a name is a letter and up to 31 of A-Z, a-z, 0-9 and _';
+    const command = 'the name must match [a-z][a-z0-9-]{0,31} and not be a standard one';
+    const parameter = 'must match [A-Za-z][A-Za-z0-9_]{0,31}';
     for (const name of [
       "'pause'", "'resume'", "'shutdown'", "'save-state'", "'status'", "'info'", "'Set'", "'set_rate'", "''", "'2x'",
       "'set\\n'", `'${'x'.repeat(33)}'`, '7',
@@ -379,7 +379,7 @@ while not control.poll(): time.sleep(.01)
       assert.equal(declare(name, 'lambda: None'), `ValueError: command ${name}: ${command}`);
     }
     for (const name of ['_rate', 'größe', 'x'.repeat(33)]) {
-      assert.equal(declare("'set'", `lambda ${name}: 0`), `ValueError: command 'set', '${name}': ${parameter}`);
+      assert.equal(declare("'set'", `lambda ${name}: 0`), `ValueError: command 'set': the name '${name}' ${parameter}`);
     }
     for (const name of ["'pause-all'", "'infos'", `'${'x'.repeat(32)}'`]) {
       assert.equal(declare(name, 'lambda: None'), '');
