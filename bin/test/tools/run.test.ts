@@ -1,4 +1,4 @@
-// What people do with control-run first.
+// The main uses of control-run.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -21,7 +21,7 @@ import type { AddressInfo } from 'node:net';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
-/** A program that takes the commands on CONTROL_FD, prints them, and fails to pause. */
+/** A program that takes commands on CONTROL_FD, prints them, and fails to pause. */
 const LISTENER = `
 say() { echo "$1" >&3; }
 say '{"status":"active","detail":{"epoch":3}}'
@@ -37,7 +37,7 @@ while read -r line <&3; do
 done`;
 
 describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
-  it('leaves the standard streams to a command, prints one line on stderr, and exits like the command', async (t) => {
+  it('leaves the standard streams to the program, prints one line on stderr, and exits like the program', async (t) => {
     const command = shell('echo out; echo err >&2; cat; exit 7');
     const { code, stdout, stderr } = await runProgram(t, 'run', ['--port', '0', ...command], 'in');
     assert.deepEqual([code, stdout], [7, 'out\nin']);
@@ -74,7 +74,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     await isTidy(running);
   });
 
-  it('pauses and resumes all processes of a command, and reports them', async (t) => {
+  it('pauses and resumes all processes of a program, and reports them', async (t) => {
     const run = await startRun(t, [], shell('sleep 98765 & sleep 98765; :'));
     await until(() => processesOf(run.running).length === 3);
     const pids = processesOf(run.running);
@@ -83,7 +83,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(await run.client.getStatus(), PAUSED);
     assert.equal((await getInfo(run.port)).name, 'sh');
     await showsDetail(run, { pid: run.pid, command: 'sh -c sleep 98765 & sleep 98765; : sh', processes: 3 });
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined], 'it is already');
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined], 'already paused');
     for (let count = 0; count < 2; count += 1) {
       assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
       await until(() => pids.every((pid) => stateOf(pid) === 'S'));
@@ -91,7 +91,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     }
   });
 
-  it('keeps a pause over a crash by --state: it starts stopped, with who paused it, and why', async (t) => {
+  it('remembers a pause across a crash with --state: starts stopped, and shows who paused it and why', async (t) => {
     const options = ['--state', join(makeFolder(t), 'state.json')];
     const [by, reason] = ['ana@laptop', 'GPU needed until noon'];
     const first = await startRun(t, options, ['sleep', '98765']);
@@ -106,7 +106,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     await until(() => readTask(pid)[0]?.name === 'sleep');
   });
 
-  it('saves by --save-command, also while paused, and again before a shutdown ends the command', async (t) => {
+  it('saves with --save-command, also while paused, and before a shutdown', async (t) => {
     const save = 'echo noise; echo to stderr >&2; echo "ckpt/$CONTROL_PID.pt"';
     const { running, port, pid, client } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
     assert.deepEqual(await perform(port, 'save-state'), [200, `ckpt/${pid}.pt`]);
@@ -134,7 +134,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
 
-  it('saves by --save-signal, and at a shutdown waits until the command ends by itself', async (t) => {
+  it('saves with --save-signal, and lets the program end by itself after the save of a shutdown', async (t) => {
     const command = handler('trap "echo saved" USR1', 'trap "exit 8" USR2');
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR1', '--grace', '1000'], command);
     await running.shows(/ready/);
@@ -143,12 +143,12 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     await running.shows(/^saved\n/m);
     const shutdown = perform(port, 'shutdown');
     await running.shows(/^saved\nsaved\n/m);
-    running.child.kill('SIGUSR2'); // is passed on
+    running.child.kill('SIGUSR2'); // passed on
     assert.deepEqual(await shutdown, [200, `${value}; exit code 8`]);
     assert.equal(await exitCodeOf(running), 8);
   });
 
-  it('ends by SIGTERM what can end, and by SIGKILL after --grace what is left', async (t) => {
+  it('sends SIGTERM to all processes, and SIGKILL after --grace to the rest', async (t) => {
     const script = `sh -c 'trap "" TERM; echo ready; ${WAIT}' & trap "exit 33" TERM; wait`;
     const { running, port } = await startRun(t, ['--grace', '0.5'], shell(script));
     await running.shows(/ready/);
@@ -158,7 +158,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     await isTidy(running);
   });
 
-  it('takes SIGTERM for a shutdown, also while paused', async (t) => {
+  it('shuts down at SIGTERM, also while paused', async (t) => {
     const go = join(makeFolder(t), 'go');
     const save = `echo saving >&2; until [ -e '${go}' ]; do sleep 0.05; done`;
     const { running, port } = await startRun(t, ['--save-command', save], handler('trap "exit 3" TERM'));
@@ -173,7 +173,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(await exitCodeOf(running), 3);
   });
 
-  it('leaves nothing behind when it is killed while the command is paused', async (t) => {
+  it('leaves nothing behind when it is killed while the program is paused', async (t) => {
     const script = `trap 'echo ends; exit' TERM; sleep 98765 & echo ready; ${WAIT}`;
     const { running, port } = await startRun(t, ['--grace', '1'], shell(script));
     await running.shows(/ready/);
@@ -183,7 +183,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     await isTidy(running);
   });
 
-  it('starts a command that fails again by --restart', async (t) => {
+  it('restarts a program that fails, with --restart', async (t) => {
     const log = join(makeFolder(t), 'log');
     const { code, stderr } = await run(t, ['--restart', 'on-failure:1'], shell('echo run >> "$1"; exit 3', log));
     assert.equal(code, 3);
@@ -193,8 +193,8 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.deepEqual(lines, [`${line} restart 1 in 1 s`, `${line} no more restarts`, '']);
   });
 
-  it('listens in a folder on a socket with the name of the command and its own process id', async (t) => {
-    const folder = join(makeFolder(t), 'sockets'); // it makes the folder
+  it('listens in a folder, on a socket named after the program and its own process id', async (t) => {
+    const folder = join(makeFolder(t), 'sockets'); // control-run creates the folder
     const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'nice', '-n', '1', 'cat']);
     const socketPath = join(folder, `cat-${running.child.pid}.sock`);
     await running.shows(/web API at .*\n/);
@@ -206,7 +206,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('passes the commands on to a program that takes them on CONTROL_FD, and reports its detail', async (t) => {
+  it('passes commands to a program on CONTROL_FD, and reports its detail', async (t) => {
     const run = await startRun(t, [], shell(LISTENER));
     await showsDetail(run, { epoch: 3, pid: run.pid, processes: 1 });
     assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
@@ -220,7 +220,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     }).join(''));
   });
 
-  it('prints a Python module that does the commands of a program', { skip: lacks('python3') }, async (t) => {
+  it('prints a Python module that executes commands in a program', { skip: lacks('python3') }, async (t) => {
     const folder = makeFolder(t);
     const { stdout } = await runProgram(t, 'run', ['--python']);
     writeFileSync(join(folder, 'control.py'), stdout);
@@ -249,7 +249,7 @@ while not control.poll():
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'saved with 0.01; exit code 0']);
   });
 
-  it('leaves the terminal and Ctrl-C to the command', { skip: lacks('script') }, async (t) => {
+  it('leaves the terminal and Ctrl-C to the program', { skip: lacks('script') }, async (t) => {
     const command = `exec ${process.execPath} dist/bin/run.js --port 0 sh -c 'test -t 0 && echo terminal; ${WAIT}'`;
     const args = ['--quiet', '--return', '--command', command, '/dev/null'];
     const { child, shows, ended } = start(t, 'script', args, { SHELL: '/bin/sh' });

@@ -1,4 +1,4 @@
-// Programs that take the commands of control-run themselves: they speak the protocol well and badly.
+// Programs that take commands on CONTROL_FD, and follow the protocol or violate it.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -10,23 +10,23 @@ import { HELLO, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from
 import type { ControlCommand } from '../../../../control.ts';
 import type { StartedRun } from './helpers.ts';
 
-const FRESH_MS = 200; // a detail may be half as old
+const FRESH_MS = 200; // twice the age that a detail may have
 const suite = { concurrency: 3, timeout: 300_000 };
 
-/** The state of the latest command, and its value or error. */
+/** Returns the latest command, its state, and its value or error. */
 async function latestOf({ port }: StartedRun): Promise<unknown> {
   const { commands } = await getInfo(port);
   const { command, state, value, error } = commands.at(-1) ?? assert.fail();
   return [command, state, value ?? error];
 }
 
-/** A line of a certain length, without its end. */
+/** Returns a line of a given length, newline not counted. */
 function lineOf(length: number, status: string): string {
   return `${`{"status":"${status}","x":"`.padEnd(length - 2, 'x')}"}\n`;
 }
 
-/** What is not understood, and changes nothing. */
-const NONSENSE: string[] = [
+/** Invalid lines, which change nothing. */
+const INVALID: string[] = [
   'epoch 12', '{"status":"paused"', '', '"paused"', '7', 'null', '[{"status":"paused"}]', '{}', '{"state":"paused"}',
   '{"value":7}', '{"error":"x"}', '{"status":"sleeping"}', '{"status":"offline"}', '{"status":"PAUSED"}',
   '{"status":3}', '{"status":null}', '{"status":"paused"}{"status":"paused"}', '{"status":"paused","detail":7}',
@@ -36,13 +36,13 @@ const NONSENSE: string[] = [
   '{"status":"paus\xff"}', '\ufeff{"status":"paused"}', '\0',
 ];
 
-describe('control-run: the lines of a program that takes the commands itself', {
+describe('control-run: lines of a program on CONTROL_FD', {
   ...suite, skip: lacks('Linux'),
 }, () => {
   it('are understood', async (t) => {
     const talk = await startListener(t, ['--grace', '1000']);
 
-    await t.test('as outcomes or statuses that complete one command at a time', async () => {
+    await t.test('as outcomes or statuses, which complete one command at a time', async () => {
       const [pause, save, resume] = (['pause', 'save-state', 'resume'] as const).map((one) => perform(talk.port, one));
       await talk.gets('pause');
       await talk.is('pausing');
@@ -66,12 +66,12 @@ describe('control-run: the lines of a program that takes the commands itself', {
       }
     });
 
-    await t.test('as statuses that the program has by itself', async () => {
+    await t.test('as statuses without a command', async () => {
       for (const status of ['active', 'pausing', 'paused', 'resuming', 'shutting down', 'paused']) {
         talk.say({ status });
         await talk.is(status);
       }
-      assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined], 'it is already');
+      assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined], 'already paused');
     });
 
     await t.test('as several things in one line', async () => {
@@ -83,7 +83,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       await talk.is('active');
     });
 
-    await t.test('as outcomes of commands that are completed already, which change nothing', async () => {
+    await t.test('as outcomes of completed commands, which change nothing', async () => {
       const first = perform(talk.port, 'save-state');
       const id = await talk.gets('save-state');
       talk.say({ done: id, value: 'first' }, { done: id, value: 'again' }, { failed: id, error: 'late' });
@@ -97,7 +97,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       assert.deepEqual(await second, [500, 'save-state failed: both']);
     });
 
-    await t.test('as values of all kinds, and reasons that are texts', async () => {
+    await t.test('as values of any type, and errors that are texts', async () => {
       const none = 'the program gave no reason';
       const failed = (error: string): [number, string] => [500, `save-state failed: ${error}`];
       for (const [outcome, json, expected] of [
@@ -120,7 +120,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       }
     });
 
-    await t.test('as outcomes that are failures because they are not understood', async () => {
+    await t.test('as outcomes that fail their command because they are invalid', async () => {
       for (const [value, what] of [
         ['NaN', 'an invalid line: {"done":ID,"value":NaN}'], [`"${'x'.repeat(70_000)}"`, 'a line longer than 64 KiB'],
         [`"${'x'.repeat(300_000)}"`, 'a line longer than 64 KiB'],
@@ -129,14 +129,14 @@ describe('control-run: the lines of a program that takes the commands itself', {
         const id = await talk.gets('save-state');
         talk.say(`{"done":${id - 1},"value":${value}}\n`, `{"done":${id + 1},"value":${value}}\n`);
         await talk.taken();
-        assert.equal((await getInfo(talk.port)).commands.at(-1)?.state, 'running', 'those were of others');
+        assert.equal((await getInfo(talk.port)).commands.at(-1)?.state, 'running', 'the other ids change nothing');
         talk.say(`{"done":${id},"value":${value}}\n`);
         const error = `save-state failed: the program wrote ${what.replace('ID', `${id}`)}`;
         assert.deepEqual(await save, [500, error]);
       }
     });
 
-    await t.test('with CRLF, spaces, and characters that are split or invalid', async () => {
+    await t.test('with CRLF, spaces, and split or invalid characters', async () => {
       const details = '{"detail" : {"epoch":3}}\r\n {"detail":{"note":"ä€😀#"}}\r\n';
       const bytes = Buffer.from(details).map((byte) => (byte === 0x23 ? 0xff : byte));
       const middle = bytes.indexOf(0xf0) + 2; // of the emoji
@@ -147,7 +147,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       await talk.is('paused');
     });
 
-    await t.test('with up to 64 KiB, and details with up to 3000 bytes, which do not replace others', async () => {
+    await t.test('up to 64 KiB, with details up to 3000 bytes, which do not override other fields', async () => {
       talk.say(lineOf(65_536, 'resuming'));
       await talk.is('resuming');
       const note = 'x'.repeat(3000 - '{"pid":1,"command":"no","epoch":5,"note":""}'.length);
@@ -169,20 +169,20 @@ describe('control-run: the lines of a program that takes the commands itself', {
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote an invalid line: .*"value":NaN\} to CONTROL_FD\n$/);
   });
 
-  it('change nothing if they are not understood; the first of them is reported, and clears no terminal', async (t) => {
+  it('change nothing if they are invalid; the first one is reported and cannot clear the terminal', async (t) => {
     const talk = await startTalk(t);
     talk.say(`${HOSTILE.replaceAll(/[\r\n]/g, '')}${'y'.repeat(60_000)}\n`);
-    for (const line of NONSENSE) talk.say(`${line}\n`);
+    for (const line of INVALID) talk.say(`${line}\n`);
     await until(() => talk.complaints() !== '');
     assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined]);
     await talk.is('paused');
-    assert.equal(stateOf(talk.pid), 'T', 'so far, it does not take commands itself');
+    assert.equal(stateOf(talk.pid), 'T', 'it does not take commands itself yet');
     assert.deepEqual(await perform(talk.port, 'resume'), [200, undefined]);
     talk.say({ detail: { epoch: 1, [HOSTILE]: HOSTILE } });
     await showsDetail(talk, { epoch: 1, [HOSTILE]: HOSTILE });
     const save = perform(talk.port, 'save-state');
     const id = await talk.gets('save-state');
-    for (const line of NONSENSE) if (!/"(done|failed)":1/.test(line)) talk.say(`${line}\n`);
+    for (const line of INVALID) if (!/"(done|failed)":1/.test(line)) talk.say(`${line}\n`);
     talk.say({ done: id + 1, value: 'future' }, { failed: 99 });
     await talk.taken();
     await talk.is('active');
@@ -206,7 +206,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
       await showsDetail(talk, { epoch: index + 1 });
       await talk.is('paused');
     }
-    talk.say('{"status":"resuming"}'.repeat(20_000)); // without an end
+    talk.say('{"status":"resuming"}'.repeat(20_000)); // without a newline
     const note = 'x'.repeat(3000);
     talk.say('\n', { detail: { epoch: 9, note } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
     talk.say(`{"detail":{"epoch":9,"sums":[${Array(140).fill('1e20').join()}]}}\n`); // 140 × 22 bytes
@@ -218,7 +218,7 @@ describe('control-run: the lines of a program that takes the commands itself', {
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote a line longer than 64 KiB to CONTROL_FD\n$/);
   });
 
-  it('may come as a flood, of which control-run keeps no more than a part', async (t) => {
+  it('may come as a flood, without filling the memory', async (t) => {
     const lines = ['{"status":"active"}', '{"detail":{"epoch":1,"note":"flood"}}', 'a line of a log '.repeat(20)];
     const script = `echo '{"detail":{"epoch":0}}' >&3; exec yes '${lines.join('\n')}' >&3`;
     const talk = await startTalk(t, ['--force-stop', '0.1'], script);
@@ -228,19 +228,19 @@ describe('control-run: the lines of a program that takes the commands itself', {
     assert.equal(stateOf(talk.pid), 'T');
     const memory = Number(/^VmRSS:\s+(\d+)/m.exec(tryRead(`/proc/${talk.running.child.pid}/status`))?.[1]);
     assert.ok(memory < 250_000, `${memory} KiB`);
-    assert.deepEqual(await perform(talk.port, 'resume'), [200, undefined], 'it says that it is active');
+    assert.deepEqual(await perform(talk.port, 'resume'), [200, undefined], 'it reports that it is active');
     talk.running.child.kill('SIGTERM');
     assert.equal(await exitCodeOf(talk.running), 128 + 15);
     assert.equal(talk.complaints().match(/ to CONTROL_FD\n/g)?.length ?? 1, 1, talk.complaints());
   });
 });
 
-describe('control-run: a program that takes the commands itself', { ...suite, skip: lacks('Linux') }, () => {
-  it('is waited for until another command waits for --grace: then it is stopped, or active', async (t) => {
+describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux') }, () => {
+  it('has any time for a pause or resume until another command has waited for --grace', async (t) => {
     const talk = await startListener(t);
     const pause = perform(talk.port, 'pause');
     await talk.gets('pause');
-    await sleep(SEVERAL_GRACES_MS); // nothing else waits
+    await sleep(SEVERAL_GRACES_MS); // no other command waits
     assert.deepEqual(await latestOf(talk), ['pause', 'running', undefined]);
     const resume = perform(talk.port, 'resume');
     assert.deepEqual(await pause, [200, 'stopped by SIGSTOP']);
@@ -262,7 +262,7 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
     shutdown: () => [200, 'SIGTERM'],
   };
   for (const command of ['save-state', 'shutdown'] as const) {
-    it(`has all the time for a ${command} until a signal asks for the end, and then --grace`, async (t) => {
+    it(`has any time for a ${command} until a signal arrives, and then --grace`, async (t) => {
       const talk = await startListener(t);
       const saving = perform(talk.port, command);
       await talk.gets(command);
@@ -277,7 +277,7 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
     });
   }
 
-  it('is stopped after --force-stop, and gets pause and resume in order once it continues', async (t) => {
+  it('is stopped after --force-stop, and receives pause and resume in order once it continues', async (t) => {
     const talk = await startListener(t, ['--force-stop', '0.3', '--grace', '60']);
     assert.deepEqual(await perform(talk.port, 'pause'), [200, 'stopped by SIGSTOP']);
     await talk.is('paused');
@@ -303,7 +303,7 @@ describe('control-run: a program that takes the commands itself', { ...suite, sk
     assert.deepEqual(await shutdown, [200, 'saved; exit code 7']);
   });
 
-  it('may pause before, while and after it is stopped', async (t) => {
+  it('may pause before, while or after it is stopped', async (t) => {
     const talk = await startListener(t, ['--force-stop', '0.05', '--grace', '60']);
     for (const delayMs of [0, 30, 45, 50, 55, 80]) {
       const pause = perform(talk.port, 'pause');
@@ -340,7 +340,7 @@ time.sleep(98765)
     });
   }
 
-  it('is started again with a new socket and new ids, whatever status it has reported', async (t) => {
+  it('restarts with a new socket and new ids, whatever status it reported', async (t) => {
     const talk = await startListener(t, ['--restart', 'on-failure:1']);
     const pause = perform(talk.port, 'pause');
     talk.say({ done: await talk.gets('pause') });
@@ -359,7 +359,7 @@ time.sleep(98765)
     assert.equal(await exitCodeOf(talk.running), 7);
   });
 
-  it('cancels each shutdown by failing to save; after a signal, it is killed if it does not end', async (t) => {
+  it('cancels every shutdown while it fails to save; after a signal, it is killed if it does not end', async (t) => {
     const talk = await startTalk(t, [], `trap "" TERM; ${RELAY}`);
     talk.say({ status: 'paused' });
     await talk.is('paused');
@@ -389,7 +389,7 @@ time.sleep(98765)
     assert.equal(await exitCodeOf(talk.running), 7);
   });
 
-  it('may end right after it has sent an outcome, while others hold the socket open', async (t) => {
+  it('may end right after it sends an outcome, while other processes hold the socket open', async (t) => {
     const talk = await startTalk(t, ['--grace', '60'], `
       sleep 98765 &
       echo '{"detail":{"epoch":0}}' >&3
@@ -400,10 +400,10 @@ time.sleep(98765)
     await talks(talk);
     assert.deepEqual(await perform(talk.port, 'shutdown'), [200, 'the last; SIGKILL']);
     assert.equal((await talk.running.ended).code, 128 + 9);
-    assert.deepEqual(processesOf(talk.running), [], 'a shutdown ends all');
+    assert.deepEqual(processesOf(talk.running), [], 'a shutdown ends all processes');
   });
 
-  it('gets each command once, in order, even if the queue was full', async (t) => {
+  it('receives each command once, in order, even if the queue was full', async (t) => {
     const talk = await startListener(t, ['--grace', '1000']);
     const commands: ControlCommand[] = ['save-state', 'pause', 'save-state', 'resume'];
     const first = perform(talk.port, 'save-state');

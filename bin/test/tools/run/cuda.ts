@@ -1,4 +1,4 @@
-// A stand-in for NVIDIA's cuda-checkpoint, which keeps the states that NVIDIA documents, and for nvidia-smi.
+// Stand-ins for NVIDIA's cuda-checkpoint, with the states that NVIDIA documents, and for nvidia-smi.
 
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';

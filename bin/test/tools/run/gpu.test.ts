@@ -1,4 +1,4 @@
-// gpu.ts: the calls of cuda-checkpoint, in their order, and what happens when one fails.
+// gpu.ts: the order of the calls of cuda-checkpoint, and what happens if one fails.
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
@@ -48,7 +48,7 @@ async function messageOf(promise: Promise<void>): Promise<string> {
 }
 
 describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
-  it('locks all before it checkpoints one, and restores all before it unlocks one', async (t) => {
+  it('locks all processes before it checkpoints any, and restores all before it unlocks any', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 3);
     assert.equal(gpu.isReleased, false);
     await gpu.release(pids);
@@ -65,7 +65,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.equal(gpu.isReleased, false);
   });
 
-  it('asks nothing about processes that do not use CUDA', async (t) => {
+  it('does not ask about processes that do not use CUDA', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 1);
     const stranger = await startShell(t, shell(':'));
     const forked = await startShell(t, [cuda.shell, '-c', ':']); // it has loaded the driver
@@ -75,7 +75,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint'));
   });
 
-  it('asks about all that have loaded the driver if it finds no thread of CUDA', async (t) => {
+  it('asks about all processes that have loaded the driver if it finds no CUDA thread', async (t) => {
     const { cuda, gpu } = await setUp(t, 0);
     const pids = await Promise.all(Array.from({ length: 20 }, () => startShell(t, [cuda.shell, '-c', ':'])));
     const log = `${cuda.folder}/looks`;
@@ -92,7 +92,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.ok(Math.max(...counts) > 1 && Math.max(...counts) <= 8, `${counts}`);
   });
 
-  it('leaves alone what somebody else has checkpointed, and fails if a process is in another state', async (t) => {
+  it('leaves alone what another tool has checkpointed, and fails if a process is in another state', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
     const [one, other] = pids as [number, number];
     cuda.setState(one, 'checkpointed');
@@ -127,7 +127,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.equal(gpu.isReleased, false);
   });
 
-  it('unlocks one that was locked after all', async (t) => {
+  it('unlocks a process whose lock was reported as failed but took effect', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 1);
     const [pid] = pids as [number];
     cuda.on(pid, 'lock', "become locked; fail 'unknown error'");
@@ -158,7 +158,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     });
   }
 
-  it('reports what it could not undo, and tries that again', async (t) => {
+  it('reports what it could not undo, and retries it', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
     const [one, other] = pids as [number, number];
     cuda.on(other, 'checkpoint', "fail 'unknown error'");
@@ -174,7 +174,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), ['checkpointed', 'checkpointed']);
   });
 
-  it('keeps what could not be restored, and goes on from there', async (t) => {
+  it('keeps what could not be restored, and continues from there', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
     const [one, other] = pids as [number, number];
     await gpu.release(pids);
@@ -200,7 +200,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.equal(gpu.isReleased, false);
   });
 
-  it('does not try to restore before there is room, which a driver may not survive', async (t) => {
+  it('does not restore before there is enough memory', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
     const [one, other] = pids as [number, number];
     cuda.setMemory([[one, 'GPU-a', 700], [other, 'GPU-a', 800], [other, 'GPU-b', 9], [1, 'GPU-a', 5000]], {});

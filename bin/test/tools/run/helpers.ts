@@ -1,4 +1,4 @@
-// Shared by the tests of control-run: commands under its control, and what /proc shows of their processes.
+// Shared by the tests of control-run: starts programs, and reads their processes from /proc.
 
 import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -19,10 +19,10 @@ export interface StartedRun {
   client: WebApiClient;
 }
 
-/** The line that control-run prints at its start: the process id of the program, and the port. */
+/** The first line that control-run prints, with the process id of the program and the port. */
 export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)(?:; paused.*)?\n/;
 
-/** Starts a command under control on a free port. Nothing of it is left at the end of the test. */
+/** Starts a program under control, on a free port. The end of the test ends all its processes. */
 export async function startRun(
   t: TestContext,
   options: string[],
@@ -40,7 +40,7 @@ export async function startRun(
   return { running, port: Number(port), pid: Number(pid), client };
 }
 
-/** Fails if it does not end all that it has started. */
+/** Fails if control-run does not end all that it has started. */
 async function end(running: Running): Promise<void> {
   const { child } = running;
   child.kill('SIGCONT');
@@ -58,11 +58,11 @@ export function killAll(pids: readonly number[]): void {
   for (const pid of pids) {
     try {
       process.kill(pid, 'SIGKILL');
-    } catch {} // it has ended
+    } catch {} // ended
   }
 }
 
-/** Runs a command under control until it ends, and returns what is on stderr after the banner. */
+/** Runs a program under control until it ends. Returns stderr without the banner. */
 export async function run(
   t: TestContext,
   options: string[],
@@ -74,14 +74,14 @@ export async function run(
   return { ...ended, stderr: stderr.replace(BANNER, '') };
 }
 
-/** Waits until control-run has ended. Processes that the program left may still hold its output. */
+/** Waits until control-run has ended. Background processes may still hold its output. */
 export async function exitCodeOf({ child, output }: Running): Promise<number | null> {
   const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
   await until(hasEnded, () => `control-run still runs: ${output()}`);
   return child.exitCode;
 }
 
-/** Waits until neither the program nor the keeper nor the cgroup is left. */
+/** Waits until no process of the program, no keeper and no cgroup is left. */
 export async function isTidy(running: Running): Promise<void> {
   const left = (): string => {
     return [...processesOf(running), ...keepersOf(running), ...cgroupsOf(running)].join(' ');
@@ -89,13 +89,13 @@ export async function isTidy(running: Running): Promise<void> {
   await until(() => left() === '', () => `left: ${left()}`);
 }
 
-/** What ends the processes of the program if control-run is killed. */
+/** Lists the keepers, which end the processes of the program if control-run is killed. */
 export function keepersOf({ child }: Running): number[] {
   const name = `\0control-run-keeper-${child.pid}\0`;
   return listPids().filter((pid) => tryRead(`/proc/${pid}/cmdline`).includes(name));
 }
 
-/** Waits until /api/info reports a detail with these values: on a busy machine, it may report an older one. */
+/** Waits until /api/info reports a detail with these values; on a busy machine, an older one may come first. */
 export async function showsDetail(
   { port }: Pick<StartedRun, 'port'>,
   expected: Record<string, unknown>,
@@ -113,14 +113,14 @@ export async function showsDetail(
 /** For shell commands of control-run: waits until the program has ended. */
 export const WAIT_FOR_END = 'while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null';
 
-/** Each signal that is trapped interrupts it. */
+/** Waits forever; a trapped signal interrupts the wait, and it begins again. */
 export const WAIT = 'while :; do sleep 98765 & wait; done';
 
 export function shell(script: string, ...args: string[]): string[] {
   return ['sh', '-c', script, 'sh', ...args];
 }
 
-/** A shell command that handles signals, prints `ready` and waits. */
+/** A shell that handles signals, prints `ready` and waits. */
 export function handler(...traps: string[]): string[] {
   return shell(`${traps.join('; ')}; echo ready; ${WAIT}`);
 }
@@ -145,7 +145,7 @@ export const DEFAULT_WAY: Way = {
   name: 'as it is', skip: false, line: () => [process.execPath, resolve('dist/bin/run.js')],
 };
 
-/** In a cgroup if it may create one; as a user who may not, it searches /proc. */
+/** control-run uses a cgroup if it may create one, and otherwise searches /proc. */
 export const IN_CGROUP: Way = { ...DEFAULT_WAY, name: 'in a cgroup', skip: lacks('cgroup') };
 export const IN_PROC: Way = { name: 'found in /proc', skip: HAS_CGROUP && lacks('nobody'), line: lineWithoutCgroup };
 export const WAYS: readonly Way[] = [IN_CGROUP, IN_PROC];
@@ -159,7 +159,7 @@ function lineWithoutCgroup(t: TestContext): [string, ...string[]] {
   return [file, ...args, process.execPath, join(folder, 'run.mjs')];
 }
 
-/** Where control-run keeps the processes; empty if it has no cgroup, or has ended. */
+/** Lists the cgroup of a control-run; empty if it has none or has ended. */
 export function cgroupsOf({ child }: Running): string[] {
   const parent = ownCgroup() ?? '/nowhere';
   const names = tryList(parent).filter((name) => name.startsWith(`control-run-${child.pid}-`));
@@ -185,7 +185,7 @@ export function listTasks(): Task[] {
   return listPids().flatMap(readTask);
 }
 
-/** Returns nothing if it has ended. */
+/** Returns nothing if the process has ended. */
 export function readTask(pid: number): Task[] {
   const [, name = '', rest = ''] = /^\d+ \((.*)\) (.*)$/s.exec(tryRead(`/proc/${pid}/stat`)) ?? [];
   const [state = '', ...fields] = rest.split(' ');

@@ -1,4 +1,4 @@
-// kill -9 of control-run at random moments: nothing of the program stays behind, neither stopped nor running.
+// kill -9 of control-run at random moments: no process of the program stays behind, stopped or running.
 
 import { execFileSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdtempSync, readdirSync, rmdirSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const SEED = Number(process.env['SEED'] ?? Date.now() % 1_000_000);
 const NOBODY_ID = 65_534;
 
 /**
- * Its processes ignore SIGTERM, have no environment, or have left their session or their parent, and some always start.
+ * Its processes ignore SIGTERM, have no environment, or have left their session or parent, and new ones keep starting.
  * Each has the path of the folder in its command line.
  */
 const PROGRAM = `
@@ -86,7 +86,7 @@ const WAYS: (Omit<Way, 'line'> & { line(t: TestContext, parent: string): [string
 
 describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lacks('Linux', 'setsid') }, () => {
   for (const [index, { name, skip, line }] of WAYS.entries()) {
-    it(`leaves nothing of a command that is run ${name}, with SEED=${SEED}`, { skip }, async (t) => {
+    it(`leaves nothing of a program that runs ${name}, with SEED=${SEED}`, { skip }, async (t) => {
       const random = randomNumbers(SEED + index);
       const parent = makeCgroup(t);
       const words = line(t, parent);

@@ -1,4 +1,4 @@
-// The life of a command: how it starts, what it inherits, how it ends, and when it is started again.
+// The life of a program: how it starts, what it inherits, how it ends, and when it restarts.
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -17,12 +17,12 @@ import type { StartedRun } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
-const O_NONBLOCK = 0o4000; // of Linux
+const O_NONBLOCK = 0o4000; // on Linux
 const CONTROL_RUN = `'${process.execPath}' dist/bin/run.js --port 0`;
 
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
-describe('control-run: a command', suite, () => {
+describe('control-run: a program', suite, () => {
   it('has exit code 126 if it cannot be executed', async (t) => {
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, 'echo no\n', { mode: 0o644 });
@@ -30,7 +30,7 @@ describe('control-run: a command', suite, () => {
     assert.deepEqual(await run(t, [], [file]), { code: 126, stdout: '', stderr });
   });
 
-  it('gets the standard streams, which stay blocking, CONTROL_FD, and no other file', async (t) => {
+  it('inherits the standard streams, which stay blocking, CONTROL_FD, and no other file', async (t) => {
     const script = 'for fd in 0 1 2; do cat /proc/self/fdinfo/$fd; done; echo --; ls /proc/self/fd';
     const pipeline = `cat | ${CONTROL_RUN} sh -c 'read line; ${script}' 2>&1 | cat`; // for Node, pipes are sockets
     const running = start(t, 'sh', ['-c', `ls /proc/self/fd; echo --; ${pipeline}`]);
@@ -44,26 +44,26 @@ describe('control-run: a command', suite, () => {
     assert.equal(within.length, without.length + 1, stdout); // both contain that of the folder
   });
 
-  it('gets SIGPIPE when nobody reads its output; the exit code is 128 + 13', async (t) => {
+  it('receives SIGPIPE when its output is closed; the exit code is 128 + 13', async (t) => {
     const script = `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`;
     const { stdout, stderr } = await start(t, 'sh', ['-c', script]).ended;
     assert.equal(stdout, 'y\n');
     assert.match(stderr, /\nexit code 141\n$/);
   });
 
-  it('reads only what it wants', async (t) => {
+  it('leaves unread input to the next command', async (t) => {
     const script = `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`;
     assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'a\nb\n');
   });
 
-  it('runs although control-run cannot print', async (t) => {
+  it('runs even if control-run cannot print', async (t) => {
     const path = join(makeFolder(t), 'result');
     const script = `${CONTROL_RUN} sh -c 'echo ran >> "$1"; exit 6' sh '${path}' <&- >&- 2>&-; echo "exit code $?"`;
     assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'exit code 6\n');
     assert.deepEqual(readLines(path), ['ran']);
   });
 
-  it('inherits the environment without token and name, with CONTROL_RUN and CONTROL_FD, and the folder', async (t) => {
+  it('inherits the folder and the environment, without token and name, with CONTROL_RUN and CONTROL_FD', async (t) => {
     const folder = makeFolder(t);
     const inner = `'${process.execPath}' "$0" --port 0 --save-command 'env >&2' -- sh -c 'pwd; umask; env; read line'`;
     const variables = { CONTROL_FD: '99', CONTROL_RUN: 'of another control-run', SPACES: ' a  b ' };
@@ -88,7 +88,7 @@ describe('control-run: a command', suite, () => {
     assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN|CONTROL_NAME`));
   });
 
-  it('is reported with its processes, their memory and CPU time, also while paused', async (t) => {
+  it('is reported with the number, memory and CPU time of its processes, also while paused', async (t) => {
     const before = Date.now();
     const count = 'i=0; while [ $i -lt 50000 ]; do i=$((i + 1)); done';
     const fill = 'dd if=/dev/zero bs=16M count=1 2>/dev/null | sleep 98765'; // it waits with 16 MiB to write
@@ -103,12 +103,12 @@ describe('control-run: a command', suite, () => {
     assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
     const startedAt = Date.parse(String(detail['started']));
     assert.ok(before <= startedAt && startedAt <= Date.now());
-    assert.ok(Number(detail['CPU seconds']) > 0, 'counts the child that has ended');
+    assert.ok(Number(detail['CPU seconds']) > 0, 'includes the child that has ended');
     assert.ok(Number(detail['memory MiB']) < 100, `${detail['memory MiB']} MiB`);
   });
 });
 
-describe('control-run: the end of a command', suite, () => {
+describe('control-run: the end of a program', suite, () => {
   it('leaves nothing stopped, even during a pause', async (t) => {
     const { running, port, pid } = await startRun(t, [], shell('sleep 98765 & sleep 98765; :'));
     await until(() => processesOf(running).length === 3);
@@ -122,7 +122,7 @@ describe('control-run: the end of a command', suite, () => {
     killAll(left);
   });
 
-  it('leaves what it has started in the background, and no cgroup', async (t) => {
+  it('leaves background processes running, and no cgroup', async (t) => {
     const run = await startRun(t, [], shell('sleep 98765 & read line; exit 2'));
     await until(() => processesOf(run.running).length === 2);
     const left = processesOf(run.running).filter((pid) => pid !== run.pid);
@@ -134,7 +134,7 @@ describe('control-run: the end of a command', suite, () => {
   });
 
   for (const [what, options] of [['', []], ['with --restart, ', ['--restart', 'on-failure']]] as const) {
-    it(`${what}leaves that also if it comes during --pause-command`, async (t) => {
+    it(`${what}does so even during --pause-command`, async (t) => {
       const pause = `kill -KILL $CONTROL_PID; ${WAIT_FOR_END}`;
       const { running, port, pid } = await startRun(t, ['--pause-command', pause, ...options], shell(WAIT));
       await until(() => processesOf(running).length === 2);
@@ -154,7 +154,7 @@ describe('control-run: the end of a command', suite, () => {
   }
 });
 
-describe('control-run: how a command has ended', suite, () => {
+describe('control-run: how a program ended', suite, () => {
   const watch = (t: TestContext, { port }: StartedRun, ...options: string[]): Running => {
     return startProgram(t, 'client', ['watch', '--host', '127.0.0.1', '--port', `${port}`, ...options]);
   };
@@ -168,7 +168,7 @@ describe('control-run: how a command has ended', suite, () => {
     }],
   ];
   for (const [how, by, reason, end] of ENDS) {
-    it(`is reported to clients that watch: ${how}`, async (t) => {
+    it(`is reported to watching clients: ${how}`, async (t) => {
       const run = await startRun(t, [], shell('read -r code; exit $code'));
       const script = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS $CONTROL_REASON"';
       const watching = watch(t, run, '--exec', script, '--on', 'offline');
@@ -182,7 +182,7 @@ describe('control-run: how a command has ended', suite, () => {
     });
   }
 
-  it('is an error of the connection for those that watch if control-run was killed', async (t) => {
+  it('is unknown to watching clients if control-run was killed: they report the connection error', async (t) => {
     const run = await startRun(t, [], ['sleep', '98765']);
     const watching = watch(t, run, '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline');
     await watching.shows(/  active\n/);
@@ -192,12 +192,12 @@ describe('control-run: how a command has ended', suite, () => {
 });
 
 describe('control-run: --restart', suite, () => {
-  it('does not start a command again that SIGTERM has ended', async (t) => {
+  it('does not restart a program that SIGTERM has ended', async (t) => {
     const ended = await run(t, ['--restart', 'on-failure'], shell('kill $$'));
     assert.deepEqual(ended, { code: 128 + 15, stdout: '', stderr: '' });
   });
 
-  it('waits longer each time, and reports how often it has started a command, and how that ended', async (t) => {
+  it('waits longer each time, and reports the number of restarts and the last end', async (t) => {
     const run = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
     process.kill(run.pid, 'SIGKILL');
     await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
@@ -213,7 +213,7 @@ describe('control-run: --restart', suite, () => {
     assert.equal(await exitCodeOf(run.running), 128 + 9, 'a signal ends the wait');
   });
 
-  it('takes all commands while it waits; none of them is for what the command has left', async (t) => {
+  it('takes all commands while it waits; they do not affect background processes', async (t) => {
     const options = ['--restart', 'on-failure', '--save-command', 'echo no'];
     const { running, port, pid } = await startRun(t, options, shell('sleep 98765 & sleep 98765 & wait'));
     await until(() => processesOf(running).length === 3);
@@ -230,20 +230,20 @@ describe('control-run: --restart', suite, () => {
     killAll(left);
   });
 
-  it('starts a command again that was paused meanwhile only once it is resumed', async (t) => {
+  it('restarts a program that was paused meanwhile only when it is resumed', async (t) => {
     const { running, port, pid, client } = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
     process.kill(pid, 'SIGKILL');
     await running.shows(/restart 1 in 1 s/);
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
     assert.equal(await client.getStatus(), PAUSED);
-    await sleep(1500); // the time of the restart passes
+    await sleep(1500); // the restart is due
     assert.deepEqual(processesOf(running), []);
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
     await running.shows(/(web API [^]*){2}/);
     assert.equal(await client.getStatus(), ACTIVE);
   });
 
-  it('keeps a command paused that ends during a resume that fails, and what it has left active', async (t) => {
+  it('keeps a program paused that ends during a failing resume, and its background processes running', async (t) => {
     const path = join(makeFolder(t), 'state');
     const options = ['--restart', 'on-failure', '--state', path, '--resume-command', `${WAIT_FOR_END}; exit 1`];
     const { running, port, pid, client } = await startRun(t, options, handler("trap 'exit 7' USR1"));
@@ -252,7 +252,7 @@ describe('control-run: --restart', suite, () => {
     const left = processesOf(running).filter((one) => one !== pid);
     t.after(() => killAll(left));
     assert.equal((await client.request('pause', { by: 'ana', reason: 'lunch', wait: 60 })).ok, true);
-    process.kill(pid, 'SIGUSR1'); // it takes it once it continues
+    process.kill(pid, 'SIGUSR1'); // delivered when it continues
     assert.equal((await client.request('resume', { by: 'bob', wait: 60 })).ok, false);
     assert.deepEqual(left.map(stateOf), ['S']);
     const { since: _, ...kept } = JSON.parse(readFileSync(path, 'utf8'));
@@ -266,7 +266,7 @@ describe('control-run: --restart', suite, () => {
     killAll(left);
   });
 
-  it('ends if the command has disappeared', async (t) => {
+  it('ends if the command no longer exists', async (t) => {
     const script = join(makeFolder(t), 'script');
     writeFileSync(script, '#!/bin/sh\nrm "$0"\nexit 1\n', { mode: 0o755 });
     const { code, stderr } = await run(t, ['--restart', 'on-failure'], [script]);
@@ -276,7 +276,7 @@ describe('control-run: --restart', suite, () => {
 });
 
 describe('control-run: as process 1', { ...suite, skip: lacks('Linux', 'namespace') }, () => {
-  it('says what it cannot do, and takes commands and signals', async (t) => {
+  it('warns that it does not reap orphans, and takes commands and signals', async (t) => {
     const [command, ...args] = NAMESPACE;
     const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', ...handler('trap "exit 6" TERM')];
     const { shows, output, ended } = start(t, command, [...args, ...controlRun]);
@@ -287,6 +287,7 @@ describe('control-run: as process 1', { ...suite, skip: lacks('Linux', 'namespac
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'exit code 6']);
     const { code, stderr } = await ended;
     assert.equal(code, 6);
-    assert.match(stderr, /^control-run: process 1 must reap orphans, and control-run does not: start the container with --init\n/);
+    const warning = 'process 1 must reap orphans, and control-run does not: start the container with --init';
+    assert.ok(stderr.startsWith(`control-run: ${warning}\n`), stderr);
   });
 });

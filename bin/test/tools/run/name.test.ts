@@ -40,7 +40,7 @@ const LINES: readonly [line: string, name: string][] = [
   ['php artisan queue:work', 'artisan'], ['julia --project=. -t auto sim.jl', 'sim.jl'],
 ];
 
-/** The code of a shell, and its name. */
+/** Shell code, and its name. */
 const CODES: readonly [code: string, name: string][] = [
   ['cd /data && exec python3 train.py > log', 'train.py'], ['cd /data; ./solver 2>&1 | tee log', 'solver'],
   ['set -e\n# a comment\nexport A=1 B\nulimit -c 0\nnice -n 5 python3 -u train.py', 'train.py'],
@@ -56,16 +56,16 @@ const CODES: readonly [code: string, name: string][] = [
 ];
 
 describe('nameOf()', () => {
-  it('returns the name of the script, not of what runs it', () => {
+  it('returns the name of the script, not of the interpreter or launcher', () => {
     assert.deepEqual(LINES.map(([line]) => [line, nameOf(line.split(' '))]), LINES);
   });
 
-  it('returns that of the first command in the code of a shell that is not built in', () => {
+  it('returns the first command in shell code that is not built in', () => {
     assert.deepEqual(CODES.map(([code]) => [code, nameOf(['sh', '-c', code])]), CODES);
     assert.deepEqual(CODES.map(([code]) => [code, nameOf(['env', 'sh', '-euo', 'pipefail', '-lc', code, 'x'])]), CODES);
   });
 
-  it('is never empty, and takes time that is proportional to the length', () => {
+  it('is never empty, and takes linear time', () => {
     for (const line of [[], [''], ['/'], ['', '']]) assert.equal(nameOf(line), 'command');
     for (const line of [['.'], ['sh', '-c'], ['env', '--'], ['env', '', '']]) assert.notEqual(nameOf(line), '');
     const start = performance.now();

@@ -10,7 +10,7 @@ import type { TestContext } from 'node:test';
 
 const DURATION = 'must be a number of seconds above 0, or one such as 30m, 2h or 1.5d, and at most 24d';
 
-/** What is refused, and the message. */
+/** Invalid command lines, with their messages. */
 const WRONG: [args: string[], message: string][] = [
   [[], 'COMMAND is missing; see --help'],
   [['--'], 'COMMAND is missing; see --help'],
@@ -53,7 +53,7 @@ function printed(t: TestContext, ...args: string[]): string {
   return String(mock.calls[0]?.arguments[0]);
 }
 
-/** Of all that may be left out. */
+/** The settings without options. */
 const DEFAULTS = {
   saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined, gpu: undefined,
   state: undefined, isQuiet: false,
@@ -73,7 +73,7 @@ describe('control-run: the command line', () => {
     it(`refuses ${what}`, () => assert.throws(() => parseCommandLine([...args, ...command]), { message }));
   }
 
-  it('begins a command with the first argument that is no option, or follows --', () => {
+  it('takes the first argument that is no option, or follows --, as COMMAND', () => {
     const rest = ['--', '--help', '-h', '--version', '--port', 'x', '--', '--grace=', '-', '', "it's $HOME", 'ü\n'];
     assert.deepEqual(parse('printf', ...rest).settings.line, ['printf', ...rest]);
     assert.deepEqual(parse('--', 'printf', ...rest).settings.line, ['printf', ...rest]);
@@ -81,7 +81,7 @@ describe('control-run: the command line', () => {
     assert.deepEqual(parse('--grace', '5', '-').settings.line, ['-']);
   });
 
-  it('takes values with =, and names of signals in any case, with or without SIG', () => {
+  it('takes values with =, and signal names in any case, with or without SIG', () => {
     const { settings, access } = parse(
       '--grace=.5', '--force-stop=1.', '--restart=on-failure:3', '--save-signal=sigusr1', '--host=::1', '--port=0',
       '--allow-host=box.lan', '--allow-host=.test', '/bin/sleep', '1',
@@ -97,7 +97,7 @@ describe('control-run: the command line', () => {
     assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
   });
 
-  it('waits 10 s and never restarts by default, and restarts without end by --restart on-failure', () => {
+  it('waits 10 s and never restarts by default; --restart on-failure restarts without limit', () => {
     assert.deepEqual(parse('true').settings, {
       ...DEFAULTS, line: ['true'], name: 'true', graceMs: 10_000, forceStopMs: undefined,
       maxRestarts: 0,

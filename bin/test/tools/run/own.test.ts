@@ -1,4 +1,4 @@
-// Commands that a program under control-run declares itself.
+// Own commands of a program under control-run.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -11,10 +11,10 @@ import { accepts, declarationsOf, HELLO, order, SEVERAL_GRACES_MS, startListener
 const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
 const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };
 
-describe("control-run: a program's own commands", {
+describe('control-run: own commands', {
   concurrency: 3, timeout: 300_000, skip: lacks('Linux'),
 }, () => {
-  it('reach the program with their arguments, who sent them and why, and change no status', async (t) => {
+  it('reach the program with arguments, sender and reason, and change no status', async (t) => {
     const talk = await startListener(t);
     talk.say({ accepts: { evaluate: EVALUATE, set: SET, constructor: {} } });
     await accepts(talk, 'evaluate', 'set', 'constructor');
@@ -48,7 +48,7 @@ describe("control-run: a program's own commands", {
     assert.equal(talk.complaints(), '');
   });
 
-  it('may be declared again; wrong declarations are reported in a line each, and the earlier ones stay', async (t) => {
+  it('may be declared again; invalid declarations are reported, and the previous ones stay', async (t) => {
     const talk = await startListener(t);
     talk.say({ accepts: { evaluate: EVALUATE } });
     await accepts(talk, 'evaluate');
@@ -101,7 +101,7 @@ describe("control-run: a program's own commands", {
     assert.deepEqual(await evaluate, [200, 1]);
   });
 
-  it('have all the time until a signal asks for the end, and then --grace', async (t) => {
+  it('have any time until a signal arrives, and then --grace', async (t) => {
     const talk = await startListener(t);
     talk.say({ accepts: { evaluate: EVALUATE } });
     await accepts(talk, 'evaluate');
@@ -116,7 +116,7 @@ describe("control-run: a program's own commands", {
     await pause;
   });
 
-  it('are gone when the program ends; a program that is started again declares them anew', async (t) => {
+  it('are gone when the program ends; a restarted program declares them again', async (t) => {
     const talk = await startListener(t, ['--restart', 'on-failure:1']);
     talk.say({ accepts: { evaluate: EVALUATE } });
     await accepts(talk, 'evaluate');

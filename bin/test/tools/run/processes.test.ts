@@ -1,4 +1,4 @@
-// Which processes a pause stops, and a shutdown ends: with a cgroup, and found in /proc or by ps.
+// Which processes a pause stops and a shutdown ends: with a cgroup, with /proc, and with ps.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
@@ -21,17 +21,17 @@ import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE } = SystemStatus;
-const REST_MS = 100; // during which stopped processes must not get any CPU time
+const REST_MS = 100; // in which stopped processes must not use any CPU time
 
 interface Scenario {
   what: string;
   /**
-   * Its last argument is an empty folder of its own. It ends once it gets a line of input, with the same output whether
-   * it was paused or not.
+   * Its last argument is a new empty folder. After a line of input, it ends, with the same output whether it was paused
+   * or not.
    */
   command: string[];
   output: string;
-  /** How many processes there are before that, at least. */
+  /** The minimum number of processes before that. */
   processes: number;
   ways: readonly Way[];
   skip: string | false;
@@ -40,7 +40,7 @@ interface Scenario {
 const COUNT = 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo $i';
 const STRAYS = ['session', 'daemon', 'bare', 'barer', 'group', 'odd'];
 
-/** Each of them counts, and then waits for the end. */
+/** Each process counts, and then waits for the end. */
 const LEAVE = `
 cd "$1"
 export STRAY='(${COUNT}) > $0; until [ -e end ]; do sleep 0.05; done'
@@ -58,7 +58,7 @@ done
 touch end
 wait`;
 
-/** Twenty processes that start four others each, one after the other. */
+/** Twenty processes that each start four others in sequence. */
 const STORM = `
 cd "$1"
 for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -74,7 +74,7 @@ touch end
 wait
 cat n*`;
 
-/** Pipelines until there is a line. A shell that notices a stop of its job says so. */
+/** Pipelines until a line arrives. A shell that notices that its job was stopped prints it. */
 const JOBS = `
 set -m
 until read -t 0; do seq 10000 | sort -rn | (sleep 0.1; md5sum); sleep 0.1 | cat; done > "$0/output" 2>&1
@@ -119,7 +119,7 @@ const SCENARIOS: Scenario[] = [
   },
 ];
 
-/** Its child has called vfork(), and does not get to exec() before somebody opens the FIFO for writing. */
+/** It has called vfork(); its child does not reach exec() before somebody opens the FIFO for writing. */
 const VFORK = `
 import os, sys
 path = os.path.join(sys.argv[1], 'fifo')
@@ -128,7 +128,7 @@ action = (os.POSIX_SPAWN_OPEN, 3, path, os.O_RDONLY, 0)
 child = os.posix_spawn('/bin/sh', ['sh', '-c', 'read line; exit 9'], os.environ, file_actions=[action])
 print(os.WEXITSTATUS(os.waitpid(child, 0)[1]))`;
 
-/** Also has a child that is stopped. */
+/** Also has a stopped child. */
 const VFORK_AND_STOPPED = `
 import os
 stopped = os.posix_spawn('/bin/sh', ['sh', '-c', 'kill -STOP $$; exit 8'], os.environ)
@@ -139,7 +139,7 @@ os.kill(stopped, 9)`;
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 describe('control-run: a pause of all processes', suite, () => {
-  it('fails if one does not stop within 10 s, and can be tried again', { skip: lacks('python3') }, async (t) => {
+  it('fails if a process does not stop within 10 s, and can be retried', { skip: lacks('python3') }, async (t) => {
     const folder = makeOpenFolder(t);
     const run = await startRun(t, [], [PYTHON, '-c', VFORK, folder]);
     await until(() => readTask(run.pid)[0]?.state === 'D');
@@ -175,7 +175,7 @@ describe('control-run: a pause of all processes', suite, () => {
     }
   }
 
-  it('leaves stopped what was stopped before, which gets SIGTERM at the end', async (t) => {
+  it('leaves a process stopped that was stopped before; it receives SIGTERM at the end', async (t) => {
     const script = `sh -c 'trap "echo trapped; exit" TERM; kill -STOP $$; :' & while :; do sleep 0.05; done`;
     const run = await startRun(t, [], shell(script));
     const stopped = (): Task[] => findTree(run).filter(({ parent, state }) => parent === run.pid && state === 'T');
@@ -192,7 +192,7 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.equal((await run.running.ended).stdout, 'trapped\n');
   });
 
-  it('lets the child of vfork() go as far as exec()', { skip: IN_PROC.skip || lacks('python3') }, async (t) => {
+  it('lets the child of vfork() reach exec()', { skip: IN_PROC.skip || lacks('python3') }, async (t) => {
     const folder = makeOpenFolder(t);
     const run = await startRun(t, [], [PYTHON, '-c', VFORK, folder], {}, IN_PROC);
     await until(() => readTask(run.pid)[0]?.state === 'D');
@@ -255,7 +255,7 @@ describe('control-run: a pause of all processes', suite, () => {
     await until(() => tryRead(`/proc/${pid}/stat`) === ''); // once it is reaped
   });
 
-  it('continues a job before its shell, also if its process id is lower', {
+  it('continues a job before its shell, even if its process id is lower', {
     skip: lacks('namespace', 'bash'),
   }, async (t) => {
     const setNext = (pid: number): string => `echo ${pid - 1} > /proc/sys/kernel/ns_last_pid`;
@@ -277,7 +277,7 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.doesNotMatch(running.output(), /Stopped/);
   });
 
-  it('stops and ends what leaves everything else, in a cgroup', { skip: lacks('cgroup', 'setsid') }, async (t) => {
+  it('stops and ends what escapes from all but the cgroup', { skip: lacks('cgroup', 'setsid') }, async (t) => {
     const script = '(setsid env -i PATH="$PATH" sh -c "sleep 0.2; exec sleep 98765" &); exec sleep 98765';
     const run = await startRun(t, [], shell(script));
     const name = cgroupOf(run.pid);
@@ -292,7 +292,7 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.deepEqual(all(), []);
   });
 
-  it('knows them by a mark that nobody can guess, nor read elsewhere', async (t) => {
+  it('identifies them by a mark that others can neither guess nor read', async (t) => {
     const run = await startRun(t, [], ['sleep', '98765']);
     await perform(run.port, 'pause');
     const mark = tryRead(`/proc/${run.pid}/environ`).split('\0').find((one) => one.startsWith('CONTROL_RUN=')) ?? '';
@@ -302,7 +302,7 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.ok(!lines.some((line) => line.includes(mark.slice(-32))));
   });
 
-  it('stops control-run in control-run, and leaves no cgroup of both', { skip: lacks('cgroup') }, async (t) => {
+  it('stops control-run in control-run, and leaves neither cgroup behind', { skip: lacks('cgroup') }, async (t) => {
     const inner = [process.execPath, 'dist/bin/run.js', '--port', '0', '--', 'sleep', '98765'];
     const run = await startRun(t, ['--grace', '60'], inner);
     await run.running.shows(/sleep\[\d+\]/);
@@ -326,7 +326,7 @@ describe('control-run: processes of another user', {
   };
   const options = ['--grace', '60'];
 
-  it('fails to pause and to shut down, and goes on', async (t) => {
+  it('fails to pause and to shut down, and keeps running', async (t) => {
     const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, way);
     t.after(() => killAll([run.pid])); // before control-run is ended
     await until(() => readTask(run.pid)[0]?.name === 'sleep');
@@ -344,7 +344,7 @@ describe('control-run: processes of another user', {
     killAll([run.pid]);
   });
 
-  it('leaves nothing stopped after such a pause; a shutdown ends what it can', async (t) => {
+  it('leaves nothing stopped after a failed pause; a shutdown ends the others', async (t) => {
     const script = `${become} ${rights.join(' ')} sleep 98765 & sleep 98765 & wait`;
     const run = await startRun(t, options, shell(script), {}, way);
     const names = (): string => processesOf(run.running).flatMap(readTask).map(({ name }) => name).sort().join(' ');
@@ -363,8 +363,8 @@ describe('control-run: processes of another user', {
   });
 });
 
-describe('control-run: dead ones', { ...suite, skip: suite.skip || lacks('cgroup') }, () => {
-  it('removes their empty cgroups, but none of a living one, and none with processes', async (t) => {
+describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.skip || lacks('cgroup') }, () => {
+  it('are removed if they are empty; those of a living control-run or with processes stay', async (t) => {
     const { pid: dead } = spawnSync('true');
     const own = ownCgroup() ?? assert.fail();
     const [empty, nested, living, full] = [dead, dead, process.pid, dead].map((pid, index) => {
@@ -376,7 +376,7 @@ describe('control-run: dead ones', { ...suite, skip: suite.skip || lacks('cgroup
       await once(child, 'exit');
       spawnSync('rmdir', [living, join(full, 'inner'), full]); // a control-run of other tests may remove these, too
     });
-    for (const path of [empty, join(nested, 'inner'), living, join(full, 'inner')]) mkdirSync(path, { recursive: true });
+    for (const one of [empty, join(nested, 'inner'), living, join(full, 'inner')]) mkdirSync(one, { recursive: true });
     writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
     assert.equal((await run(t, [], ['true'])).code, 0);
     const paths = [empty, nested, living, full, join(full, 'inner')];
@@ -385,7 +385,7 @@ describe('control-run: dead ones', { ...suite, skip: suite.skip || lacks('cgroup
 });
 
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
-  it('lists by ps what is in /proc', { skip: lacks('Linux', 'ps') }, async (t) => {
+  it('are listed by ps as in /proc', { skip: lacks('Linux', 'ps') }, async (t) => {
     const child = spawn('sh', ['-c', 'sleep 98765 & sleep 98765 & wait'], { detached: true });
     t.after(() => process.kill(-(child.pid as number), 'SIGKILL'));
     const family = (): Task[] => listTasks().filter(({ group }) => group === child.pid);
@@ -402,7 +402,7 @@ describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
     assert.equal(listed.filter(({ pid, parent }) => pid === process.pid && parent === process.ppid).length, 1);
   });
 
-  it('understands the times and the columns of ps there', { skip: lacks('Unix') }, (t) => {
+  it('are parsed from the times and columns of its ps', { skip: lacks('Unix') }, (t) => {
     const folder = makeFolder(t);
     const lines = ['    1     0     1 Ss  12:03.45  14160', '70123     1 70123 T+   0:01.50 123456'];
     const days = '  998     1   998 R  1-02:03:04     16'; // of Linux
@@ -420,7 +420,7 @@ describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
   });
 });
 
-/** A folder that everybody may use, also who runs without rights. */
+/** A folder that all users may use. */
 function makeOpenFolder(t: TestContext): string {
   const folder = makeFolder(t);
   chmodSync(folder, 0o777);
@@ -432,7 +432,7 @@ function letExec(t: TestContext, folder: string): void {
   t.after(() => closeSync(file));
 }
 
-/** Its descendants, what is in their session and what inherited their environment. */
+/** Its descendants, the members of its session, and the processes that inherited its environment. */
 function findTree({ pid: main, running }: StartedRun): Task[] {
   const heirs = processesOf(running);
   const all = listTasks();
@@ -443,7 +443,7 @@ function findTree({ pid: main, running }: StartedRun): Task[] {
   return all.filter((one) => members.has(one));
 }
 
-/** All processes are in state T, with all their threads, and stay so without CPU time. */
+/** Checks that all processes and threads are in state T, and stay there without using CPU time. */
 async function assertRest(run: StartedRun): Promise<void> {
   const before = findTree(run);
   for (const { pid, name } of before) {

@@ -1,4 +1,4 @@
-// The Python module that control-run prints, and the programs with it in bin/run/channel.md.
+// The Python module that control-run prints, and the programs of bin/run/channel.md that use it.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -15,7 +15,7 @@ import type { TestContext } from 'node:test';
 const suite = { concurrency: 3, timeout: 300_000 };
 const MODULE = readFileSync('bin/run/control.py', 'utf8');
 
-/** What a trainer needs of its surroundings. Files control how it saves; it writes its latest epoch to one. */
+/** What a trainer needs. Files control how it saves; it writes its latest epoch to a file. */
 const AROUND = `
 import decimal, os, pathlib, sys, time
 from control import Control
@@ -69,7 +69,7 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     const run = await startRun(t, [], command);
     await talks(run);
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(stateOf(run.pid), 'S', 'it sleeps, and is not stopped');
+    assert.equal(stateOf(run.pid), 'S', 'it sleeps instead of being stopped');
     const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
     await showsDetail(run, { epoch, loss: 1 / (epoch + 1), pid: run.pid, command: command.join(' '), processes: 1 });
     assert.equal(Number(readFileSync(join(folder, 'epoch'), 'utf8')), epoch, 'no epoch passes while it is paused');
@@ -85,7 +85,7 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.match(stderr, /^control-run: .*\n$/, 'nothing but the banner');
   });
 
-  it('reports why a save failed, takes its time for one, and saves at SIGTERM, even while paused', async (t) => {
+  it('reports why a save failed, has any time for a save, and saves at SIGTERM, even while paused', async (t) => {
     const { folder, command } = writeScript(t, ENDLESS);
     const run = await startRun(t, ['--grace', '0.3'], command);
     await talks(run);
@@ -113,7 +113,7 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.deepEqual([code, stdout], [0, 'saved 1\nsaved 2\n']);
   });
 
-  it('begins with the resume if --state tells that it was paused, and takes all commands then', async (t) => {
+  it('starts with the first resume if it was paused according to --state, and then takes all commands', async (t) => {
     const { folder, command } = writeScript(t, ENDLESS.replace('(save)', `(save, {'evaluate': lambda: saves})`));
     const options = ['--state', join(folder, 'state.json')];
     const first = await startRun(t, options, command);
@@ -159,7 +159,7 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.equal(statSync(join(folder, 'file')).size, 0);
   });
 
-  it('does nothing in the processes that it starts', async (t) => {
+  it('does nothing in child processes', async (t) => {
     const { command } = writeScript(t, `
 import multiprocessing, subprocess
 def work(seconds):
@@ -196,7 +196,7 @@ if __name__ == '__main__':
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
   });
 
-  it('takes commands that arrive together, and sends what is not JSON as a text', async (t) => {
+  it('takes commands that arrive together, and sends what JSON lacks as a text', async (t) => {
     const { folder, command } = writeScript(t, `
 control = Control(lambda: pathlib.Path(save()))
 control.say(detail={'epoch': 0, 'loss': decimal.Decimal('0.5')})
@@ -230,7 +230,7 @@ ${ENDLESS}`);
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/1.pt; exit code 0']);
   });
 
-  it('reports as texts what has no JSON, and raises no exception', async (t) => {
+  it('reports what JSON lacks as texts, and raises no exception', async (t) => {
     const { command } = writeScript(t, `
 class Same:
     def item(self): return self
@@ -266,7 +266,7 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
   });
 
-  it('leaves out a detail above 3000 bytes, and says so once', async (t) => {
+  it('drops a detail larger than 3000 bytes, with one warning', async (t) => {
     const { command } = writeScript(t, `
 control = Control()
 for note in ['short', 'x' * 3000, 'ä' * 1500, 'x' * 3000]: control.say(detail={'note': note})
@@ -283,7 +283,7 @@ while not control.poll(): time.sleep(.01)
     ]);
   });
 
-  it('saves if control-run is killed, unless SIGTERM ends it first', async (t) => {
+  it('saves when control-run is killed, unless SIGTERM ends it first', async (t) => {
     const { command } = writeScript(t, `
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -296,7 +296,7 @@ ${ENDLESS}`);
     assert.deepEqual([stdout, stderr.match(/Traceback/)], ['saved 1\n', null]);
   });
 
-  it('is what --python prints, has at most 120 lines, none of them wide, and no syntax newer than 3.8', async (t) => {
+  it('is what --python prints: at most 120 lines of at most 120 columns, in the syntax of 3.8', async (t) => {
     assert.deepEqual(await runProgram(t, 'run', ['--python']), { code: 0, stdout: MODULE, stderr: '' });
     const lines = MODULE.split('\n').slice(0, -1);
     assert.ok(lines.length <= 120, `${lines.length} lines`);
@@ -306,7 +306,7 @@ ${ENDLESS}`);
     assert.equal(status, 0, stderr);
   });
 
-  it('declares commands by the signatures of functions', async (t) => {
+  it('declares commands from the signatures of functions', async (t) => {
     const { command } = writeScript(t, `
 import functools, typing
 class Trainer:
@@ -341,14 +341,15 @@ while not control.poll(): time.sleep(.01)
       now: { description: '', parameters: {} },
       'warm-up': { description: '', parameters: {} },
     });
-    assert.deepEqual(await perform(run.port, 'save-state'), [500, 'save-state failed: the program has no save function']);
+    const error = 'save-state failed: the program has no save function';
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, error]);
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
   });
 
-  it('refuses a function that cannot be declared, also without control-run', (t) => {
+  it('refuses a function that cannot be declared, even without control-run', (t) => {
     const { folder } = writeScript(t, '');
-    const message = 'is not supported: a parameter needs a name and a type (bool, int, float, str or typing.Literal); ' +
-      'a default must have that type';
+    const message = 'is not supported: a parameter needs a name and a type ' +
+      '(bool, int, float, str or typing.Literal); a default must have that type';
     for (const [code, expected] of [
       ['def set(rate): pass', `rate ${message}`],
       ['def set(first: int, rate=0.1): pass', `rate=0.1 ${message}`],
@@ -368,7 +369,7 @@ while not control.poll(): time.sleep(.01)
     }
   });
 
-  it('refuses names that control-run does not take, also without control-run', (t) => {
+  it('refuses names that control-run does not accept, even without control-run', (t) => {
     const { folder } = writeScript(t, '');
     const command = 'the name must match [a-z][a-z0-9-]{0,31} and not be a standard one';
     const parameter = 'must match [A-Za-z][A-Za-z0-9_]{0,31}';
@@ -407,7 +408,7 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await order(run.port, 'get', others), [200, '[1e+300, -3, 0.5, 2.5]']);
   });
 
-  it("does the program's own commands between two steps, also while paused, and goes on if one fails", async (t) => {
+  it('executes own commands between two steps, also while paused, and continues if one fails', async (t) => {
     const { command } = writeScript(t, `
 class Tensor:
     def __init__(self, value): self.value = value
@@ -481,9 +482,9 @@ ${ENDLESS}`);
   });
 });
 
-// ───── The programs of the manual ────────────────────────────────────────────────────────────────────────────────────
+// ───── The programs of the page ──────────────────────────────────────────────────────────────────────────────────────
 
-/** What takes the place of the libraries, and of what a reader of the manual has around the example. */
+/** Stand-ins for the libraries and for the code around each example. */
 const STAND_INS: Record<string, { before: string; after: string }> = {
   PyTorch: {
     before: `
@@ -562,7 +563,7 @@ describe('The Python programs of bin/run/channel.md', { ...suite, skip: lacks('L
   const programs = [...readFileSync('bin/run/channel.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
   assert.equal(programs.length, Object.keys(STAND_INS).length);
   for (const [index, [name, { before, after }]] of Object.entries(STAND_INS).entries()) {
-    it(`are controlled with ${name}`, async (t) => {
+    it(`take commands with ${name}`, async (t) => {
       const folder = makeFolder(t);
       writeFileSync(join(folder, 'control.py'), MODULE);
       for (const [file, code] of Object.entries(LIBRARIES)) writeFileSync(join(folder, file), code);

@@ -1,4 +1,4 @@
-// A pause that gives something back: --pause-command, --resume-command and --release-gpu.
+// A pause that frees memory or a lock: --pause-command, --resume-command and --release-gpu.
 
 import assert from 'node:assert/strict';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -20,13 +20,13 @@ const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 interface Released extends StartedRun {
   cuda: Cuda;
-  /** What the commands have noted since it was last asked: their name, and the states of the program and its GPU. */
+  /** Returns the notes of the shell commands since the last call: name, and states of the program and its GPU. */
   notes(): string[];
-  /** Makes a command run this after its note. */
+  /** Makes a shell command run this after its note. */
   on(command: 'pause' | 'resume', script: string): void;
 }
 
-/** The options whose commands note what they see, and what reads that. */
+/** Options with shell commands that note what they see, and functions that read the notes. */
 function commandsOf(t: TestContext, cuda: Cuda): Pick<Released, 'notes' | 'on'> & { options: string[] } {
   const folder = makeFolder(t);
   const commandFor = (name: string): string => `
@@ -90,14 +90,14 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     assert.deepEqual(notes(), [], 'it is already active');
   });
 
-  it('may be given one without the other', async (t) => {
+  it('work without each other', async (t) => {
     for (const [option, outcomes] of [['pause', ['a', undefined]], ['resume', [undefined, 'a']]] as const) {
       const { port } = await startRun(t, [`--${option}-command`, 'echo a'], ['sleep', '98765']);
       assert.deepEqual([(await perform(port, 'pause'))[1], (await perform(port, 'resume'))[1]], outcomes);
     }
   });
 
-  it('end although what they start in the background keeps their output, and runs on', async (t) => {
+  it('end although a background process keeps their output open and keeps running', async (t) => {
     const options = ['--resume-command', 'sleep 98765 & echo $!'];
     const { running, port, client } = await startRun(t, options, ['sleep', '98765']);
     await perform(port, 'pause');
@@ -134,7 +134,7 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
 
-  it('have the time of --grace once another command or a signal waits', async (t) => {
+  it('have --grace to finish once another command or a signal waits', async (t) => {
     const { running, port, client, on } = await startReleased(t, ['--grace', '0.3']);
     on('pause', 'echo asleep; sleep 98765');
     const paused = perform(port, 'pause');
@@ -168,7 +168,7 @@ describe('control-run: --release-gpu', suite, () => {
     }
   });
 
-  it('releases that of all processes that use CUDA', async (t) => {
+  it('releases the memory of all processes that use CUDA', async (t) => {
     const cuda = new Cuda(t);
     const worker = `${cuda.shell} -c '${cuda.start}; echo worker $$; read end' <&3`;
     const program = ['sh', '-c', `exec 3<&0; ${worker} & ${worker} & ${WAIT}`];
@@ -191,12 +191,12 @@ describe('control-run: --release-gpu', suite, () => {
       `Could not lock on process ID ${pid}: "device not ready"`,
     ]);
     assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [ACTIVE, 'S', 'running']);
-    assert.deepEqual(notes(), ['pause S running', 'resume S running'], 'what the command gave is taken back');
+    assert.deepEqual(notes(), ['pause S running', 'resume S running'], 'the pause command is undone');
     cuda.on(pid, 'lock', '');
     assert.equal((await perform(port, 'pause'))[0], 200);
   });
 
-  it('is paused if a release fails and cannot be undone, until a resume restores it', async (t) => {
+  it('leaves the program paused if a release fails and cannot be undone, until a resume restores it', async (t) => {
     const { port, pid, client, cuda } = await startReleased(t);
     cuda.on(pid, 'checkpoint', "become checkpointed; fail 'unknown error'");
     cuda.on(pid, 'restore', "fail 'out of memory'");
@@ -212,7 +212,7 @@ describe('control-run: --release-gpu', suite, () => {
     assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [ACTIVE, 'S', 'running']);
   });
 
-  it('stays paused if the memory of the GPU is in use, until it is free', async (t) => {
+  it('leaves the program paused while the GPU memory is in use', async (t) => {
     const { port, pid, client, cuda, notes } = await startReleased(t);
     await perform(port, 'pause');
     cuda.on(pid, 'restore', "fail 'out of memory'");
@@ -231,7 +231,7 @@ describe('control-run: --release-gpu', suite, () => {
     assert.deepEqual(notes(), ['pause S running', 'resume S running'], 'only once the GPU is back');
   });
 
-  it('forgets what a program had when it has ended', async (t) => {
+  it('forgets the memory of a program that has ended', async (t) => {
     const { port, pid, cuda } = await startReleased(t, ['--restart', 'on-failure']);
     await perform(port, 'pause');
     process.kill(pid, 'SIGKILL');
@@ -244,7 +244,7 @@ describe('control-run: --release-gpu', suite, () => {
   });
 
   for (const [action, command] of [['checkpoint', 'pause'], ['restore', 'resume']] as const) {
-    it(`has the time of --grace for a ${action} once a signal waits`, async (t) => {
+    it(`has --grace for a ${action} once a signal waits`, async (t) => {
       const { running, port, pid, cuda } = await startReleased(t, ['--grace', '0.3']);
       if (command === 'resume') await perform(port, 'pause');
       cuda.on(pid, action, 'sleep 98765');
@@ -267,7 +267,7 @@ describe('control-run: --release-gpu', suite, () => {
   });
 });
 
-describe('control-run: a shutdown of a paused program that has given something back', suite, () => {
+describe('control-run: a shutdown of a paused program that has freed something', suite, () => {
   it('takes that back first', async (t) => {
     const { running, port, pid, cuda, notes } = await startReleased(t);
     await perform(port, 'pause');
@@ -319,8 +319,8 @@ describe('control-run: a shutdown of a paused program that cannot be saved', sui
   });
 });
 
-describe('control-run: what a program gives back that takes the commands itself', suite, () => {
-  it('is released after it has paused, and restored before it resumes', async (t) => {
+describe('control-run: the GPU of a program on CONTROL_FD', suite, () => {
+  it('is released after the program pauses, and restored before it resumes', async (t) => {
     const cuda = new Cuda(t);
     const { options, notes } = commandsOf(t, cuda);
     const { talk, pid } = await startWithWorker(t, cuda, options);
@@ -339,7 +339,7 @@ describe('control-run: what a program gives back that takes the commands itself'
     assert.deepEqual([cuda.stateOf(pid), notes()], ['running', ['resume S']]);
   });
 
-  it('is asked to resume if its GPU is busy', async (t) => {
+  it('may be busy: then the program is asked to resume', async (t) => {
     const cuda = new Cuda(t);
     const { talk, pid } = await startWithWorker(t, cuda);
     cuda.on(pid, 'lock', "fail 'device not ready'");
@@ -350,7 +350,7 @@ describe('control-run: what a program gives back that takes the commands itself'
     await talk.is('active');
   });
 
-  it('is paused if it opens CONTROL_FD while its GPU is released', async (t) => {
+  it('may be released when the program opens CONTROL_FD: it is then paused', async (t) => {
     const path = join(makeFolder(t), 'end');
     const cuda = new Cuda(t);
     const { talk, pid } = await startWithWorker(t, cuda, [], startTalk);
@@ -368,7 +368,7 @@ describe('control-run: what a program gives back that takes the commands itself'
     await talk.is('active');
   });
 
-  it('is asked to pause again if it opens CONTROL_FD during a resume that fails', async (t) => {
+  it('stays released if the program opens CONTROL_FD during a failing resume: it is paused again', async (t) => {
     const path = join(makeFolder(t), 'end');
     const resume = `while [ ! -e ${path} ]; do sleep 0.05; done; exit 1`;
     const talk = await startTalk(t, ['--resume-command', resume]);
@@ -383,7 +383,7 @@ describe('control-run: what a program gives back that takes the commands itself'
     await talk.is('paused');
   });
 
-  it('is stopped if it has closed CONTROL_FD while paused, and a resume fails', async (t) => {
+  it('stays released if the program closed CONTROL_FD and a resume fails: it is stopped', async (t) => {
     const script = `echo '{"accepts":{"set":{}}}' >&3; read -r pause <&3; echo '{"status":"paused"}' >&3
       read -r line; exec 3>&-; ${WAIT}`;
     const talk = await startTalk(t, ['--resume-command', 'exit 1'], script);

@@ -1,4 +1,4 @@
-// save-state and shutdown: how a command saves, and what happens if it fails to.
+// save-state and shutdown: how a program saves, and what happens if that fails.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ while True: signal.pause()
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 describe('control-run: save-state', suite, () => {
-  it('reports how --save-command ended, and the last line of its output', async (t) => {
+  it('reports how --save-command ended, and its last line of output', async (t) => {
     const path = join(makeFolder(t), 'script');
     const { port, client } = await startRun(t, ['--save-command', `. '${path}'`], ['sleep', '98765']);
     for (const [script, code, outcome] of [
@@ -54,14 +54,14 @@ describe('control-run: save-state', suite, () => {
     assert.equal(await client.getStatus(), ACTIVE);
   });
 
-  it('waits for --save-command even if the command ends meanwhile', async (t) => {
+  it('waits for --save-command even if the program ends meanwhile', async (t) => {
     const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; echo late';
     const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
     assert.deepEqual(await perform(port, 'save-state'), [200, 'late']);
     assert.equal(await exitCodeOf(running), 128 + 9);
   });
 
-  it('sends --save-signal to the one process that handles it whose parent does not', {
+  it('sends --save-signal to the topmost process that handles it', {
     skip: lacks('python3'),
   }, async (t) => {
     const options = ['--save-signal', 'usr1', '--grace', '0.3'];
@@ -83,8 +83,8 @@ describe('control-run: save-state', suite, () => {
 });
 
 describe('control-run: shutdown', suite, () => {
-  it('fails if no process handles --save-signal, which would end it; a signal ends it', async (t) => {
-    const command = shell('trap "" USR2; sleep 98765; :'); // ignored, but not handled
+  it('fails if no process handles --save-signal; a signal ends the program', async (t) => {
+    const command = shell('trap "" USR2; sleep 98765; :'); // ignored, not handled
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR2'], command);
     await until(() => processesOf(running).length === 2);
     const error = `no process of sh[${pid}] handles SIGUSR2: it would kill the program`;
@@ -97,7 +97,7 @@ describe('control-run: shutdown', suite, () => {
     assert.equal(await exitCodeOf(running), 128 + 15);
   });
 
-  it('ends the command only after a save that succeeds, however often it is sent', async (t) => {
+  it('ends the program only after a successful save, however often it is sent', async (t) => {
     const save = 'echo save >> "$LOG"; until [ -s "$LOG.go" ]; do sleep 0.05; done; . "$LOG.go"';
     const log = join(makeFolder(t), 'log');
     const options = ['--save-command', save];
@@ -120,14 +120,14 @@ describe('control-run: shutdown', suite, () => {
     assert.equal(await exitCodeOf(running), 128 + 15);
   });
 
-  it('is not cancelled if the command has ended while its last save failed', async (t) => {
+  it('is not cancelled if the program ended while its last save failed', async (t) => {
     const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; false';
     const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
     assert.equal((await perform(port, 'shutdown'))[0], 500);
     assert.equal(await exitCodeOf(running), 128 + 9);
   });
 
-  it('sends --save-signal even to a paused command, waits for --grace, and sends SIGTERM', async (t) => {
+  it('sends --save-signal even to a paused program, waits for --grace, and sends SIGTERM', async (t) => {
     const command = handler('trap "echo saving" USR1', 'trap "echo ends; exit 9" TERM');
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR1', '--grace', '0.4'], command);
     await running.shows(/ready/);
@@ -140,7 +140,7 @@ describe('control-run: shutdown', suite, () => {
 });
 
 describe('control-run: a signal during a save', suite, () => {
-  it('gives --save-command the time of --grace, and kills it with its processes', async (t) => {
+  it('gives --save-command --grace to finish, and kills it with its child processes', async (t) => {
     const log = join(makeFolder(t), 'log');
     const save = 'echo $$ >> "$LOG"; sleep 98765 & echo $! >> "$LOG"; wait';
     const options = ['--save-command', save, '--grace', '0.3'];
@@ -161,7 +161,7 @@ describe('control-run: a signal during a save', suite, () => {
     await until(() => pids.every((pid) => stateOf(pid) === ''));
   });
 
-  it('also ends a shutdown by command whose last save fails', async (t) => {
+  it('also ends the program after a shutdown command whose save fails', async (t) => {
     const log = join(makeFolder(t), 'log');
     const options = ['--save-command', 'echo save >> "$LOG"; sleep 98765', '--grace', '0.3'];
     const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
@@ -173,7 +173,7 @@ describe('control-run: a signal during a save', suite, () => {
     assert.equal(readLines(log).length, 1);
   });
 
-  it('ends the command even if the last save fails', async (t) => {
+  it('ends the program even if the last save fails', async (t) => {
     const { running, port } = await startRun(t, ['--save-command', 'false'], ['sleep', '98765']);
     assert.equal((await perform(port, 'shutdown'))[0], 500);
     for (let count = 0; count < 40; count += 1) running.child.kill('SIGINT'); // more than the queue holds

@@ -1,4 +1,4 @@
-// Signals to control-run itself, which is not on a terminal here.
+// Signals to control-run itself, without a terminal.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -11,10 +11,10 @@ import {
 } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
-const HARM_MS = 50; // during which what must not happen could
+const HARM_MS = 50; // in which a wrong signal would arrive
 
 describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
-  it('passes SIGUSR1, SIGUSR2 and SIGWINCH on, to a paused command once it is resumed', async (t) => {
+  it('passes on SIGUSR1, SIGUSR2 and SIGWINCH, to a paused program when it is resumed', async (t) => {
     const names = ['USR1', 'USR2', 'WINCH'];
     const traps = names.map((name) => `trap 'echo "got ${name}"' ${name}`);
     const { running, port } = await startRun(t, [], handler(...traps));
@@ -31,7 +31,7 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     await until(() => running.output().match(/got/g)?.length === 4);
   });
 
-  it('stops with the command at SIGTSTP, and continues it at SIGCONT unless it was paused before', async (t) => {
+  it('stops with the program at SIGTSTP, and continues it at SIGCONT unless it was paused before', async (t) => {
     const { running: { child }, port, pid, client } = await startRun(t, [], ['sleep', '98765']);
     const own = child.pid as number;
     for (let count = 0; count < 2; count += 1) {
@@ -65,7 +65,7 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     assert.equal(await client.getStatus(), ACTIVE);
   });
 
-  it('leaves nothing behind at SIGKILL, even what has left the session or starts during the end', {
+  it('leaves nothing behind at SIGKILL, not even processes that left the session or start during the end', {
     skip: lacks('setsid') || IN_PROC.skip,
   }, async (t) => {
     const script = `setsid sleep 98765 & (setsid sleep 98765 &); sh -c 'trap "" TERM HUP INT; ${WAIT}' &
@@ -93,7 +93,7 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     });
   }
 
-  it('sends none, at SIGKILL, to another process that has got the id of one that was stopped', {
+  it('sends no signal, after SIGKILL, to a new process with the id of a stopped one', {
     skip: lacks('namespace', 'setsid'),
   }, async (t) => {
     const program = `(setsid sh -c 'echo "daemon $$"; exec sleep 98765' &); sleep 98765; :`;

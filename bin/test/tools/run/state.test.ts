@@ -1,4 +1,4 @@
-// What --state remembers: the file, and how a program starts with it.
+// --state: the file, and how a program starts with it.
 
 import assert from 'node:assert/strict';
 import {
@@ -24,10 +24,10 @@ const SINCE = '2026-01-23T06:00:00.000Z';
 const CAUSE: StatusCause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: SINCE };
 const PAUSED = `{"status":"paused","by":"ana@laptop","reason":"GPU needed until noon","since":"${SINCE}"}\n`;
 const ACTIVE = '{"status":"active"}\n';
-const REST_MS = 300; // in which a program that is not stopped would have begun
+const REST_MS = 300; // in which a program would start if it were not stopped
 
 describe('StateFile', () => {
-  it('starts active without a file, and creates it for its owner alone', (t) => {
+  it('starts active without a file, and creates one that only its owner can read', (t) => {
     const path = join(makeFolder(t), 'state.json');
     assert.equal(new StateFile(path).read(), null);
     assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], [ACTIVE, 0o600]);
@@ -63,7 +63,7 @@ describe('StateFile', () => {
   }
 
   for (const [what, since] of [['without a time', undefined], ['in the future', '9999-01-01T00:00:00Z']] as const) {
-    it(`takes a pause ${what} as one that begins now, once`, (t) => {
+    it(`takes a pause ${what} as one that begins at the first start`, (t) => {
       t.mock.timers.enable({ apis: ['Date'], now: Date.parse(SINCE) });
       const path = join(makeFolder(t), 'state.json');
       writeFileSync(path, JSON.stringify({ status: 'paused', since }));
@@ -89,7 +89,7 @@ describe('StateFile', () => {
     ['too much', ' '.repeat(65_537), 'it is too large'],
   ];
   for (const [what, text, why] of DAMAGED) {
-    it(`refuses ${what}, and leaves it as it is`, (t) => {
+    it(`refuses ${what}, and leaves the file unchanged`, (t) => {
       const path = join(makeFolder(t), 'state.json');
       writeFileSync(path, text);
       const expected = `cannot read --state '${path}': ${why}`;
@@ -103,7 +103,7 @@ describe('StateFile', () => {
     });
   }
 
-  it('refuses what is no file, and what it cannot write', { skip: lacks('Unix') }, (t) => {
+  it('refuses a path that is not a file or cannot be written', { skip: lacks('Unix') }, (t) => {
     const folder = makeFolder(t);
     const link = join(folder, 'link');
     symlinkSync(join(folder, 'nowhere'), link);
@@ -118,7 +118,7 @@ describe('StateFile', () => {
     assert.deepEqual(readdirSync(folder), ['link']);
   });
 
-  it('writes through a symbolic link, which stays', { skip: lacks('Unix') }, (t) => {
+  it('writes to the target of a symbolic link, and keeps the link', { skip: lacks('Unix') }, (t) => {
     const folder = makeFolder(t);
     mkdirSync(join(folder, 'disk'));
     writeFileSync(join(folder, 'disk', 'state.json'), ACTIVE);
@@ -131,13 +131,13 @@ describe('StateFile', () => {
     assert.equal(readFileSync(join(folder, 'disk', 'state.json'), 'utf8'), PAUSED);
   });
 
-  it('fails to write without changing the file, and can try again', { skip: lacks('Unix') }, (t) => {
+  it('leaves the file unchanged if a write fails, and can retry', { skip: lacks('Unix') }, (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'disk', 'state.json');
     mkdirSync(join(folder, 'disk'));
     const state = new StateFile(path);
     state.read();
-    chmodSync(path, 0o400); // is replaced all the same
+    chmodSync(path, 0o400); // replaced anyway
     state.write(CAUSE);
     renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
     assert.throws(() => state.write(null), /^Error: ENOENT: /);
@@ -147,7 +147,7 @@ describe('StateFile', () => {
     assert.equal(readFileSync(path, 'utf8'), ACTIVE);
   });
 
-  it('does not write what has not changed', (t) => {
+  it('does not write an unchanged state', (t) => {
     const path = join(makeFolder(t), 'state.json');
     const state = new StateFile(path);
     const { ino } = (state.read(), statSync(path));
@@ -155,7 +155,7 @@ describe('StateFile', () => {
     assert.equal(statSync(path).ino, ino);
   });
 
-  it('deletes at the start what a crash has left, and nothing else', (t) => {
+  it('deletes leftovers of a crash at the start, and nothing else', (t) => {
     const folder = makeFolder(t);
     const others = ['other.json.0123456789abcdef.tmp', 'state.json.bak', 'state.json.x.tmp'];
     for (const name of [...others, 'state.json.0123456789abcdef.tmp']) writeFileSync(join(folder, name), '');
@@ -181,7 +181,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       assert.deepEqual(info.commands, []);
       await showsDetail(second, { pid: second.pid, command: command.join(' '), processes: 1 });
       assert.equal(stateOf(second.pid), 'T');
-      second.running.child.kill('SIGUSR1'); // is passed on to a program, but would end this one
+      second.running.child.kill('SIGUSR1'); // would kill this program: not passed on
       process.kill(second.pid, 'SIGCONT'); // as `fg` does
       await sleep(REST_MS);
       assert.equal(starts().length, 1);
@@ -205,7 +205,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     });
   }
 
-  it('remembers the reason of the last pause, and who was the first', async (t) => {
+  it('remembers the reason of the last pause, and the sender of the first', async (t) => {
     const { path, command } = prepare(t);
     const first = await startRun(t, ['--state', path], command);
     await pause(first, CAUSE);
@@ -218,7 +218,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
   });
 
   for (const end of ['SIGTERM', 'shutdown'] as const) {
-    it(`stays paused over a ${end}`, async (t) => {
+    it(`stays paused across a ${end}`, async (t) => {
       const { path, command, starts } = prepare(t);
       const { running, ...first } = await startRun(t, ['--state', path], command);
       await until(() => starts().length === 1);
@@ -262,7 +262,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.equal(outputs[1], outputs[0]);
   });
 
-  it('starts a program likewise if sh is bash', { skip: lacks('bash') }, async (t) => {
+  it('does so if sh is bash', { skip: lacks('bash') }, async (t) => {
     const bin = makeFolder(t);
     symlinkSync('/bin/bash', join(bin, 'sh'));
     const { path, command, starts } = prepare(t, CAUSE);
@@ -274,7 +274,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(starts(), [String(pid)]);
   });
 
-  it('refuses a command that cannot be started before it pauses', async (t) => {
+  it('refuses at once a command that cannot be started', async (t) => {
     const { path } = prepare(t, CAUSE);
     const plain = join(makeFolder(t), 'plain');
     writeFileSync(plain, 'echo no\n', { mode: 0o644 });
@@ -288,7 +288,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
   });
 
-  it('starts nothing if the state is damaged, or cannot be written', async (t) => {
+  it('starts nothing if the state is damaged or cannot be written', async (t) => {
     const { path, command, starts } = prepare(t);
     writeFileSync(path, PAUSED.slice(0, 30));
     const nowhere = join(path, '..', 'no', 'state.json');
@@ -304,7 +304,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(starts(), []);
   });
 
-  it('pauses although the state cannot be written, and says so until it is', async (t) => {
+  it('pauses although the state cannot be written, and reports that until it can', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'disk', 'state.json');
     mkdirSync(join(folder, 'disk'));
@@ -321,7 +321,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
   });
 
-  it('has written the state before the client gets the outcome', async (t) => {
+  it('writes the state before the client receives the outcome', async (t) => {
     const { path, command } = prepare(t);
     const { port } = await startRun(t, ['--state', path], command);
     for (let round = 0; round < 20; round += 1) {
@@ -332,7 +332,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     }
   });
 
-  it('starts a program that takes commands itself when it is resumed', async (t) => {
+  it('starts a program on CONTROL_FD when it is resumed', async (t) => {
     const { path } = prepare(t, CAUSE);
     const line = '{"status":"active","detail":{"epoch":0}}';
     const script = 'echo began; echo "$1" >&3; cat <&3';
@@ -346,7 +346,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     await run.running.shows(/^\{"id":1,"command":"pause"\}$/m);
   });
 
-  it('with --restart, starts a program that ended before it began when it is resumed', async (t) => {
+  it('with --restart, starts a program that was killed before it began when it is resumed', async (t) => {
     const { path, command, starts } = prepare(t, CAUSE);
     const { running, port, pid } = await startRun(t, ['--state', path, '--restart', 'on-failure'], command);
     killAll([pid]);
@@ -392,7 +392,7 @@ async function crash({ running }: StartedRun): Promise<void> {
   await until(() => processesOf(running).length === 0);
 }
 
-/** The times may differ a little, because the server takes its own. */
+/** The times may differ a little, because the server has its own. */
 function isPausedAs({ status, by, reason, since }: Info, before: Info): void {
   assert.deepEqual([status, by, reason], ['paused', before.by, before.reason]);
   const differenceMs = Math.abs(Date.parse(since) - Date.parse(before.since));

@@ -1,4 +1,4 @@
-// Shared by the tests of programs that take the commands themselves.
+// Shared by the tests of programs that take commands on CONTROL_FD.
 
 import assert from 'node:assert/strict';
 import { getDetail, getInfo, until } from '../../helpers.ts';
@@ -7,23 +7,23 @@ import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
-export const SEVERAL_GRACES_MS = 900; // of 0.3 s
+export const SEVERAL_GRACES_MS = 900; // --grace is 0.3 s
 
-/** Between the test and the socket: standard input goes there, and what comes from there to standard output. */
+/** Connects the test to the socket: copies standard input to it, and from it to standard output. */
 export const RELAY = 'cat <&3 & cat >&3; kill $!; exit 7';
 
 export const HELLO = '{"status":"active"}\n';
 
 export interface Talk extends StartedRun {
-  /** Sends lines: objects as JSON, texts and bytes as they are. */
+  /** Writes lines to the socket: objects as JSON, texts and bytes as they are. */
   say(...lines: (object | string | Buffer)[]): void;
-  /** Waits for a command, and for nothing but that. Returns its id: they count from 1. */
+  /** Waits for the next command, which must be this one. Returns its id; ids count from 1. */
   gets(command: string, fields?: object): Promise<number>;
-  /** Waits until all that was said has been taken. */
+  /** Waits until control-run has read all that was written. */
   taken(): Promise<void>;
-  /** What control-run has printed after its banner. */
+  /** Returns what control-run has printed after its banner. */
   complaints(): string;
-  /** Waits for a status; a machine that is busy may report the one before. */
+  /** Waits for a status; on a busy machine, an earlier one may come first. */
   is(status: string): Promise<void>;
 }
 
@@ -36,7 +36,7 @@ export async function startTalk(
   env: NodeJS.ProcessEnv = {},
 ): Promise<Talk> {
   let running: Running | undefined;
-  t.after(() => running?.child.stdin?.end()); // so that it ends at once
+  t.after(() => running?.child.stdin?.end()); // ends the program at once
   const grace = options.includes('--grace') ? [] : ['--grace', '0.3'];
   const run = await startRun(t, ['--name', 'sh', ...grace, ...options], shell(script), env);
   running = run.running;
@@ -81,7 +81,7 @@ export async function epochOf({ port }: StartedRun): Promise<number> {
   return ((await getDetail(port)) as { epoch?: number }).epoch ?? -1;
 }
 
-/** Waits until a program has written its first line: until then, it is stopped. */
+/** Waits until a program has written its first line: until then, a pause would stop it. */
 export async function talks(run: StartedRun): Promise<void> {
   await until(async () => await epochOf(run) >= 0, () => run.running.output());
 }

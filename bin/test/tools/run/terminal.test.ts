@@ -1,4 +1,4 @@
-// control-run as a parent on a terminal: a shell runs in a pseudo-terminal, and somebody types.
+// control-run on a terminal: a shell in a pseudo-terminal, and keys that somebody types.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -55,7 +55,7 @@ while True: signal.pause()
 const options = { concurrency: 4, timeout: 300_000, skip: lacks('Linux', 'script', 'bash') };
 
 describe('control-run: on a terminal', options, () => {
-  it('gives it to the program', async (t) => {
+  it('leaves it to the program', async (t) => {
     const shell = await startShell(t);
     const script = 'for fd in 0 1 2; do test -t $fd && echo "fd $fd"; done; stty size; echo written >/dev/tty; ' +
       'cat /proc/self/fdinfo/[012] | grep flags; read -r line; echo "read $line"';
@@ -67,7 +67,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('some words\n', /^read some words\n<0> /m);
   });
 
-  it('never reads it: what is typed meanwhile is for the shell', async (t) => {
+  it('never reads it: keys typed meanwhile reach the shell', async (t) => {
     const shell = await startShell(t);
     const { pid, port } = await shell.control('$RUN sleep 98765');
     shell.write('echo $((6 * 7))\n');
@@ -78,7 +78,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.shows(/^<143> 42\n<0> 49\n<0> $/m);
   });
 
-  it('an interactive Python answers, but not while it is paused', { skip: lacks('python3') }, async (t) => {
+  it('an interactive Python responds, except while it is paused', { skip: lacks('python3') }, async (t) => {
     const shell = await startShell(t);
     const { port, pid } = await shell.control(`$RUN ${PROMPT}`);
     await shell.shows(/>>> $/);
@@ -107,7 +107,7 @@ describe('control-run: on a terminal', options, () => {
       await shell.type('(sleep 98765; :)\n', /\n/);
       await until(() => listTree(pid).length === 3);
       const job = listTree(pid).slice(1);
-      for (let count = 1; count <= 5; count++) { // it is a race with the shell that waits for its job
+      for (let count = 1; count <= 5; count++) { // a race with the shell, which waits for its job
         await perform(port, 'pause');
         assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T', 'T']);
         await perform(port, 'resume');
@@ -115,7 +115,7 @@ describe('control-run: on a terminal', options, () => {
       }
       assert.doesNotMatch(shell.text(), /Stopped/);
       await shell.type(CTRL_Z, /^.*Stopped +\( sleep 98765; : \)\n+in148 $/m);
-      assert.equal(stateOf(parent), 'S', 'the key was for the job');
+      assert.equal(stateOf(parent), 'S', 'the key was meant for the job');
       await perform(port, 'pause');
       await perform(port, 'resume');
       assert.deepEqual([pid, ...job].map(stateOf), ['S', 'T', 'T'], 'the job was stopped before the pause');
@@ -175,13 +175,13 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('\n', /^sum 3\n<0> $/m);
   });
 
-  it('Ctrl-\\ ends the program, and the shell learns how', async (t) => {
+  it('Ctrl-\\ ends the program, and the shell sees the signal', async (t) => {
     const shell = await startShell(t);
     await shell.control('$RUN sleep 98765');
     await shell.type(CTRL_BACKSLASH, /<131> $/);
   });
 
-  it('Ctrl-C ends a loop of the shell, as without control-run', async (t) => {
+  it('Ctrl-C ends a shell loop, as without control-run', async (t) => {
     const shell = await startShell(t);
     await shell.type('export RUN\n', /<0> $/);
     await shell.control(`bash -c 'for i in 1 2 3; do $RUN sleep 98765; echo round $((i + 10)); done; echo after'`);
@@ -189,7 +189,7 @@ describe('control-run: on a terminal', options, () => {
     assert.match(shell.text(), /^\^C\n?<130> $/);
   });
 
-  it('Ctrl-Z suspends both, fg and bg resume both, and a pause waits for that', async (t) => {
+  it('Ctrl-Z suspends both, fg and bg resume both, and a pause waits until then', async (t) => {
     const shell = await startShell(t);
     const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
     await until(() => listTree(pid).length === 2);
@@ -213,7 +213,7 @@ describe('control-run: on a terminal', options, () => {
     await until(() => shell.others().length === 0);
   });
 
-  it('Ctrl-Z gives the terminal to the shell only after the program has restored it', {
+  it('Ctrl-Z returns the terminal to the shell only after the program has restored it', {
     skip: lacks('python3'),
   }, async (t) => {
     const path = join(makeFolder(t), 'restore.py');
@@ -235,7 +235,7 @@ describe('control-run: on a terminal', options, () => {
     assert.deepEqual([pid, parent].map(stateOf), ['', '']);
   });
 
-  it('a paused program stays so after Ctrl-Z and fg or SIGCONT', async (t) => {
+  it('a paused program stays paused after Ctrl-Z and fg or SIGCONT', async (t) => {
     const shell = await startShell(t);
     const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
     await until(() => listTree(pid).length === 2);
@@ -255,7 +255,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.type(CTRL_C, /<130> $/);
   });
 
-  it('a paused program takes Ctrl-C after Ctrl-Z and fg, and is active then', async (t) => {
+  it('a paused program receives Ctrl-C after Ctrl-Z and fg, and is then active', async (t) => {
     const shell = await startShell(t);
     const script = 'trap "echo ends; read -r code; exit \\$code" INT; echo ready; while :; do sleep 0.1; done';
     const { port, pid } = await shell.control(`$RUN sh -c '${script}'`);
@@ -269,7 +269,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('3\n', /<3> $/);
   });
 
-  it('a program that has taken Ctrl-C, and is paused again, stays so after Ctrl-Z and fg', async (t) => {
+  it('a program that received Ctrl-C and is paused again stays paused after Ctrl-Z and fg', async (t) => {
     const shell = await startShell(t);
     const script = 'trap "echo interrupted" INT; echo ready; while :; do sleep 0.1; done';
     const { port, pid, parent } = await shell.control(`$RUN sh -c '${script}'`);
@@ -316,7 +316,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.type(CTRL_D, /<0> $/);
   });
 
-  it('a change of its size reaches the program', async (t) => {
+  it('a change of size reaches the program', async (t) => {
     const shell = await startShell(t);
     const program = `bash -c 'trap "stty size" WINCH; echo ready; while :; do read -r -t 0.2; done'`;
     const { port } = await shell.control(`$RUN ${program}`);
@@ -329,7 +329,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.shows(/^\d+ 170$/m);
   });
 
-  it('a password is not shown, and the program can show again what is typed', async (t) => {
+  it('the program can turn the echo off for a password, and on again', async (t) => {
     const shell = await startShell(t);
     const program = `sh -c 'stty -echo; echo ready; read -r word; stty echo; echo "$word" | tr a-z A-Z; read -r line'`;
     const { port } = await shell.control(`$RUN ${program}`);
@@ -350,7 +350,7 @@ describe('control-run: on a terminal', options, () => {
     const expected: string[] = [];
     for (const [command, options, line] of [
       ['pause', { by: 'ana@laptop', reason: 'GPU needed until noon' }, 'paused by ana@laptop: GPU needed until noon'],
-      ['pause', { by: 'bob', reason: 'until one' }, null], // it is already
+      ['pause', { by: 'bob', reason: 'until one' }, null], // already paused
       ['resume', { by: 'ana@laptop' }, 'resumed by ana@laptop'],
       ['resume', { by: 'bob' }, null],
       ['pause', { reason: '\x1b[2Jlunch' }, 'paused: [2Jlunch'],
@@ -387,7 +387,7 @@ describe('control-run: on a terminal', options, () => {
     });
   }
 
-  it('less, top and vi run in it, and no line disturbs them', { skip: lacks('less', 'top', 'vi') }, async (t) => {
+  it('less, top and vi work, and no line disturbs them', { skip: lacks('less', 'top', 'vi') }, async (t) => {
     const path = join(makeFolder(t), 'file');
     writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
     const shell = await startShell(t);
@@ -422,7 +422,7 @@ describe('control-run: on a terminal', options, () => {
     assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
   });
 
-  it('leaves its mode alone at the end, when others use it', async (t) => {
+  it('does not change the mode at exit, when others may use it', async (t) => {
     const shell = await startShell(t);
     const raw = `'stty -icanon -echo; echo changed'`;
     const { pid } = await shell.control('$RUN sleep 98765 &');
@@ -432,7 +432,7 @@ describe('control-run: on a terminal', options, () => {
     assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
   });
 
-  it('leaves it to a pager at the end of a pipeline', { skip: lacks('less') }, async (t) => {
+  it('leaves the keys to a pager at the end of a pipeline', { skip: lacks('less') }, async (t) => {
     const shell = await startShell(t);
     await shell.type('$RUN seq 2000 2>/dev/null | less\n', /^1$[^]*^23\n/m);
     await until(() => shell.others().length === 1, () => 'control-run has not ended');
@@ -441,7 +441,7 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('q', /<0> $/);
   });
 
-  it('a pipeline of two has the exit codes and the output as without', async (t) => {
+  it('a pipeline of two has the same exit codes and output as without control-run', async (t) => {
     const shell = await startShell(t);
     await shell.type('$RUN -- yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /<0> $/);
     assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
