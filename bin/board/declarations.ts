@@ -8,7 +8,7 @@ const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;
 const MAX_PARAMETERS = 32; // per command
 const MAX_LENGTH = 16_384; // of all declarations as JSON: control.ts permits 8 KiB
-const MAX_PRESENT = 32;
+const MAX_CURRENT = 32;
 
 type Scalar = boolean | number | string;
 
@@ -55,14 +55,14 @@ function tidyParameter([name, fields]: [name: string, fields: Fields]): Paramete
 }
 
 /** The current values of parameters: the fields of the detail that have their names, if they are short scalars. */
-export function presentValues(detail: unknown, declarations: readonly Declaration[]): [name: string, value: Scalar][] {
+export function currentValues(detail: unknown, declarations: readonly Declaration[]): [name: string, value: Scalar][] {
   if (typeof detail !== 'object' || detail === null) return [];
   const names = new Set(declarations.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
   return [...names].filter((name) => Object.hasOwn(detail, name)).flatMap((name): [string, Scalar][] => {
     const value = (detail as Fields)[name];
     const isShort = typeof value !== 'string' || value.length <= MAX_VALUE_LENGTH;
     return isShort && TYPES.some((type) => isOf(type, value)) ? [[name, value as Scalar]] : [];
-  }).slice(0, MAX_PRESENT);
+  }).slice(0, MAX_CURRENT);
 }
 
 type Fields = Readonly<Record<string, unknown>>;

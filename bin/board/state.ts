@@ -4,7 +4,7 @@
 import { splitDetail } from '../shared/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import type { Body, Progress } from '../shared/describe.ts';
-import type { Declaration, presentValues } from './declarations.ts';
+import type { currentValues, Declaration } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
@@ -36,7 +36,7 @@ export interface State {
   /** `leftMs` is null until there are two samples. */
   progress: (Progress & { leftMs: number | null }) | null;
   /** The fields of the detail that have the name of a parameter. */
-  present: ReturnType<typeof presentValues>;
+  current: ReturnType<typeof currentValues>;
   /** Commands of all clients, the latest first. */
   commands: ListedCommand[];
   /** Commands sent by the board: the pending ones and the latest. */

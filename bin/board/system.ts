@@ -9,7 +9,7 @@ import { observe } from '../shared/observe.ts';
 import { describeUnknown, entriesOf, isAbsent, isUnanswered, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/text.ts';
 import { Counter } from './counter.ts';
-import { declarationsOf, presentValues } from './declarations.ts';
+import { currentValues, declarationsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
 import { isFinal, numbersIn, readCommand, readRows, readTime } from './state.ts';
 import type { Body, Progress } from '../shared/describe.ts';
@@ -82,7 +82,7 @@ export class BoardSystem {
     this.#state = {
       target: excerpt(name ?? client.target), name: this.title, process: '', status: '', since: null, by: '',
       reason: '', error: '', unansweredSince: null, unheardSince: null, ended: false, saved: null, saveError: '',
-      detail: [], progress: null, present: [], commands: [], sent: [], sentCount: 0,
+      detail: [], progress: null, current: [], commands: [], sent: [], sentCount: 0,
     };
     void this.#follow();
   }
@@ -308,7 +308,7 @@ export class BoardSystem {
   #takeDetail({ detail, heardAt }: Body, now: number): void {
     const rows = readRows(detail);
     this.#state.detail = rows;
-    this.#state.present = presentValues(detail, this.#declarations);
+    this.#state.current = currentValues(detail, this.#declarations);
     this.#sample();
     this.#takeProgress(progressOf(detail));
     const heard = readTime(heardAt) ?? now;

@@ -498,7 +498,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => await problemOf(browser) === WRONG_KEY);
     assert.equal(await browser.url(), url);
     assert.deepEqual(await cards(browser), []);
-    assert.match(await browser.title(), /^no news – control-board$/);
+    assert.match(await browser.title(), /^no data – control-board$/);
     await browser.consoleErrors(); // the 401
     await browser.run('location.hash = arguments[0]', key);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -545,13 +545,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const board = await open(t, [targetOf(port)], ['--key-file', keyFile]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     board.running.child.kill('SIGKILL');
-    await eventually(async () => /^control-board does not respond/.test(await problemOf(browser)));
+    await eventually(async () => /^no response from control-board/.test(await problemOf(browser)));
     await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
-    assert.match(await browser.title(), /^no news – control-board$/);
+    assert.match(await browser.title(), /^no data – control-board$/);
     let problem = '';
     await eventually(async () => {
       problem = await problemOf(browser);
-      return /^control-board does not respond for \d+ s$/.test(problem);
+      return /^no response from control-board for \d+ s$/.test(problem);
     }, () => problem);
     await browser.requests();
     await browser.activate('#systems button', 0);

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
-import { declarationsOf, presentValues } from '../../../board/declarations.ts';
+import { currentValues, declarationsOf } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { BY } from '../../../shared/access.ts';
 import { isCrash, isEndError, savedBy } from '../../../shared/end.ts';
@@ -450,16 +450,16 @@ describe('declarationsOf', () => {
   });
 });
 
-describe('presentValues', () => {
+describe('currentValues', () => {
   it('returns the fields of the detail that have the name of a parameter, if they are short scalars', () => {
     const names = ['a', 'b', 'c', 'd', 'e', 'f', 'toString'];
     const parameters = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
     const integer = { parameters: { a: { type: 'integer' } } };
     const declarations = declarationsOf({ accepts: { x: { parameters }, y: integer } });
     const detail = { a: 1.5, b: false, c: 'x\n', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 };
-    assert.deepEqual(presentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
-    for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(presentValues(other, declarations), []);
-    assert.deepEqual(presentValues(JSON.parse('{"a":1e999}'), declarations), []);
+    assert.deepEqual(currentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
+    for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(currentValues(other, declarations), []);
+    assert.deepEqual(currentValues(JSON.parse('{"a":1e999}'), declarations), []);
   });
 });
 
