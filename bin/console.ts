@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// control-console: an interactive console for a running system.
+// control-console: an interactive console for a running system. console/ holds its sessions and the input of lines.
 
 import { complete } from './console/completion.ts';
 import { History } from './console/history.ts';
@@ -17,21 +17,21 @@ import type { PrintableClient } from './shared/replies.ts';
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
   dir: DIR_OPTION,
-  'no-history': { type: 'boolean', help: 'neither read nor write the history of commands' },
+  'no-history': { type: 'boolean', help: 'do not read or write the command history' },
 } as const;
 
 const HELP = `
 Usage: control-console [options] [TARGET]
 
-Controls a running system interactively. Also reads commands from a pipe, one per line; lines that begin with # are
+Controls a running system interactively. Also reads commands from a pipe, one per line. Lines that begin with # are
 comments.
 
-TARGET is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT, :PORT,
-unix:PATH or a path with a slash.
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
+a path with a slash.
 
 ${commandsFor('console').map(helpOf).join('\n')}
 
-The commands that the program declares are words, too: evaluate episodes=200
+The program's own commands work the same way: evaluate episodes=200
 ${REASON_HELP}
 
 ${describeOptions(OPTIONS)}

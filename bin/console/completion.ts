@@ -1,4 +1,4 @@
-// What Tab completes in the console: its own words, and the commands that the program declares.
+// Tab completion in the console: its own words, and the own commands of the program.
 
 import { acceptedIn, COMPLETION_MS, completionsOf, wordsBefore } from '../shared/accepts.ts';
 import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
@@ -6,10 +6,10 @@ import type { PrintableClient } from '../shared/replies.ts';
 
 const WORDS = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
 
-/** What the last word of a line may be, and that word as far as it is typed. */
+/** The candidates for the last word of a line, and the part of it that is typed. */
 export type Completions = [candidates: string[], word: string];
 
-/** Asks the live system, for a short time. */
+/** Asks the system for its own commands, but waits only briefly. */
 export async function complete(client: PrintableClient, line: string): Promise<Completions> {
   const words = wordsBefore(line);
   const current = words.at(-1) ?? '';

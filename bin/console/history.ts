@@ -1,4 +1,4 @@
-// The history of the console: one line per command, the newest last.
+// The history of the console: a file with one command per line, the newest last.
 
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -14,21 +14,21 @@ function historyPath(): string {
   return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control', 'history');
 }
 
-/** Several consoles may share the file: each appends its own lines. A file that cannot be used is reported once. */
+/** Consoles share the file: each appends its lines. An unusable file is reported once. */
 export class History {
   #isKept: boolean;
 
-  /** @param isKept Whether the history is kept between runs. */
+  /** @param isKept Whether to read and write the file. */
   constructor(isKept: boolean) {
     this.#isKept = isKept;
   }
 
-  /** Returns the latest lines, each once, the newest first. Shortens a file that has become long. */
+  /** Returns the latest lines without duplicates, the newest first. Shortens a long file. */
   load(): string[] {
     let latest: string[] = [];
     this.#try((path) => {
       mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-      // A FIFO would block the program, and a link to /dev/null would make that private.
+      // Opening a FIFO would block, and chmod through a link would make /dev/null private.
       if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) throw new Error(`'${path}' is not a file`);
       appendFileSync(path, '', { mode: 0o600 });
       chmodSync(path, 0o600);
@@ -51,7 +51,7 @@ export class History {
       use(historyPath());
     } catch (error) {
       this.#isKept = false;
-      warn(`cannot keep the history: ${(error as Error).message}; --no-history keeps none`);
+      warn(`cannot keep the history: ${(error as Error).message}; --no-history disables it`);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Lines of input: from a terminal with a prompt, editing and history, from a pipe without.
+// Lines of input: from a terminal with prompt, editing and history, or from a pipe.
 
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
@@ -11,15 +11,15 @@ import type { Interface } from 'node:readline';
 
 export interface Lines {
   readonly isTerminal: boolean;
-  /** Aborted by Ctrl-C after the latest line, and replaced with the next one. */
+  /** Aborted by Ctrl-C while the latest line runs. Each line has a new one. */
   readonly interruption: AbortSignal;
   /** Returns the next line, or null at the end of the input. */
   next(prompt: string): Promise<string | null>;
-  /** Asks a question. Returns the answer, or null at the end of the input. */
+  /** Asks the user a question. Returns the answer, or null at the end of the input. */
   ask(question: string): Promise<string | null>;
-  /** Replaces the prompt, unless a question is being asked. */
+  /** Replaces the prompt unless a question is open. */
   setPrompt(prompt: string): void;
-  /** Prints a line above the prompt, or above the next one. What is being typed stays. */
+  /** Prints a line above the current or the next prompt. The text being typed stays. */
   print(line: string): void;
   close(): void;
 }
@@ -28,7 +28,7 @@ export interface Lines {
 
 export class PipedLines implements Lines {
   readonly isTerminal = false;
-  readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the program
+  readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the process
   readonly #readline: Interface;
   readonly #lines: AsyncIterator<string>;
 
@@ -56,7 +56,7 @@ export class PipedLines implements Lines {
   }
 }
 
-/** Whether a line is for the readers of a script. */
+/** Whether a line is a comment. */
 export function isComment(line: string): boolean {
   return line.trimStart().startsWith('#');
 }
@@ -66,9 +66,9 @@ type Done = (error: null, completions: Completions) => void;
 
 // ───── A terminal ────────────────────────────────────────────────────────────────────────────────────────────────
 //
-//   keys ──▶ typed ──▶ the line editor ──▶ line      Keys wait in `typed` while a command runs: what is typed or pasted
-//              │                                     then appears after the next prompt, a line at a time. They also
-//              │                                     wait while Tab asks the system for completions.
+//   keys ──▶ typed ──▶ line editor ──▶ line      Keys wait in `typed` while a command runs, and while Tab asks the
+//              │                                 system for completions. They then appear after the next prompt, one
+//              │                                 line at a time.
 //              └─ Ctrl-Z, and Ctrl-C while a command runs, act at once
 
 export class TerminalLines implements Lines {
@@ -81,15 +81,15 @@ export class TerminalLines implements Lines {
   #recalled: string[]; // the lines that Up recalls
   #typed = '';
   #news = ''; // lines to print above the prompt
-  #receive: ((line: string | null) => void) | null = null; // while a line is read
-  #endsInReturn = false; // the latest keys: a line feed after it belongs to it
+  #receive: ((line: string | null) => void) | null = null; // set while a line is read
+  #endsInReturn = false; // the latest keys end in CR: an LF that follows belongs to it
   #isClosed = false;
   #isQuestion = false;
   #isCompleting = false;
   #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
   #interruption = new AbortController();
 
-  /** @param completions What Tab completes a line with. */
+  /** @param completions Returns the completions of a line. */
   constructor(completions: (line: string) => Promise<Completions>, history: History) {
     this.#completions = completions;
     this.#history = history;
@@ -103,7 +103,7 @@ export class TerminalLines implements Lines {
     this.#editor.on('close', () => this.#onClose());
     this.#editor.on('SIGINT', () => this.#onInterrupt());
     this.#editor.on('history', (lines) => {
-      if (this.#isQuestion) lines.splice(0, lines.length, ...this.#recalled); // answers stay out of it
+      if (this.#isQuestion) lines.splice(0, lines.length, ...this.#recalled); // without answers
       else this.#recalled = [...lines];
     });
     this.#rawMode = startRawMode(() => this.#show());
@@ -157,14 +157,14 @@ export class TerminalLines implements Lines {
     return line;
   }
 
-  /** Draws the prompt and the line again, as far as it has been typed, unless the shell has the terminal. */
+  /** Redraws the prompt and the line, unless the shell has the terminal. */
   #show(): void {
     if (this.#receive === null || !this.#rawMode.isOn) return;
     if (this.#news !== '' && process.env['TERM'] !== 'dumb') this.#printAbove();
     this.#editor.prompt(true);
   }
 
-  /** Puts the news where the prompt begins. The editor then goes up as many rows as the cursor was below that. */
+  /** Writes the news over the prompt, which then moves down. The editor expects the cursor in the same row of it. */
   #printAbove(): void {
     const { stdout } = process;
     const { rows } = this.#editor.getCursorPos();
@@ -175,7 +175,7 @@ export class TerminalLines implements Lines {
     this.#news = '';
   }
 
-  // Own listeners, to be removed.
+  // Properties, so that close() can remove these listeners.
   readonly #onKeys = (keys: string): void => {
     const text = this.#endsInReturn ? keys.replace(/^\n/, '') : keys;
     this.#endsInReturn = keys.endsWith('\r');
@@ -193,13 +193,13 @@ export class TerminalLines implements Lines {
   };
 
   readonly #onHangUp = (): void => {
-    this.#typed = ''; // nothing may follow the end
+    this.#typed = ''; // the editor accepts nothing after the end
     this.#editorInput.end();
   };
 
   /**
-   * Passes keys on to the editor, which handles each at once, until it has a whole line. They go one by one, because
-   * the editor appends text that arrives together to the line, wherever the cursor is.
+   * Passes keys to the editor until it has a whole line. Keys go one by one: the editor would append longer text to the
+   * line, wherever the cursor is.
    */
   #feed(): void {
     while (this.#receive !== null && !this.#isCompleting && this.#typed !== '') {
@@ -224,7 +224,7 @@ export class TerminalLines implements Lines {
     this.#receive = null;
   }
 
-  /** Ctrl-C answers a question with no, and clears any other line. Pressed twice on an empty line, it quits. */
+  /** Ctrl-C answers a question with no, and otherwise clears the line. Pressed twice on an empty line, it quits. */
   #onInterrupt(): void {
     if (this.#editor.line !== '') {
       this.#interrupts = 0;

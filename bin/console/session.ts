@@ -1,4 +1,4 @@
-// A session of the console: the commands, and the prompt before each.
+// A session of the console: runs commands, and shows the status in the prompt.
 
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
 import {
@@ -25,29 +25,29 @@ import type { Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
 const FOLLOW_MS = 30_000;
-const REQUEST_MS = 30_000; // more than the client takes
-const HINT_MS = 1000; // what a command waits for is shown after this time: a shutdown may take half as long
-const HELP_MS = 1000; // the help waits for the commands that the program declares no longer than this
-const PROMPT_MS = 250; // the prompt waits for the status no longer than this
-const SILENT_MS = 2500; // a system that has not responded for this time gives no answer; it is asked every second
-const TICK_MS = 1000; // between two prompts with another duration
+const REQUEST_MS = 30_000; // longer than the client's own limit
+const HINT_MS = 1000; // then a hint shows what a command waits for; an ordinary shutdown is faster
+const HELP_MS = 1000; // how long the help waits for the own commands of the program
+const PROMPT_MS = 250; // how long the prompt waits for the status
+const SILENT_MS = 2500; // then a system counts as silent: the console sends a request every second
+const TICK_MS = 1000; // how often the prompt updates its duration
 
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
   readonly #sent = new Set<unknown>(); // the ids of its commands
-  #isOver = false;
+  #hasEnded = false;
 
   constructor(client: PrintableClient, lines: Lines) {
     this.#client = client;
     this.#lines = lines;
   }
 
-  /** Runs commands until the input ends or a command ends the session. Returns whether all of them succeeded. */
+  /** Runs commands until the input or a command ends the session. Returns whether all commands succeeded. */
   async run(): Promise<boolean> {
     let allSucceeded = true;
     const prompt = this.#lines.isTerminal ? new Prompt(this.#client, this.#lines, this.#sent) : null;
-    while (!this.#isOver) {
+    while (!this.#hasEnded) {
       const line = await (prompt === null ? this.#lines.next('') : prompt.next());
       if (line === null) break;
       if (!(await this.#execute(line.trim()))) allSucceeded = false;
@@ -65,18 +65,18 @@ export class Session {
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
     const takesReason = CONTROL_COMMANDS.includes(command.name);
     if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
-    const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed: quotes and apostrophes belong to it
+    const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed, with quotes and apostrophes
     switch (command.name) {
       case 'run': return this.#list();
       case 'status': return this.#status();
       case 'info': return this.#info();
       case 'shutdown': return this.#shutdown(reason);
-      case 'quit': return this.#isOver = true;
+      case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
     }
   }
 
-  /** Explains one command, or all: those of the console, whether the system responds or not, and what it accepts. */
+  /** Explains one command or all. The own commands of the program are listed only if it responds. */
   async #help(topic: string | undefined): Promise<boolean> {
     const command = topic === undefined ? undefined : findCommand('console', topic);
     if (command !== undefined) return print(helpOf(command));
@@ -89,14 +89,14 @@ export class Session {
     return print(describeAccepts(new Map([[topic, declaration]])));
   }
 
-  /** Lists the commands that the program declares. */
+  /** Lists the own commands of the program. */
   async #list(): Promise<boolean> {
     const info = await this.#request('info');
     if (!info.ok) return fail(info.error);
     return print(describeAccepts(acceptedIn(info)) || 'the program declares no commands');
   }
 
-  /** Runs one of them. */
+  /** Runs an own command. */
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
     if (!info.ok && !lacksInfo(info)) return fail(`${name} not sent: ${info.error}`);
@@ -127,7 +127,7 @@ export class Session {
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
     const question = `Shut ${isDefault(this.#client) ? 'the system' : this.#client.target} down? (y/[N]) `;
-    const piped = isTerminal ? null : await this.#lines.ask(question); // whatever comes of the next request
+    const piped = isTerminal ? null : await this.#lines.ask(question); // reads the answer even if the request fails
     const reply = await this.#request('status');
     if (isAbsent(reply)) return print(`already ${SystemStatus.OFFLINE}`);
     const obstacle = obstacleIn(reply);
@@ -135,11 +135,11 @@ export class Session {
     const answer = isTerminal ? await this.#lines.ask(question) : piped;
     if (answer === null) return fail('shutdown not sent: the input ended before the confirmation');
     if (!/^(y|yes)$/i.test(answer.trim())) return print('shutdown cancelled');
-    this.#isOver = await this.#send('shutdown', reason);
-    return this.#isOver;
+    this.#hasEnded = await this.#send('shutdown', reason);
+    return this.#hasEnded;
   }
 
-  /** Sends a command, and prints each status until it is done, and its outcome. */
+  /** Sends a command. Prints each status on the way, and the outcome. */
   async #send(command: string, reason: string | undefined): Promise<boolean> {
     const obstacle = obstacleIn(await this.#request('status'));
     return obstacle === null ? this.#follow(command, { reason }) : fail(`${command} not sent: ${obstacle}`);
@@ -160,7 +160,7 @@ export class Session {
     }));
   }
 
-  /** Runs what Ctrl-C can end, and tells what it waits for if it takes long. */
+  /** Runs work that Ctrl-C can end. If it takes long, prints what it waits for. */
   async #patiently<T>(work: (signal: AbortSignal, output: { write(text: string): void }) => Promise<T>): Promise<T> {
     let isLineOpen = false;
     const write = (text: string): void => {
@@ -185,7 +185,7 @@ function print(text: string): true {
   return true;
 }
 
-/** @param declared What the program declares, if that is known. */
+/** @param declared The names of the own commands, if they are known. */
 function failUnknown(word: string, declared: Iterable<string> = []): false {
   const hint = suggest(word, [...COMMANDS.flatMap(wordsOf), ...declared]);
   return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
@@ -198,14 +198,14 @@ function fail(message: string): false {
 
 // ───── The prompt ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** How the lines begin that say who has changed the status. The other statuses pass. */
+/** The words for status changes by others. Changes to other statuses are not printed. */
 const CHANGES: ReadonlyMap<string, string> = new Map([
   [SystemStatus.ACTIVE.statusName, 'resumed'],
   [SystemStatus.PAUSED.statusName, 'paused'],
   [SystemStatus.SHUTTING_DOWN.statusName, 'shutting down'],
 ]);
 
-/** Tells the address, unless it is the default, and the current status; above, who else has changed it. */
+/** The prompt: the address unless it is the default, and the current status. Prints changes by others above it. */
 class Prompt {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
@@ -213,22 +213,22 @@ class Prompt {
   readonly #end = new AbortController();
   #status = 'connecting';
   #info: Body = {}; // the latest one
-  #known = ''; // the latest status of which is known who has changed it, and since when it is
+  #known = ''; // the latest announced status, and since when it holds
   #isReading = false;
   #heardAt = performance.now();
   #tickedAt = performance.now();
 
-  /** @param sent The ids of the commands of this console, which print their outcomes themselves. */
+  /** @param sent The ids of this console's commands, whose outcomes are printed anyway. */
   constructor(client: PrintableClient, lines: Lines, sent: ReadonlySet<unknown>) {
     this.#client = client;
     this.#lines = lines;
     this.#sent = sent;
-    const timer = setInterval(() => this.#tick(), TICK_MS); // for how long there has been no answer
+    const timer = setInterval(() => this.#tick(), TICK_MS); // updates `no answer for 5 s`
     this.#end.signal.addEventListener('abort', () => clearInterval(timer));
     void this.#follow();
   }
 
-  /** Returns the next line. The prompt has the current status if the system tells it soon. */
+  /** Returns the next line. The prompt has the current status if the system responds fast. */
   async next(): Promise<string | null> {
     const limit = AbortSignal.timeout(PROMPT_MS);
     const reply = await this.#client.request('status', { signal: limit });
@@ -254,8 +254,8 @@ class Prompt {
   }
 
   /**
-   * Prints who else has changed the status, and why. While a command of the console runs, its id is not known yet. A
-   * save pauses the system until it is done, which is no change.
+   * Prints who else has changed the status, and why. Waits until a command of the console is completed, because its id
+   * is unknown before. The pause during a save is not a change.
    */
   #announce(): void {
     const status = excerptOf(this.#info['status']);
@@ -269,7 +269,7 @@ class Prompt {
     const author = describeAuthor(this.#info);
     const changes = commands.filter(({ command }) => GOALS.has(String(command)));
     const leadsHere = changes.map(({ command }) => GOALS.get(String(command))?.statusName === status);
-    const cause = changes[leadsHere.lastIndexOf(false) + 1]; // those after it were without effect
+    const cause = changes[leadsHere.lastIndexOf(false) + 1]; // later ones had no effect
     if (isFirst || author === '' || this.#sent.has(cause?.['id'])) return;
     this.#lines.print(paintStatus(word + author, status));
   }
@@ -280,7 +280,7 @@ class Prompt {
     if (hasResponded) this.#heardAt = performance.now();
   }
 
-  /** A console that was stopped itself has heard nothing, and its requests have timed out: that tells nothing. */
+  /** Updates the prompt. Ignores silence while the console itself was stopped. */
   #tick(): void {
     const now = performance.now();
     if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;

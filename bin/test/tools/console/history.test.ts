@@ -28,7 +28,7 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
     symlinkSync(pipe, join(folder, 'control', 'history')); // as a link to /dev/null, which turns a history off
     const { lines, warnings } = await load(folder);
     assert.deepEqual(lines, []);
-    assert.match(warnings, /cannot keep the history: '.*' is not a file; --no-history keeps none\n$/);
+    assert.match(warnings, /cannot keep the history: '.*' is not a file; --no-history disables it\n$/);
     assert.equal(statSync(pipe).mode & 0o777, 0o644);
   });
 
@@ -80,7 +80,7 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
       (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true }),
       (folder) => writeFileSync(join(folder, 'control'), ''),
     ];
-    const warning = /^[^\n]*cannot keep the history: [^\n]*; --no-history keeps none\n$/;
+    const warning = /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/;
     for (const prepare of breaks) {
       const folder = makeFolder(t);
       prepare(folder);
@@ -119,7 +119,7 @@ describe('The history of control-console on a terminal', { ...LIMIT, skip: lacks
     const { type, output } = await terminal(t, at(port), { XDG_STATE_HOME: folder });
     await type('status\r', shown(ACTIVE));
     await type(UP, /> status$/);
-    const warnings = output().match(/control-console: cannot keep the history: .*; --no-history keeps none/g);
+    const warnings = output().match(/control-console: cannot keep the history: .*; --no-history disables it/g);
     assert.equal(warnings?.length, 1, output());
   });
 });
