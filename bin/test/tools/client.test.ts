@@ -1,4 +1,4 @@
-// The main paths of control-client: what people and scripts do with it first. client/ has the rest.
+// The main paths of control-client. client/ has the other tests.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
   });
 
-  it('sends a command, with who sends it and why', async (t) => {
+  it('sends a command with its sender and reason', async (t) => {
     const { port, server, client: api } = await startServer(t);
     const sent = await client(t, port, 'save-state', '--reason', 'before the update');
     assert.deepEqual(sent, { code: 0, stdout: 'ok\n', stderr: '' });
@@ -36,7 +36,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(`${by}: ${reason}`, new RegExp(`^[^@]+@${hostname()}: before the update$`));
   });
 
-  it('--wait waits until the system is paused, has saved, is offline, and exits with 1 if that fails', async (t) => {
+  it('waits with --wait until the command is done, and exits with 1 if it fails', async (t) => {
     let isFull = true;
     const saveState = async (): Promise<string> => {
       if (isFull) assert.fail('ENOSPC: no space left');
@@ -57,7 +57,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.ok(seconds > 0.1, `the last save alone takes 0.15 s, got ${seconds}`);
   });
 
-  it('--wait reports a command that is not done in time, and exits with 5 if a system does not respond', async (t) => {
+  it('reports a command that --wait does not see completed, and exits with 5 without a response', async (t) => {
     const [{ port }, silent] = [await startServer(t), await startSilent(t)];
     const targets = [`127.0.0.1:${port}`, silent];
     const { code, stdout, stderr } = await runProgram(t, 'client', ['pause', '--wait', '--timeout', '4', ...targets]);
@@ -67,7 +67,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(`${unanswered}`, /: pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
   });
 
-  it('run runs a command that the program declares, and alone lists them all', async (t) => {
+  it('runs an own command of the program, and lists them', async (t) => {
     const { address: { port } } = await launchSystem(t, {
       commands: {
         evaluate: {
@@ -88,12 +88,12 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual(await client(t, port, 'run'), { code: 0, stdout: `${lines.join('\n')}\n`, stderr: '' });
   });
 
-  it('info prints what is known', async (t) => {
+  it('prints the info', async (t) => {
     const describe = (): object => ({ episode: 7, note: '\u202e' });
     const { address: { port }, client: api } = await launchSystem(t, { describe }, { ...LOCAL, name: 'cartpole' });
     await api.request('pause', { wait: 60, by: 'ana@laptop', reason: 'lunch' });
     let stdout = '';
-    await until(async () => { // a busy machine has no detail, or has not responded for a second
+    await until(async () => { // on a busy machine, the system may report no detail, or respond late
       const ended = await client(t, port, 'info');
       assert.deepEqual([ended.code, ended.stderr], [0, '']);
       stdout = ended.stdout;
@@ -105,14 +105,14 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     ]) assert.match(stdout, line);
   });
 
-  it('wait waits for a status, of a system that is offline, too', async (t) => {
+  it('waits for a status, even if the system is offline', async (t) => {
     const port = await freePort();
     const ended = client(t, port, 'wait', 'active');
     await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
     assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '' });
   });
 
-  it('watch prints each new status and each finished command, and --exec runs a program', async (t) => {
+  it('watches each new status and each completed command, and runs the command of --exec', async (t) => {
     const port = await freePort();
     const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"';
     const { shows, output } = startProgram(t, 'client', ['--port', `${port}`, 'watch', '--exec', command]);
@@ -131,13 +131,13 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     await api.request('save-state', { wait: 60 });
     await shows(/  save-state done in \d+\.\d\d s: states\/1.json\n/);
     await api.shutdown();
-    await shows(/  save-state done [^]*  offline: .*\n/); // a system that ends may take its last outcome with it
+    await shows(/  save-state done [^]*  offline: .*\n/); // the last outcome may be lost when the system ends
     for (const run of ['offline>active', '(active|pausing)>paused']) await shows(new RegExp(`^ran ${run}\n`, 'm'));
     const lines = output().trimEnd().split('\n').filter((line) => !line.startsWith('ran '));
     for (const line of lines) assert.match(line, /^\d{4}(-\d\d){2} \d\d(:\d\d){2}  \w/);
   });
 
-  it('asks several targets, one per line, and exits with the highest code', { skip: lacks('Unix') }, async (t) => {
+  it('prints a line per target, and exits with the highest code', { skip: lacks('Unix') }, async (t) => {
     const socketPath = makeSocketPath(t);
     await startServer(t, { socketPath });
     const offline = `127.0.0.1:${await freePort()}`;
@@ -151,7 +151,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual([code, stdout.trimEnd().split('\n').sort(), stderr], [3, lines.sort(), '']);
   });
 
-  it('list lists the systems of a folder, and --all sends a command to each', { skip: lacks('Unix') }, async (t) => {
+  it('lists the systems in a folder, and sends a command to each with --all', { skip: lacks('Unix') }, async (t) => {
     const folder = makeFolder(t);
     const names = ['eval', 'train'];
     const systems = await Promise.all(names.map((name) => {
@@ -182,13 +182,13 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal((await api.info())?.commands[0]?.by, 'ana@laptop');
   });
 
-  it('exits with 2 after a usage error, in one line without control characters', async (t) => {
+  it('exits with 2 after a usage error, and prints one line without control characters', async (t) => {
     const { code, stdout, stderr } = await runProgram(t, 'client', ['stop\n\x1b[2J\x9b\u202e']);
     assert.deepEqual([code, stdout], [2, '']);
     assert.match(stderr, /^control-client: the command must be one of [\w, -]+, got 'stop \[2J '\n$/);
   });
 
-  it('--help explains commands, options, variables and exit codes, and --version is the version', async (t) => {
+  it('explains commands, options, variables and exit codes with --help, and prints the version', async (t) => {
     const { code, stdout, stderr } = await runProgram(t, 'client', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.deepEqual([code, stderr], [0, '']);
     assert.match(stdout, /^ {2}p, pause .*[^]*^ {2}--socket PATH /m);

@@ -1,4 +1,4 @@
-// What a program prints when a test runs it in this process, where the test runner prints, too.
+// Captures the output of a tool that a test runs in its own process, where the test runner prints, too.
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Ended } from '../../helpers.ts';
@@ -6,7 +6,7 @@ import type { Ended } from '../../helpers.ts';
 const outputs = new AsyncLocalStorage<{ stdout: string; stderr: string }>();
 
 for (const name of ['stdout', 'stderr'] as const) {
-  const stream = process[name].setMaxListeners(0); // each run of a program may add some
+  const stream = process[name].setMaxListeners(0); // each run of a tool may add listeners
   const write = stream.write.bind(stream) as (...args: unknown[]) => boolean;
   stream.isTTY = false;
   stream.write = (text: string | Uint8Array, ...rest: unknown[]): boolean => {
@@ -17,10 +17,10 @@ for (const name of ['stdout', 'stderr'] as const) {
   };
 }
 for (const name of ['HOST', 'SOCKET', 'TOKEN', 'TOKEN_FILE']) delete process.env[`CONTROL_${name}`];
-process.env['CONTROL_PORT'] = '1'; // a mistake must not reach a system of this user
-process.env['XDG_RUNTIME_DIR'] = '/nowhere'; // where no name of this user's systems is found
+process.env['CONTROL_PORT'] = '1'; // so that a mistake cannot reach a real system
+process.env['XDG_RUNTIME_DIR'] = '/nowhere'; // so that names of real systems are not found
 
-/** Calls the function, which returns an exit code, and keeps what it and all that it awaits print. */
+/** Calls a function that returns an exit code, and captures its output, also from asynchronous work. */
 export async function capture(main: () => Promise<number>): Promise<Ended> {
   const output = { stdout: '', stderr: '' };
   const code = await outputs.run(output, main);

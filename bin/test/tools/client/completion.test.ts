@@ -1,3 +1,5 @@
+// control-client completion in bash, zsh and fish, typed into a pseudo-terminal.
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -15,7 +17,7 @@ import type { CommandDeclaration } from '../../../../control.ts';
 import type { Shell } from '../../../shared/commands.ts';
 import type { TestContext } from 'node:test';
 
-/** What follows `control-client` on a line, and the arguments that the shell makes of it. */
+/** A line after `control-client`, and the arguments that the shell completes it to. */
 const LINES: readonly [typed: string, args: string[]][] = [
   ['pau\t', ['pause']],
   ['save\t', ['save-state']],
@@ -78,7 +80,7 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['--port 1 run eval\t', ['--port', '1', 'run', 'eval']],
 ];
 
-/** The same for the other programs, which complete what their help says. */
+/** The same for the other tools, which complete from their help. */
 const OTHER_LINES: readonly [typed: string, args: string[]][] = [
   ['control-demo --states\t inv\t', ['--states-dir', 'inventory.txt']],
   ['control-kbctl --pause-k\t x --resu\t', ['--pause-key', 'x', '--resume-key']],
@@ -90,7 +92,7 @@ const OTHER_LINES: readonly [typed: string, args: string[]][] = [
   ['control-run -- cat --qui\t inv\t', ['--', 'cat', '--qui', 'inventory.txt']],
 ];
 
-/** What control-run leaves to the completion of its command. */
+/** Lines that control-run passes to the completion of its command. */
 const COMMAND_LINES: readonly [typed: string, args: string[]][] = [
   ['control-run --grace 5 control-client save\t', ['--grace', '5', 'control-client', 'save-state']],
   ['control-run --restart on-failure -- control-client --js\t pau\t', [
@@ -123,14 +125,14 @@ for (const shell of SHELLS) {
       assert.ok(!existsSync(join(home, 'owned')));
     });
 
-    it('completes the other programs', async (t) => {
+    it('completes the other tools', async (t) => {
       const { run } = await openShell(t, shell);
       for (const [typed, args] of OTHER_LINES) {
         await t.test(typed.replaceAll('\t', '<Tab>'), async () => assert.deepEqual(await run(typed), args));
       }
     });
 
-    it('completes the names of systems for the other programs', { skip: lacks('Unix') }, async (t) => {
+    it('completes the names of systems for the other tools', { skip: lacks('Unix') }, async (t) => {
       const { run, home } = await openShell(t, shell);
       await startServer(t, { socketPath: join(home, 'control/'), name: 'trainer' });
       const pid = `trainer-${process.pid}`;
@@ -141,13 +143,13 @@ for (const shell of SHELLS) {
       }
     });
 
-    it('offers the options of the other programs, and says what they do', async (t) => {
+    it('offers and explains the options of the other tools', async (t) => {
       const { offersFor } = await openShell(t, shell);
       const entry = { name: '--resume-command', help: 'a resume ends with this one' };
       await offersFor('control-run --re', [patternOf(shell, entry), /--release-gpu/, /--restart/]);
     });
 
-    it('completes the command of control-run as without it', {
+    it('completes the command of control-run as the shell would by itself', {
       skip: shell === 'bash' && lacks('bashCompletion'),
     }, async (t) => {
       const { run } = await openShell(t, shell);
@@ -155,7 +157,7 @@ for (const shell of SHELLS) {
       for (const [typed, args] of COMMAND_LINES) assert.deepEqual(await run(typed), args);
     });
 
-    it('offers all commands and options of the help, and says what they do', async (t) => {
+    it('offers and explains all commands and options of the help', async (t) => {
       const { commands, options } = await readHelp();
       for (const [start, entries] of [['', commands], ['-', options]] as const) {
         const { offersFor } = await openShell(t, shell);
@@ -163,7 +165,7 @@ for (const shell of SHELLS) {
       }
     });
 
-    it('offers after a command its own options, and those of all commands', async (t) => {
+    it('offers the options of a command, and the common ones', async (t) => {
       const { options } = await readHelp();
       const { offersFor } = await openShell(t, shell);
       const owned = ['--exec', '--on'];
@@ -176,7 +178,7 @@ for (const shell of SHELLS) {
       for (const other of others) assert.doesNotMatch(offers, patternOf(shell, other));
     });
 
-    it('neither runs nor offers what a hostile system sends, and prints nothing if none responds', async (t) => {
+    it('neither runs nor offers what a hostile system sends, and prints nothing without a response', async (t) => {
       const code = '$(touch owned)`touch owned`;touch owned';
       const choices = [code, "'", '*', 'plain', '\x1b[2J', { [code]: code }];
       const parameters = { mode: { type: 'string', enum: choices }, [code]: { type: 'boolean' } };
@@ -195,7 +197,7 @@ for (const shell of SHELLS) {
       await offersFor('control-client watch --on=', STATUS_WORDS.map((word) => new RegExp(`(?<![\\w-])${word}`)));
     });
 
-    it('shows a help text as it is, whatever characters it has', async (t) => {
+    it('shows help texts with special characters unchanged', async (t) => {
       const help = 'it\'s [odd] (x): "a:b", $HOME, `id`, \\n \\\' \\\\ * ? ~ {1,2} !! # %d; & | < > …';
       const script = completionFor(shell, { odd: { type: 'string', value: 'A:B', help } });
       const { offersFor } = await openShell(t, shell, { script });
@@ -204,14 +206,14 @@ for (const shell of SHELLS) {
   });
 }
 
-it('bash without compopt completes the names of files', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
+it('bash without compopt completes file names', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
   const { run } = await openShell(t, 'bash'); // such as version 3.2
   await run('enable -n compopt; control-client done');
   assert.deepEqual(await run('control-client --targets inv\t'), ['--targets', 'inventory.txt']);
   assert.deepEqual(await run('control-client --targets=./inv\t'), ['--targets=./inventory.txt']);
 });
 
-it('bash offers no option as the value of an option', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
+it('bash never offers an option as the value of an option', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
   const { run } = await openShell(t, 'bash');
   assert.deepEqual(await run('control-client --reason --js\t'), ['--reason', '--js']);
 });
@@ -225,7 +227,7 @@ describe('control-client completion', LIMIT, () => {
     }
   });
 
-  it('asks the live system for 500 ms, and prints no errors', async (t) => {
+  it('waits 500 ms for the live system, and prints no errors', async (t) => {
     let longestMs = 0; // as the system sees it
     const { port: silent } = await startWeb(t, async ({ socket }) => {
       const start = performance.now();
@@ -255,7 +257,7 @@ describe('control-client completion', LIMIT, () => {
   });
 });
 
-/** Checks what asks a live system: on a busy machine, it may once not respond within the time for a completion. */
+/** Retries a check that asks a live system: on a busy machine, a response may come too late. */
 async function passesAtLast<T>(expected: T, run: () => Promise<T>): Promise<void> {
   if (!isDeepStrictEqual(await run(), expected)) assert.deepEqual(await run(), expected);
 }
@@ -286,12 +288,12 @@ function patternOf(shell: Shell, { name, help }: Entry): RegExp {
 }
 
 interface OpenShell {
-  /** Its working directory. */
+  /** The working directory of the shell. */
   home: string;
   output(): string;
   /** Runs a line, and returns the arguments of the `control-client` that it calls last. */
   run(line: string): Promise<string[]>;
-  /** Types a line and leaves it unfinished. Returns what the shell offers for it, once that has all parts. */
+  /** Types an unfinished line. Returns what the shell offers once that has all parts. */
   offersFor(line: string, parts: RegExp[]): Promise<string>;
 }
 
@@ -299,7 +301,7 @@ interface OpenShell {
  * Starts a shell in a pseudo-terminal with a control-client that prints its arguments, and loads the completion.
  *
  * @param script The completion to load instead.
- * @param port Of the system in the environment.
+ * @param port The port of the system in the environment.
  */
 async function openShell(
   t: TestContext,

@@ -1,4 +1,4 @@
-// control-client wait for a condition, resume --mine and pause --for: what replaces a scheduler.
+// control-client wait for a condition, resume --mine and pause --for.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -21,13 +21,13 @@ const DETAIL = {
   list: [1],
 };
 
-/** A system that reports a detail, or whatever else `/api/info` has. */
+/** Starts a system that reports the given `/api/info`. */
 function report(t: TestContext, info: () => object): Promise<Web> {
   return startWeb(t, ({ method }) => method === 'POST' ? { result: 'ok' } : { status: 'active', ...info() });
 }
 
 describe('control-client wait for a condition', AT_ONCE, () => {
-  it('compares numbers as numbers, and the rest as texts', async (t) => {
+  it('compares numbers as numbers, and other values as texts', async (t) => {
     const { port } = await report(t, () => ({ detail: DETAIL }));
     const rows: [condition: string, value: string | null][] = [
       ['loss < 0.1', '0.05'], ['loss<.1', '0.05'], ['loss < 5e-2', null], ['loss <= 5e-2', '0.05'],
@@ -47,7 +47,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     }));
   });
 
-  it('looks until the condition is met, also of a system that is offline at first', async (t) => {
+  it('polls until the condition is met, even if the system is offline at first', async (t) => {
     const port = await freePort();
     const met = call([...at(port), 'wait', 'step >= 3', '--json']);
     let step = 0;
@@ -56,10 +56,10 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     const { code, stdout, stderr } = await met;
     const { seconds, value, ...outcome } = JSON.parse(stdout);
     assert.deepEqual([code, outcome, stderr], [0, { status: 'active' }, '']);
-    assert.ok(value >= 3 && seconds >= 1.9, stdout); // it looks once a second
+    assert.ok(value >= 3 && seconds >= 1.9, stdout); // it polls once a second
   });
 
-  it('exits with 4 when the time is up, and says what the system reports', async (t) => {
+  it('exits with 4 at the timeout, and says what the system reports', async (t) => {
     const rows: [info: () => object, reason: string][] = [
       [() => ({ detail: DETAIL }), 'loss is 0.05'],
       [() => ({ detail: { loss: '0.001' } }), "loss is '0.001'"],
@@ -77,7 +77,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     }));
   });
 
-  it('tells a system that has gone from one that does not respond', async (t) => {
+  it('distinguishes a system that has ended from one that does not respond', async (t) => {
     const web = await report(t, () => ({ detail: { loss: 7 } }));
     const gone = call([...at(web.port), 'wait', 'loss < 1', '--timeout', '6', '--json']);
     await until(() => web.requests.length > 1); // so the first response has arrived
@@ -91,7 +91,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     assert.match(silent.stderr, / after \d\.\d s: the system does not report its status\n$/);
   });
 
-  it('does not wait for a system that denies access, or reports its status only', async (t) => {
+  it('does not wait for a system that denies access or reports only its status', async (t) => {
     const { port } = await startServer(t, { token: TOKEN });
     const old = await startOldServer(t);
     for (const where of [at(port), ['--port', `${old.port}`]]) {
@@ -100,7 +100,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     }
   });
 
-  it('prints what comes from the system without control characters', async (t) => {
+  it('prints no control characters of the system', async (t) => {
     const { port } = await report(t, () => ({ detail: { [HOSTILE]: 1, text: HOSTILE, long: 'x'.repeat(100_000) } }));
     for (const condition of ['loss < 1', 'text = x', 'text != x', 'long != x', 'loss = \x1b[2J']) {
       const { stdout, stderr } = await call([...at(port), 'wait', condition, '--timeout', '1']);
@@ -121,16 +121,16 @@ describe('control-client resume --mine', AT_ONCE, () => {
   const FULL = Array(16).fill(SAVE);
   const FORGOTTEN = 'the system no longer reports who has paused it';
 
-  it('resumes only what the sender has paused, and nobody else', async (t) => {
+  it('resumes only systems that nobody but the sender has paused', async (t) => {
     const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
       ['paused', 'ana', [pause('ana')], 'ok'],
       ['pausing', 'ana', [pause('ana', 'running')], 'ok'],
-      ['paused', 'ana', undefined, 'ok'], // since before the program was started again
+      ['paused', 'ana', undefined, 'ok'], // paused before the program restarted
       ['paused', 'ana', FULL, FORGOTTEN],
       ['paused', 'ana', [{ ...RESUME, state: 'failed' }, ...FULL], FORGOTTEN],
       ['paused', 'ana', [...FULL.slice(1), pause('ana')], FORGOTTEN],
       ['paused', 'ana', [{ ...SAVE, at: 'noon' }, ...FULL.slice(1)], FORGOTTEN],
-      ['paused', 'ana', FULL.slice(1), 'ok'], // all commands since the program was started again
+      ['paused', 'ana', FULL.slice(1), 'ok'], // the program restarted before all of these commands
       ['paused', 'ana', [{ ...SAVE, at: SINCE }, ...FULL.slice(1)], 'ok'],
       ['paused', 'ana', [{ ...RESUME, at: SAVE.at }, ...FULL.slice(2), pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ana'), pause('ana')], 'ok'],
@@ -139,7 +139,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
       ['paused', 'ben', [pause('ben')], "paused by ben: ben's"],
       ['paused', 'ben', FULL, 'paused by ben: busy'],
       ['paused', 'ben', [pause('ben'), pause('ana')], "paused by ben: ben's"],
-      ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but wanted
+      ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but ben wants the pause
       ['paused', 'ana', [pause('ana'), pause('ben', 'waiting')], "paused by ben: ben's"],
       ['paused', 'itself', [], 'paused by itself: busy'],
       ['paused', undefined, [], 'paused by an unknown sender: busy'],
@@ -160,7 +160,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
     }));
   });
 
-  it('works on real systems, with targets, --wait and --json', async (t) => {
+  it('works with real systems, targets, --wait and --json', async (t) => {
     const [mine, other, active] = await Promise.all([launchSystem(t), launchSystem(t), launchSystem(t)]);
     const target = ({ address }: typeof mine): string => `127.0.0.1:${address.port}`;
     await mine.client.request('pause', { by: 'ana', wait: 30 });
@@ -179,7 +179,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.equal((await getInfo(active.address.port)).commands.length, 0);
   });
 
-  it('knows a sender whom the server has shortened', async (t) => {
+  it('recognizes a sender that the server has truncated', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const by = `ana\t${'\u{1f600}'.repeat(300)}`;
     const options = ['--wait', '--by', by, ...at(port)];
@@ -188,7 +188,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.deepEqual([code, stdout, stderr], [0, 'active\n', '']);
   });
 
-  it('does not forget a pause that is no longer among the commands', async (t) => {
+  it('respects a pause that is no longer in the list of commands', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     for (const by of ['ana', 'ben']) await client.request('pause', { by, wait: 30 });
     for (let count = 0; count < 16; count += 1) await client.request('save-state', { by: 'ana', wait: 30 });
@@ -197,7 +197,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.equal(await client.getStatus(), SystemStatus.PAUSED);
   });
 
-  it('sends nothing if it cannot learn who has paused the system', async (t) => {
+  it('sends nothing if the system does not report who has paused it', async (t) => {
     const { port } = await startServer(t, { token: TOKEN });
     const { posted, port: old } = await startOldServer(t);
     const silent = await startSilent(t);
@@ -215,7 +215,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
 });
 
 describe('control-client pause --for', AT_ONCE, () => {
-  it('pauses all, and resumes them when the time is up', async (t) => {
+  it('pauses all targets, and resumes them when the time is up', async (t) => {
     const times: number[] = [];
     const note = (): void => void times.push(performance.now());
     const hooks = { onPaused: note, onResumed: note };
@@ -229,7 +229,7 @@ describe('control-client pause --for', AT_ONCE, () => {
       const own = outcomes.filter((outcome) => outcome.target === target);
       assert.deepEqual(own.map(({ state, status }) => [state, status]), [['done', 'paused'], ['done', 'active']]);
     }
-    assert.deepEqual(outcomes.filter(({ target }) => target === offline).length, 1); // it is not resumed
+    assert.deepEqual(outcomes.filter(({ target }) => target === offline).length, 1); // not resumed
     assert.equal(code, 3);
     assert.match(stderr, new RegExp(`^control-client: ${offline}: pause not sent: .*\n$`));
     const { commands } = await getInfo(systems[0]?.address.port ?? 0);
@@ -239,7 +239,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.ok(to - from > 990, `${to - from} ms`);
   });
 
-  it('leaves the system as somebody else wants it', async (t) => {
+  it('does not undo what somebody else wants', async (t) => {
     const [paused, resumed] = await Promise.all([launchSystem(t), launchSystem(t)]);
     await paused.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
     const [kept, active] = [paused, resumed].map(({ address }) => call([...at(address.port), 'pause', '--for', '1']));
@@ -251,20 +251,20 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
   });
 
-  it('sends nothing to a system that does not report who has paused it', async (t) => {
+  it('does not pause a system that cannot report who has paused it', async (t) => {
     const { posted, port } = await startOldServer(t);
     const { code, stdout, stderr } = await call(['--port', `${port}`, 'pause', '--for', '1']);
     assert.deepEqual([code, stdout, posted], [1, '', []]);
     assert.match(stderr, /^control-client: pause not sent: the server .*\n$/);
   });
 
-  it('does not wait for a system to which it has sent nothing', async (t) => {
+  it('does not wait if it has sent no pause', async (t) => {
     const { code, stdout, stderr } = await call(['pause', '--for', '1s', '--timeout', '0.5', await startSilent(t)]);
     assert.deepEqual([code, stdout], [5, '']);
-    assert.match(stderr, /^control-client: \S+: pause not sent: .*\n$/); // and nothing of a resume
+    assert.match(stderr, /^control-client: \S+: pause not sent: .*\n$/); // no line about a resume
   });
 
-  it('also resumes a system that was not paused in time', async (t) => {
+  it('resumes a system that was not paused in time, too', async (t) => {
     const { server, port } = await startServer(t);
     const ended = call([...at(port), 'pause', '--for', '1s', '--timeout', '5', '--by', 'ana']);
     await until(async () => (await getInfo(port)).commands.length === 2);
@@ -298,7 +298,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     }
   });
 
-  it('ends a pause that is not done when it is interrupted', { skip: lacks('Unix') }, async (t) => {
+  it('stops waiting for the pause when interrupted', { skip: lacks('Unix') }, async (t) => {
     const { server, port } = await startServer(t);
     const { child, ended } = startProgram(t, 'client', [...at(port), 'pause', '--for', '1h', '--timeout', '300']);
     await until(() => server.hasCommands());
@@ -310,7 +310,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.equal(child.signalCode, 'SIGTERM');
   });
 
-  it('says until when, on a terminal', { skip: lacks('script') }, async (t) => {
+  it('prints the end of the pause on a terminal', { skip: lacks('script') }, async (t) => {
     const { address: { port } } = await launchSystem(t);
     const { code, stdout } = await onTerminal(t, [...at(port), 'pause', '--for', '1']).ended;
     const [paused, until, active] = stdout.split('\r\n');
@@ -320,7 +320,7 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.equal(code, 0);
   });
 
-  it('counts the time while the machine is suspended', async (t) => {
+  it('counts the time for which the machine is suspended', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const suspend = ` // the clock goes on, the timer of 30 s does not
       import timers from 'node:timers/promises';
@@ -339,8 +339,8 @@ describe('control-client pause --for', AT_ONCE, () => {
   });
 });
 
-describe('A duration', () => {
-  it('has a unit, or that of the option', () => {
+describe('parseDuration', () => {
+  it('takes a unit, or uses the default unit of the option', () => {
     const seconds = { 90: 90, '90s': 90, '30m': 1800, '2h': 7200, '1.5d': 129_600, '.5m': 30, '1.': 1 };
     for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), value, text);
     const minutes = { 90: 90, '90s': 1.5, '30m': 30, '2h': 120, '24d': 34_560 };
@@ -349,7 +349,7 @@ describe('A duration', () => {
     }
   });
 
-  it('must be one', () => {
+  it('refuses anything else', () => {
     for (const text of ['', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2073601', '∞']) {
       assert.throws(() => parseDuration('--for', text), { message: /^--for must be .* at most 24d, got '.*'$/ }, text);
     }

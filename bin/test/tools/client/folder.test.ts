@@ -1,4 +1,4 @@
-// control-client and the systems whose sockets are in a folder: list, and --all with each command.
+// control-client and the systems whose sockets are in a folder: list, --all, and dead sockets.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -56,7 +56,7 @@ describe('control-client list', SUITE, () => {
     ]);
   });
 
-  it('finds what serves at a port, too: control-demo and control-run', async (t) => {
+  it('finds control-demo and control-run, which also serve at a port', async (t) => {
     const session = makeFolder(t);
     const env = { XDG_RUNTIME_DIR: session };
     startProgram(t, 'demo', ['--port', '0', '--name', 'pole', '--states-dir', join(session, 'states')], env);
@@ -82,7 +82,7 @@ describe('control-client list', SUITE, () => {
     await assert.rejects(call(['list'], { XDG_RUNTIME_DIR: session }), { message });
   });
 
-  it('sorts them by name and path, whatever the order of the responses', async (t) => {
+  it('sorts by name and path, whatever the order of the responses', async (t) => {
     const folder = makeFolder(t);
     const asked = defer();
     const respond = (): Promise<object> => asked.promise.then(() => ({ status: 'active', name: 'x' }));
@@ -98,7 +98,7 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual(targets, ['a-1.sock', 'b-2.sock', 'c-3.sock']);
   });
 
-  it('prints what keeps a system from answering, with name and process from the name of its socket', async (t) => {
+  it('prints why a system does not respond, with the name and process from its socket path', async (t) => {
     const folder = makeFolder(t);
     const silent = await startSilent(t, join(folder, 'my-job-77.sock'));
     await startServer(t, { socketPath: `${folder}/`, name: 'locked', token: TOKEN });
@@ -131,7 +131,7 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual(await call(['list', '--dir', folder]), { code: 0, stdout: `agent  5  paused    ${target}\n`, stderr: '' });
   });
 
-  it('prints no control characters, neither of a server nor of the name of a socket', async (t) => {
+  it('prints no control characters of a server or a socket path', async (t) => {
     const folder = makeFolder(t);
     const fields = ['name', 'pid', 'since', 'by', 'reason'];
     const info = Object.fromEntries(fields.map((field) => [field, HOSTILE]));
@@ -148,7 +148,7 @@ describe('control-client list', SUITE, () => {
     }
   });
 
-  it('sends nothing to the socket of another user, and says so', { skip: lacks('root') }, async (t) => {
+  it('sends nothing to the socket of another user, and reports that', { skip: lacks('root') }, async (t) => {
     const { folder, launch } = openFolder(t);
     const path = join(folder, 'foreign-5.sock');
     const { requests } = await startWeb(t, () => ({ status: 'active' }), { socketPath: path });
@@ -242,7 +242,7 @@ describe('control-client --all', SUITE, () => {
 });
 
 describe('control-client and a folder', SUITE, () => {
-  it('reports that no system is live: list exits with 0, --all with 3', async (t) => {
+  it('warns if no system is live: list exits with 0, --all with 3', async (t) => {
     const [empty, other, session] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     await makeOtherFiles(t, other);
     const places: [folder: string, args: string[]][] = [
@@ -264,7 +264,7 @@ describe('control-client and a folder', SUITE, () => {
 
 describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: lacks('Linux') }, () => {
   for (const command of [['list'], ['status', '--all']]) {
-    it(`are removed by ${command.join(' ')}, which leaves all other files alone`, async (t) => {
+    it(`are removed by ${command.join(' ')}, which leaves other files alone`, async (t) => {
       const { folder, launch } = openFolder(t);
       await launch('live');
       await makeOtherFiles(t, folder);
@@ -285,7 +285,7 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
     assert.equal(existsSync(path), true);
   });
 
-  it('stay if they were replaced meanwhile', async (t) => {
+  it('stay if a new server replaces them in the meantime', async (t) => {
     const folder = makeFolder(t);
     const [path, next] = [join(folder, 'dead-1.sock'), join(folder, 'next')];
     const replacements: (() => void)[] = [
@@ -303,7 +303,7 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
     assert.equal(existsSync(path), false);
   });
 
-  it('are not those of systems whose queue of connections is full, which are named', async (t) => {
+  it('do not include systems whose connection queue is full, which are reported', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'full-1.sock');
     const { child, shows } = start(t, process.execPath, ['--eval', `
@@ -335,14 +335,14 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 interface Opened {
-  /** That of all. */
+  /** The path of the folder. */
   root: string;
   folder: string;
-  /** Launches a system with a socket in the folder, in this process: names tell them apart. */
+  /** Launches a system in this process, with a socket in the folder. */
   launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
 }
 
-/** A new folder with systems. They end before it is removed, because their clients need their sockets. */
+/** Creates a folder with systems, which end before it is removed: their clients need the sockets. */
 function openFolder(t: TestContext, name: string = ''): Opened {
   const systems: LaunchedSystem[] = [];
   t.after(() => Promise.all(systems.map(async ({ client, finished }) => {
@@ -362,13 +362,13 @@ function openFolder(t: TestContext, name: string = ''): Opened {
 
 const LONG_AGO = 1_000_000_000; // seconds
 
-/** Leaves a socket behind as a killed server does, which has started at a certain time. */
+/** Leaves the socket of a killed server that was started at the given time. */
 async function leaveDead(path: string, startedAt: number = LONG_AGO): Promise<void> {
   await leaveSocket(path);
   utimesSync(path, startedAt, startedAt);
 }
 
-/** Puts what is no live system into the folder: dead sockets, files, folders, links, and a socket of another suffix. */
+/** Fills the folder with entries that are no live system: dead sockets, files, folders, links, another suffix. */
 async function makeOtherFiles(t: TestContext, folder: string): Promise<void> {
   await leaveDead(join(folder, 'dead-1.sock'));
   writeFileSync(join(folder, 'file-2.sock'), '');

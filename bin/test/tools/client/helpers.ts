@@ -1,4 +1,4 @@
-// Shared by the tests of control-client: the program in this process, in one of its own, and on a terminal.
+// Shared by the tests of control-client: runs it in this process, in a process of its own, and on a terminal.
 
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,13 +13,13 @@ import type { TestContext } from 'node:test';
 /** For suites whose tests mostly wait. */
 export const AT_ONCE: { timeout: number; concurrency: number } = { ...LIMIT, concurrency: 2 };
 
-await runMain('control-client', async () => 0, false); // what its messages begin with
+await runMain('control-client', async () => 0, false); // sets the name in its messages
 
 /**
- * Runs control-client in this process, which takes a hundredth of the time.
+ * Runs control-client in this process, which is a hundred times faster.
  *
- * @param env Variables for the address and the token file, which it reads at once.
- * @throws {UsageError} For which the program prints one line and exits with 2.
+ * @param env Variables for the address and the token file; they are read synchronously.
+ * @throws {UsageError} As a process, it prints one line and exits with 2.
  */
 export function call(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ended> {
   const before = { ...process.env };
@@ -56,7 +56,7 @@ export function linesOf(text: string): string[] {
   return text.split('\n').slice(0, -1);
 }
 
-/** Creates a file in a folder of its own, with the mode as it is. */
+/** Creates a file in a new folder, with exactly this mode. */
 export function makeFile(t: TestContext, text: string, mode: number = 0o644): string {
   const path = join(makeFolder(t), 'file');
   writeFileSync(path, text);

@@ -1,4 +1,4 @@
-// control-client list on a terminal, list --watch, and what they share with top and the board: details and widths.
+// control-client list on a terminal, list --watch, and what they share with top and the board: details, column widths.
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
@@ -21,7 +21,7 @@ import type { TestContext } from 'node:test';
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 
 describe('control-client list on a terminal', SUITE, () => {
-  it('is a table in natural order, with who and why, since when, and the detail', async (t) => {
+  it('prints a table in natural order, with sender, reason, duration and detail', async (t) => {
     const { folder, serve } = openFolder(t);
     const since = new Date(Date.now() - 3 * 60_000 - 30_000).toISOString();
     await serve('t10', { since, detail: { loss: 0.3, step: 42, unit: 'k', of: 100 } });
@@ -33,7 +33,7 @@ describe('control-client list on a terminal', SUITE, () => {
     ]);
   });
 
-  it('shows the process of the program under control-run, and only the fields of that program', async (t) => {
+  it('shows the process and the detail of the program, not of control-run', async (t) => {
     const { folder, serve } = openFolder(t);
     const detail = { epoch: 3, pid: 4711, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1 };
     await serve('train', { detail });
@@ -43,14 +43,14 @@ describe('control-client list on a terminal', SUITE, () => {
     assert.deepEqual([row.pid, row.detail], [4711, detail]);
   });
 
-  it('tells systems of the same name apart', async (t) => {
+  it('distinguishes systems of the same name', async (t) => {
     const { folder, serve } = openFolder(t);
     for (const socket of ['a', 'b', 'c']) await serve(socket, { name: socket === 'c' ? 'other' : 'train' });
     const lines = await tableIn(t, folder, 90);
     assert.deepEqual(lines.map((line) => line.split(' ')[0]), ['NAME', 'other', 'a-7', 'b-7']);
   });
 
-  it('has no line that is wider than the terminal, whatever the texts hold', async (t) => {
+  it('prints no line wider than the terminal, whatever the texts contain', async (t) => {
     const { folder, serve } = openFolder(t);
     const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE } };
     await serve('a', { name: HOSTILE, status: 'paused', ...texts });
@@ -66,7 +66,7 @@ describe('control-client list on a terminal', SUITE, () => {
     }
   });
 
-  it('says what could not be asked', async (t) => {
+  it('reports systems that do not respond', async (t) => {
     const { folder, serve } = openFolder(t);
     await serve('alive');
     await startSilent(t, join(folder, 'hung-8.sock'));
@@ -80,7 +80,7 @@ describe('control-client list on a terminal', SUITE, () => {
 });
 
 describe('control-client list --watch', SUITE, () => {
-  it('redraws the table when something changes, with systems that come and go', async (t) => {
+  it('redraws the table when systems change, come and go', async (t) => {
     const { session, folder, serve } = openFolder(t);
     let status = SystemStatus.ACTIVE;
     const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'own', systemStatus: () => status });
@@ -97,7 +97,7 @@ describe('control-client list --watch', SUITE, () => {
     assert.equal((await ended).code, 130);
   });
 
-  it('shows as many systems as fit, and how many there are', async (t) => {
+  it('shows as many systems as fit, and how many more there are', async (t) => {
     const { session, serve } = openFolder(t);
     for (let number = 1; number <= 40; number++) await serve(`t${number}`);
     const { showsLine, lines } = await screen(t, 'list --watch', session, /NAME/);
@@ -128,17 +128,17 @@ describe('control-client list --watch', SUITE, () => {
   });
 });
 
-describe('columns of a terminal', LIMIT, () => {
+describe('columnsOf, fit and wrap', LIMIT, () => {
   const rows: [text: string, columns: number][] = [
     ['', 0], ['abc', 3], ['é', 1], ['e\u0301', 1], ['…', 1], ['漢字', 4], ['カ', 2], ['ｶ', 1], ['한', 2],
     ['\u1112\u1161\u11ab', 2], ['😀', 2], ['⚡', 2], ['☀', 1], ['🇩🇪', 2], ['𠀀', 2], ['＃', 2],
   ];
 
-  it('are those of its characters', () => {
+  it('count the columns of characters', () => {
     for (const [text, columns] of rows) assert.equal(columnsOf(text), columns, text);
   });
 
-  it('fit pads and truncates to them', () => {
+  it('pad and truncate', () => {
     const fitted: [text: string, width: number, shown: string][] = [
       ['abc', 5, 'abc  '], ['abc', 3, 'abc'], ['abcd', 3, 'ab…'], ['漢字', 5, '漢字 '], ['漢字', 4, '漢字'],
       ['漢字', 3, '漢…'], ['漢字', 2, '… '], ['e\u0301e\u0301e', 2, 'e\u0301…'], ['abc', 1, '…'],
@@ -147,7 +147,7 @@ describe('columns of a terminal', LIMIT, () => {
     for (const [text, width, shown] of fitted) assert.equal(fit(text, width), shown, text);
   });
 
-  it('wrap splits a text into lines of them', () => {
+  it('split a text into lines', () => {
     assert.deepEqual(wrap('detail    abcdefghij', 14, '  '), ['detail    abcd', '  efghij']);
     assert.deepEqual(wrap('漢字漢字', 5, ' '), ['漢字', ' 漢字']);
     assert.deepEqual(wrap('abc', 3, '  '), ['abc']);
@@ -156,7 +156,7 @@ describe('columns of a terminal', LIMIT, () => {
 });
 
 describe('progressOf', LIMIT, () => {
-  it('is the number before "of"', () => {
+  it('returns the number before "of"', () => {
     const rows: [detail: unknown, progress: ReturnType<typeof progressOf>][] = [
       [{ step: 7, of: 100 }, { name: 'step', done: 7, of: 100 }],
       [{ episode: 3, step: 7.5, unit: 'k', of: 100, loss: 2 }, { name: 'step', done: 7.5, of: 100 }],
@@ -167,7 +167,7 @@ describe('progressOf', LIMIT, () => {
     for (const [detail, progress] of rows) assert.deepEqual(progressOf(detail), progress, JSON.stringify(detail));
   });
 
-  it('is null without a number from 0 to "of"', () => {
+  it('returns null without a number from 0 to "of"', () => {
     const others = [
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
@@ -178,7 +178,7 @@ describe('progressOf', LIMIT, () => {
 });
 
 describe('splitDetail', LIMIT, () => {
-  it("separates the fields of the program and control-run's", () => {
+  it("separates the program's fields from control-run's", () => {
     const run = {
       pid: 7, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1, 'CPU seconds': 1.5,
       'memory MiB': 40, gpu: 'released', state: 'not written: ENOSPC', ended: 'exit code 1', restarts: 1,
@@ -199,7 +199,7 @@ describe('splitDetail', LIMIT, () => {
 });
 
 describe('describeDetail', LIMIT, () => {
-  it('begins with the progress, which is complete only at its end', () => {
+  it('begins with the progress bar, which is full only at the end', () => {
     const rows: [detail: object, text: string][] = [
       [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
       [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
@@ -220,21 +220,21 @@ describe('Row', LIMIT, () => {
   };
   const target = { ...targetAt('/run/train_1-7.sock'), label: '' };
 
-  it('has the name that the path of its socket says, until it reports its own', () => {
+  it('takes its name from the socket path until the system reports one', () => {
     const row = new Row(target);
     assert.deepEqual([row.name, row.pid], ['train_1', '7']);
     row.note('active', report);
     assert.deepEqual([row.name, row.pid], ['train/1', '8']);
   });
 
-  it('keeps the name of a target that was typed, also if that is the path of a socket', () => {
+  it('keeps the name of a typed target, even a socket path', () => {
     const { name = '' } = target;
     const row = new Row({ ...target, title: name });
     row.note('active', report);
     assert.deepEqual([row.name, row.pid], [name, '8']);
   });
 
-  it('says who has shut the system down, also if only the command was seen', (t) => {
+  it('says who has shut the system down, even if only the command was seen', (t) => {
     const shutdown = { command: 'shutdown', state: 'running', by: 'ana', reason: 'done' };
     const ends: [last: object, story: string][] = [
       [{ status: 'shutting down', by: 'ana', reason: 'done' }, 'offline: shutdown by ana: done'],
@@ -265,7 +265,7 @@ describe('Row', LIMIT, () => {
 interface Opened {
   session: string;
   folder: string;
-  /** Serves the reports of a system of process 7. */
+  /** Serves the given info, as process 7. */
   serve(name: string, info?: object): Promise<{ end(): void }>;
 }
 

@@ -1,4 +1,4 @@
-// Names as targets: of the systems whose sockets are in a folder.
+// Names of systems as targets, and the folder where clients and servers look for them.
 
 import assert from 'node:assert/strict';
 import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -18,7 +18,7 @@ import type { TestContext } from 'node:test';
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
 describe('A name as a target', SUITE, () => {
-  it('is all systems of that name, and each line begins with NAME-PID', async (t) => {
+  it('selects all systems of that name, and each line begins with NAME-PID', async (t) => {
     const folder = await openFolder(t, 'train-5', 'train-12', 'train.py-7', 'eval-6');
     const { code, stdout, stderr } = await call(['pause', 'train', 'train.py', '--dir', folder]);
     assert.deepEqual([code, stderr], [0, '']);
@@ -30,7 +30,7 @@ describe('A name as a target', SUITE, () => {
     assert.match((await call(['status', 'eval'], { XDG_RUNTIME_DIR: session })).stdout, /^eval-6  active\n$/);
   });
 
-  it('may also be NAME-PID or the process id, and stand in a file', async (t) => {
+  it('can be NAME-PID or a process ID, and come from a file', async (t) => {
     const folder = await openFolder(t, 'train-5', 'train-12', 'exp-7-9', 'bare');
     const rows: [target: string, ...names: string[]][] = [
       ['train-5', 'train-5'], ['12', 'train-12'], ['exp-7', 'exp-7-9'], ['exp-7-9', 'exp-7-9'], ['bare', 'bare'],
@@ -41,7 +41,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(linesOf(stdout).map((line) => line.split(' ')[0]).sort(), [':12', 'train-12', 'train-5']);
   });
 
-  it('may have the process id of the program under control-run', async (t) => {
+  it('can contain the process ID of the program under control-run', async (t) => {
     const folder = await openFolder(t, 'train-5', 'eval-6', 'train-8');
     const body = (detail: object): object => ({ name: 'train', status: 'active', detail });
     const rows = [['train-7', { pid: 70, command: 'python3 train.py' }], ['train-9', { pid: 71, loss: 0.1 }]] as const;
@@ -60,7 +60,7 @@ describe('A name as a target', SUITE, () => {
     assert.equal(host?.client.baseUrl, 'http://eval-70:8391');
   });
 
-  it('wins over a host, but an address never is a name', async (t) => {
+  it('takes precedence over a host, but an address is never a name', async (t) => {
     const folder = await openFolder(t, 'localhost-5', 'box.lan-6', '127.0.0.1-7', 'gpu1:80-8');
     const rows: [target: string, url: string][] = [
       ['localhost', `unix:${folder}/localhost-5.sock`], ['box.lan', `unix:${folder}/box.lan-6.sock`],
@@ -71,7 +71,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(targets.map(({ client }) => client.baseUrl), rows.map(([, url]) => url));
   });
 
-  it('is that of a live system', { skip: lacks('Linux') }, async (t) => {
+  it('selects live systems only', { skip: lacks('Linux') }, async (t) => {
     const folder = await openFolder(t, 'train-5');
     await leaveSocket(join(folder, 'train-6.sock'));
     await leaveSocket(join(folder, 'dead-7.sock'));
@@ -80,7 +80,7 @@ describe('A name as a target', SUITE, () => {
     assert.equal(host?.client.baseUrl, 'http://dead:8391');
   });
 
-  it('is the real name, where the path of the socket has another one', async (t) => {
+  it('is the real name, even if the socket path has another one', async (t) => {
     const folder = `${makeFolder(t)}/`;
     const long = 'a-name-of-more-than-32-characters';
     const names = [`${long}-a`, `${long}-b`, 'train 7B!', 'train 7B?', '学习'];
@@ -99,7 +99,7 @@ describe('A name as a target', SUITE, () => {
     assert.equal(host?.client.baseUrl, `http://${long}-c:8391`);
   });
 
-  it('is not that of another system with the same name in its path', async (t) => {
+  it('does not select another system with the same name in its path', async (t) => {
     const folder = makeFolder(t);
     const long = 'a-name-of-exactly-32-characters-';
     const names = ['my_app', 'my app', long, `${long}b`, ...Array.from({ length: 2 }, () => 'sweep/lr=0.1')];
@@ -114,7 +114,7 @@ describe('A name as a target', SUITE, () => {
     for (const [target, ...titles] of all) assert.deepEqual(await titlesOf(target, folder), titles, target);
   });
 
-  it('is also that of systems that do not tell theirs, unless one tells another', async (t) => {
+  it('selects systems that report no name, unless one reports another name', async (t) => {
     const folder = makeFolder(t);
     const startNamed = (title: string, name: string): Promise<unknown> => {
       return startWeb(t, () => ({ name, status: 'active' }), { socketPath: join(folder, `${title}.sock`) });
@@ -127,7 +127,7 @@ describe('A name as a target', SUITE, () => {
     await assert.rejects(parse(), { message: /^cannot tell whether my_app-5 is 'my_app': .*; write my_app-5$/ });
   });
 
-  it('is refused if a system with a similar one does not tell its name, and sends nothing', async (t) => {
+  it('is refused if a system with a similar path reports no name, and sends nothing', async (t) => {
     const folder = makeFolder(t);
     await startServer(t, { socketPath: `${folder}/`, name: 'train 7B!', token: TOKEN });
     const respond = (): object => ({ name: 'train 7B?', status: 'active' });
@@ -138,7 +138,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
   });
 
-  it('is not that of a system of another user, unless there is no other', { skip: lacks('root') }, async (t) => {
+  it('selects a system of another user only if there is no other', { skip: lacks('root') }, async (t) => {
     const folder = await openFolder(t, 'train-5', 'train-6', 'eval-7');
     for (const title of ['train-6', 'eval-7']) chownSync(join(folder, `${title}.sock`), 12345, 12345);
     assert.deepEqual(await titlesOf('train', folder), ['train-5']);
@@ -147,7 +147,7 @@ describe('A name as a target', SUITE, () => {
     assert.match(stderr, /^control-client: eval-7: .*the socket belongs to user 12345\n$/);
   });
 
-  it('is refused if it is also a process', async (t) => {
+  it('is refused if it is also a process ID', async (t) => {
     const folder = await openFolder(t, 'exp-12', 'exp-12-40');
     const message = "'exp-12' is a name and a process, of " +
       `unix:${folder}/exp-12-40.sock and unix:${folder}/exp-12.sock: write one of these`;
@@ -156,7 +156,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(await titlesOf('exp', folder), ['exp-12']);
   });
 
-  it('may be that of a command or a status if there is such a system', async (t) => {
+  it('can be the name of a command or a status if there is such a system', async (t) => {
     const folder = await openFolder(t, 'top-5', 'paused-6');
     const dir = ['--dir', folder];
     assert.deepEqual(await call(['pause', 'top', ...dir]), { code: 0, stdout: 'top-5  ok\n', stderr: '' });
@@ -167,7 +167,7 @@ describe('A name as a target', SUITE, () => {
     });
   });
 
-  it('that is mistyped gets a hint, unless there is such a host', async (t) => {
+  it('gets a hint if it is mistyped, unless there is such a host', async (t) => {
     const folder = await openFolder(t, 'train.invalid-5', 'train.invalid-6', 'eval-7');
     const mistyped = await call(['status', 'trian.invalid', '--dir', folder]);
     assert.equal(mistyped.code, 3);
@@ -181,7 +181,7 @@ describe('A name as a target', SUITE, () => {
     assert.doesNotMatch(address, /system/);
   });
 
-  it('runs and lists commands', async (t) => {
+  it('works with run', async (t) => {
     const folder = makeFolder(t);
     const body = { name: 'x', status: 'active', result: 'ok', accepts: { evaluate: {} } };
     for (const name of ['train.py-5', 'train-6']) {
@@ -199,7 +199,7 @@ describe('A name as a target', SUITE, () => {
     });
   });
 
-  it('is one system for programs that control one', async (t) => {
+  it('selects one system in tools that control one', async (t) => {
     const folder = await openFolder(t, 'train-5', 'train-6', 'eval-7');
     const client = await selectClient('eval', { dir: folder });
     assert.deepEqual([client.baseUrl, client.target], [`unix:${folder}/eval-7.sock`, 'eval-7']);
@@ -230,8 +230,8 @@ describe('A name as a target', SUITE, () => {
   });
 });
 
-describe('What cannot be asked', SUITE, () => {
-  it('is named, and the exit code is not 0, with few file descriptors', { skip: lacks('Linux') }, async (t) => {
+describe('A system that cannot be reached', SUITE, () => {
+  it('is reported, and the exit code is not 0, even with few file descriptors', { skip: lacks('Linux') }, async (t) => {
     const names = Array.from({ length: 60 }, (_, index) => `t${index}-${index + 5}`);
     const folder = await openFolder(t, ...names);
     const runFew = (args: string): Promise<Ended> => {
@@ -254,7 +254,7 @@ describe('What cannot be asked', SUITE, () => {
 });
 
 describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
-  it('is control in XDG_RUNTIME_DIR, or else one in /tmp with the number of the user', (t) => {
+  it('is control in XDG_RUNTIME_DIR, or one in /tmp with the user ID', (t) => {
     setVariable(t, '/nowhere/x');
     assert.equal(socketFolder(undefined), '/nowhere/x/control');
     setVariable(t, '');
@@ -262,13 +262,13 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.equal(socketFolder(undefined), '/tmp/control-987654321');
   });
 
-  it('is made for servers, for this user alone', (t) => {
+  it('is created by servers, for this user only', (t) => {
     const session = setVariable(t, makeFolder(t));
     for (let time = 0; time < 2; time += 1) assert.equal(serverFolder(), `${session}/control/`);
     assert.equal(statSync(`${session}/control`).mode & 0o777, 0o700);
   });
 
-  it('is refused by servers and clients if others could put sockets there', (t) => {
+  it('is refused by servers and clients if other users can create sockets there', (t) => {
     const session = setVariable(t, makeFolder(t));
     const folder = join(session, 'control');
     mkdirSync(folder);
@@ -297,7 +297,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.ok(stdout.endsWith(`; ${message}\n`), stdout);
   });
 
-  it('is none for a server whose process number another one has there: that of another container', async (t) => {
+  it('is not used by a server if another container has a server with its process ID there', async (t) => {
     const access = { host: 'localhost', port: 0, socketPath: undefined, token: undefined, allowedHosts: [], name: 'a' };
     const folder = `${setVariable(t, makeFolder(t))}/control/`;
     assert.equal((await choosePlace(access)).socketPath, folder);
@@ -308,7 +308,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.equal((await choosePlace({ ...access, socketPath: 'x.sock' })).port, undefined);
   });
 
-  it('is refused in /tmp if it is a link to a folder where others can put sockets', (t) => {
+  it('is refused in /tmp if it links to a folder where other users can create sockets', (t) => {
     const folder = folderInTmp(t);
     const sticky = makeFolder(t);
     chmodSync(sticky, 0o1777);
@@ -318,7 +318,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.throws(() => socketFolder(undefined), new UsageError(message));
   });
 
-  it('is refused in /tmp unless it belongs to this user alone', { skip: lacks('root') }, (t) => {
+  it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, (t) => {
     const folder = folderInTmp(t);
     mkdirSync(folder);
     const others = `others can write to it; chmod go-w '${folder}'`;
@@ -332,7 +332,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     }
   });
 
-  it('is none for servers where it cannot be used', (t) => {
+  it('is not used by servers where that is impossible', (t) => {
     const session = makeFolder(t);
     const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
     for (const [length, isUsable] of [[94, true], [95, false]] as const) {
@@ -354,7 +354,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A folder with systems of these names, in that of a session. */
+/** The session folder, with systems of these names. */
 async function openFolder(t: TestContext, ...titles: string[]): Promise<string> {
   const folder = join(makeFolder(t), 'control');
   mkdirSync(folder);
@@ -368,7 +368,7 @@ async function titlesOf(target: string, folder: string): Promise<string[]> {
   return targets.map(({ title }) => title);
 }
 
-/** The path of the folder of the session in /tmp, as if this were another user, who has none yet. */
+/** The path of the session folder in /tmp of another user, who has none yet. */
 function folderInTmp(t: TestContext): string {
   setVariable(t, '');
   const uid = 2_000_000_000 + process.pid;
@@ -378,7 +378,7 @@ function folderInTmp(t: TestContext): string {
   return folder;
 }
 
-/** Sets the folder of the session until the end of the test. */
+/** Sets the session folder until the end of the test. */
 function setVariable(t: TestContext, session: string): string {
   const before = process.env['XDG_RUNTIME_DIR'];
   t.after(() => {

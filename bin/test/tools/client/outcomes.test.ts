@@ -1,4 +1,4 @@
-// What control-client prints and exits with, without waiting: of each command, of systems that refuse, lie or are away.
+// Output and exit codes of control-client without --wait: each command, and systems that refuse, lie or are offline.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -30,7 +30,7 @@ describe('control-client', AT_ONCE, () => {
     assert.deepEqual(json, { code: 0, stdout: '{"result":"ok"}\n', stderr: '' });
   });
 
-  it('sends who and why, or nothing of it', async (t) => {
+  it('sends sender and reason, or neither', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     await call([...at(port), 'resume', '--by', 'ana@laptop', '--reason', 'the GPU is free & mine']);
     await call([...at(port), 'resume', '--by', '', '--wait']);
@@ -59,7 +59,7 @@ describe('control-client', AT_ONCE, () => {
     assert.equal(stdout, 'active\n');
   });
 
-  it('reaches the address in the environment, which does not matter beside targets', async (t) => {
+  it('uses the address in the environment unless there are targets', async (t) => {
     const { port, target } = await startWeb(t);
     assert.equal((await call(['status'], { CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` })).stdout, 'active\n');
     const wrong = { CONTROL_HOST: '/', CONTROL_PORT: 'wrong', CONTROL_SOCKET: 'x'.repeat(200) };
@@ -67,7 +67,7 @@ describe('control-client', AT_ONCE, () => {
     assert.deepEqual(await call(['status', target], wrong), active);
   });
 
-  it('describes how long a step takes, what waits, and who paused the system', () => {
+  it('describes how long a step takes, which command waits, and who paused the system', () => {
     const heardAt = new Date(Date.now() - 4500).toISOString();
     const waiting = { command: 'pause', state: 'waiting' };
     const running = { command: 'evaluate', state: 'running', at: heardAt };
@@ -86,7 +86,7 @@ describe('control-client', AT_ONCE, () => {
     for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
   });
 
-  it('tells when the state was saved, and that a later save failed', () => {
+  it('reports the last save, and a later one that failed', () => {
     const at = (seconds: number): string => new Date(Date.now() - seconds * 1000 - 500).toISOString();
     const save = { command: 'save-state', state: 'done', value: 'states/1.json', by: 'ana', at: at(250), seconds: 60 };
     const failed = { ...save, state: 'failed', at: at(20), error: 'ENOSPC' };
@@ -121,7 +121,7 @@ describe('control-client and a server that refuses or is no control server', AT_
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['pause', false]);
   });
 
-  it('exits with 1 if the status cannot be told', async (t) => {
+  it('exits with 1 if the server cannot determine the status', async (t) => {
     const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
     const stderr = 'control-client: Internal server error\n';
     assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: '', stderr });
@@ -138,7 +138,7 @@ describe('control-client and a server that refuses or is no control server', AT_
     }
   });
 
-  it('exits with 1 if the token is missing, also where it would wait', async (t) => {
+  it('exits with 1 if the token is missing, even with --wait', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     const rows: [args: string[], error: string][] = [
       [['status'], NO_TOKEN], [['watch'], NO_TOKEN], [['wait', 'offline'], NO_TOKEN],
@@ -175,7 +175,7 @@ describe('control-client and a server that refuses or is no control server', AT_
   });
 });
 
-describe('control-client and a system that is not there or does not respond', AT_ONCE, () => {
+describe('control-client and a system that is offline or does not respond', AT_ONCE, () => {
   it('exits with 3 if nothing listens', { skip: lacks('Unix') }, async (t) => {
     const port = await freePort();
     const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
@@ -189,7 +189,7 @@ describe('control-client and a system that is not there or does not respond', AT
     assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
   });
 
-  it('says that there was no connection in time, but does not change what a server responds', async (t) => {
+  it('reports that no connection was made in time, and prints server errors unchanged', async (t) => {
     const { port } = await startWeb(t, () => ({ code: 400, error: 'stopped: the request was cancelled' }));
     const client = new PrintableClient('127.0.0.1', port);
     const rows: [signal: AbortSignal | undefined, error: string][] = [
@@ -226,7 +226,7 @@ describe('control-client and a system that is not there or does not respond', AT
     assert.match(reason, /^pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
   });
 
-  it('exits with 5 if the queue of connections is full, and says that nothing was sent', LINUX, async (t) => {
+  it('exits with 5 if the connection queue is full, and says that nothing was sent', LINUX, async (t) => {
     const socketPath = await startFull(t);
     const target = `unix:${socketPath}`;
     const error = `${target} does not respond: connect EAGAIN ${socketPath}; its queue of connections is full`;
@@ -247,7 +247,7 @@ describe('control-client and a system that is not there or does not respond', AT
     assert.deepEqual([code, stderr], [5, `control-client: ${target}: ${reason}\n`]);
   });
 
-  it('exits with 3 and is not taken for offline if the client has too many open files', LINUX, async (t) => {
+  it('exits with 3 but does not report offline if it has too many open files itself', LINUX, async (t) => {
     const { port } = await startServer(t, { host: '127.0.0.1' });
     const client = async (...args: string[]): Promise<Ended> => {
       const program = `
@@ -270,7 +270,7 @@ describe('control-client and a system that is not there or does not respond', AT
     assert.match(shutdown.stderr, new RegExp(`^control-client: not shut down: ${error.source}`));
   });
 
-  it('sends a command to a stopped system, which takes effect later', LINUX, async (t) => {
+  it('sends a stopped system a command that takes effect later', LINUX, async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     const ended = once(child, 'exit');
     await stop();
@@ -282,7 +282,7 @@ describe('control-client and a system that is not there or does not respond', AT
   });
 });
 
-describe('control-client and a server that reports its status only', AT_ONCE, () => {
+describe('control-client and a server that reports only its status', AT_ONCE, () => {
   for (const isOriginal of [false, true]) {
     it(`follows the status${isOriginal ? ', which is a number' : ''}`, async (t) => {
       const { port, posted } = await startOldServer(t, isOriginal);

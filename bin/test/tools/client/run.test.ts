@@ -1,4 +1,4 @@
-// control-client run: commands that the program declares.
+// control-client run: own commands of a program.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -51,7 +51,7 @@ describe('control-client run', AT_ONCE, () => {
     }
   });
 
-  it('refuses what the system does not take, exits with 2, and sends nothing', async (t) => {
+  it('exits with 2 and sends nothing if the system does not take the command or an argument', async (t) => {
     const { port, server } = await startServer(t, { commands: COMMANDS });
     const { port: plain } = await startServer(t);
     const episodes = 'evaluate: episodes must be an integer from 1 to 1000, got';
@@ -98,7 +98,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.equal(server.hasCommands(), false);
   });
 
-  it('--wait prints the value: a text as it is, anything else as JSON, or ok', async (t) => {
+  it('prints the value with --wait: a string as it is, any other value as JSON, or ok', async (t) => {
     const long = { list: Array.from({ length: 400 }, (_, index) => index) };
     const rows: [value: unknown, stdout: string][] = [
       ['states/1.json', 'states/1.json'], [7, '7'], [false, 'false'], [null, 'null'], [undefined, 'ok'], ['', 'ok'],
@@ -114,7 +114,7 @@ describe('control-client run', AT_ONCE, () => {
     }
   });
 
-  it('--wait --json prints the outcome, and the exit code is 1 after a failure, 4 after --timeout', async (t) => {
+  it('prints the outcome with --wait --json, and exits with 1 after a failure, 4 after --timeout', async (t) => {
     const { address: { port } } = await launchSystem(t, {
       commands: {
         evaluate: { run: () => ({ meanReturn: 497.1 }) },
@@ -136,7 +136,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.match(stderr, /^control-client: sleep not done after \d\.\d s: .*; the command is still pending\n$/);
   });
 
-  it('alone, lists what the system takes', async (t) => {
+  it('lists the own commands without a name', async (t) => {
     const { port } = await startServer(t, { commands: COMMANDS });
     const lines = [
       '  evaluate           Runs episodes without learning',
@@ -161,7 +161,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual(await call([...at(plain), 'run']), none);
   });
 
-  it('neither lists nor sends what a server must not declare, and lists a type that it does not know', async (t) => {
+  it('neither lists nor sends invalid declarations, but lists unknown types', async (t) => {
     const parameters = { when: { type: 'date' }, what: { type: null } };
     const names = ['pause', 'resume', 'save-state', 'shutdown', 'status', 'info', 'Set'];
     const accepts = { ...Object.fromEntries(names.map((name) => [name, {}])), plan: { parameters } };
@@ -175,7 +175,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
   });
 
-  it('asks each of several systems, which may declare other types', async (t) => {
+  it('reads the arguments for each of several systems, which may declare different types', async (t) => {
     const declare = (type: 'integer' | 'string'): Record<string, CommandDeclaration> => {
       return { say: { parameters: { text: { type } } } };
     };
@@ -189,7 +189,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.deepEqual(taken, [['say', { text: 5 }], ['say', { text: '5' }]]);
   });
 
-  it('exits as others do if the system takes no own commands, is offline or silent, or denies access', async (t) => {
+  it('reports systems that take no own commands, are offline or silent, or deny access', async (t) => {
     const { port: undeclared } = await startWeb(t);
     const { port: statusOnly } = await startOldServer(t);
     const { port: closed } = await startServer(t, { token: TOKEN });
@@ -223,7 +223,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.match(mistyped.stderr, hints);
   });
 
-  it('prints no control characters of a server, whatever it declares', async (t) => {
+  it('prints no control characters of declarations', async (t) => {
     const parameter = { type: HOSTILE, description: HOSTILE, default: HOSTILE, enum: [HOSTILE, [HOSTILE]] };
     const parameters = { a: parameter, b: { ...parameter, enum: HOSTILE, default: { [HOSTILE]: 1 } }, [HOSTILE]: {} };
     const accepts = { set: { description: HOSTILE, parameters }, [HOSTILE]: {}, odd: null, list: [], text: HOSTILE };
@@ -242,7 +242,7 @@ describe('control-client run', AT_ONCE, () => {
 });
 
 describe('control-client info, status and watch', AT_ONCE, () => {
-  it('show the arguments and values of commands that the program declares', async (t) => {
+  it('show the arguments and values of own commands', async (t) => {
     const { address: { port }, client } = await launchSystem(t, {
       commands: {
         evaluate: { parameters: { episodes: { type: 'integer' } }, run: () => ({ meanReturn: 497.1 }) },
@@ -260,7 +260,7 @@ describe('control-client info, status and watch', AT_ONCE, () => {
     assert.match(`${second}`, /^ {10}say done in \d\.\d\d s: hello$/);
   });
 
-  it('prints no control characters of arguments and values', async (t) => {
+  it('print no control characters of arguments and values', async (t) => {
     const entry = { id: '1', command: 'set', state: 'done', arguments: { [HOSTILE]: HOSTILE }, value: [HOSTILE] };
     const { port } = await startWeb(t, () => ({ ...ACTIVE, commands: [entry, { ...entry, arguments: HOSTILE }] }));
     const { stdout } = await call([...at(port), 'info']);

@@ -1,4 +1,4 @@
-// What list --watch and top show: a program that draws whole lines, on a pseudo-terminal.
+// The screen of list --watch and top, which draw whole lines, on a pseudo-terminal.
 
 import { pseudoTerminal } from '../console/helpers.ts';
 import { until } from '../../helpers.ts';
@@ -6,13 +6,13 @@ import type { Terminal } from '../console/helpers.ts';
 import type { TestContext } from 'node:test';
 
 export interface Screen extends Terminal {
-  /** The lines that it shows now, without colours and spaces at the end. */
+  /** The lines on the screen, without colors and trailing spaces. */
   lines(): string[];
   /** Resolves when a line matches. */
   showsLine(pattern: RegExp): Promise<void>;
 }
 
-/** Starts control-client on a terminal of 100 columns and 30 lines, for the folder of a session. */
+/** Starts control-client on a terminal of 100 columns and 30 lines, with a session folder. */
 export async function screen(t: TestContext, args: string, session: string, ready: RegExp): Promise<Screen> {
   const command = `${process.execPath} dist/bin/client.js ${args}`;
   return screenOf(await pseudoTerminal(t, command, ready, { XDG_RUNTIME_DIR: session, CONTROL_BY: 'ana' }));

@@ -1,4 +1,4 @@
-// What the tests of the clients talk to: web APIs that respond as told or not at all, and a system that can be stopped.
+// Systems for tests of clients: web APIs with given responses or none, and a process that can be stopped.
 
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
-/** Keeps node from printing a stack for each hook that fails on purpose. */
+/** Suppresses the warnings of hooks that fail on purpose. */
 export function hideFailures(): void {
   const printers = process.listeners('warning');
   process.removeAllListeners('warning').on('warning', (warning) => {
@@ -21,7 +21,7 @@ export function hideFailures(): void {
 
 export const ACTIVE = { status: 'active', result: 'ok' };
 
-/** A web API of its own, and what it was asked. */
+/** A fake web API, and the requests to it. */
 export interface Web {
   port: number;
   /** Its address on the command line. */
@@ -30,14 +30,14 @@ export interface Web {
   requests: string[];
   /** The `Authorization` of each request. */
   tokens: (string | undefined)[];
-  /** Closes it, and cuts all connections. */
+  /** Closes it and all connections. */
   end(): void;
 }
 
-/** What it responds to a request: a body, with its status code if that is not 200, or nothing to cut the connection. */
+/** Returns a body, with `code` if the status code is not 200, or null to cut the connection. */
 export type Respond = (request: IncomingMessage) => object | null | Promise<object | null>;
 
-/** Starts a web API that responds as told. Closes it at the end of the test. */
+/** Starts a fake web API until the end of the test. */
 export async function startWeb(
   t: TestContext,
   respond: Respond = () => ACTIVE,
@@ -65,7 +65,7 @@ export async function startWeb(
   return { port, target, requests, tokens, end };
 }
 
-/** Starts a server that takes connections and never responds. Returns its target. */
+/** Starts a server that accepts connections and never responds. Returns its target. */
 export async function startSilent(t: TestContext, socketPath?: string): Promise<string> {
   const server = createServer((socket) => {
     socket.on('error', () => {});
@@ -78,7 +78,7 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
   return socketPath === undefined ? `127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${socketPath}`;
 }
 
-/** Starts a process that hangs, at a socket whose queue of connections is full. Returns its path. */
+/** Starts a process that hangs, with a socket whose connection queue is full. Returns the path. */
 export async function startFull(t: TestContext): Promise<string> {
   const path = makeSocketPath(t);
   const hang = 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)';
@@ -93,14 +93,14 @@ export async function startFull(t: TestContext): Promise<string> {
   return path;
 }
 
-/** The hooks of a system that computes: its steps take 2 s, in which it can neither respond nor describe itself. */
+/** The hooks of a system that computes: for 2 s per step, it can neither respond nor describe itself. */
 export const COMPUTING = `{
   step() { for (const end = Date.now() + 2000; Date.now() < end;); },
   describe: () => ({ episode: 7 }),
   commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run() {} } },
 }`;
 
-/** A system in a process of its own, which can be stopped. */
+/** A system in a separate process, which can be stopped. */
 export interface OwnProcess {
   port: number;
   child: ChildProcess;

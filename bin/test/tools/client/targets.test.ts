@@ -1,4 +1,4 @@
-// control-client with several targets, those in a file, and their tokens.
+// control-client with several targets, on the command line and in a file, and their tokens.
 
 import assert from 'node:assert/strict';
 import { chownSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { ACTIVE, startSilent, startWeb } from './systems.ts';
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
 describe('control-client with several targets', SUITE, () => {
-  it('asks all at the same time, and begins each line with its target', async (t) => {
+  it('sends the requests in parallel, and begins each line with its target', async (t) => {
     const all = defer();
     let count = 0;
     const respond = async (): Promise<object> => {
@@ -35,7 +35,7 @@ describe('control-client with several targets', SUITE, () => {
     assert.deepEqual(linesOf(stdout).sort(), targets.map((target) => `${target.padEnd(width)}  active`).sort());
   });
 
-  it('sends commands to all, with who and why', async (t) => {
+  it('sends the command to all, with sender and reason', async (t) => {
     const webs = await Promise.all([startWeb(t), startWeb(t)]);
     const args = ['pause', ...webs.map(({ target }) => target), '--by', 'ana', '--reason', 'lunch'];
     const { code, stdout, stderr } = await call(args);
@@ -44,7 +44,7 @@ describe('control-client with several targets', SUITE, () => {
     for (const { requests } of webs) assert.deepEqual(requests, ['POST /api/pause?by=ana&reason=lunch']);
   });
 
-  it('waits for all, with --wait and with wait', async (t) => {
+  it('waits for all with --wait and wait', async (t) => {
     const systems = await Promise.all([launchSystem(t), launchSystem(t)]);
     const targets = systems.map(({ address }) => `127.0.0.1:${address.port}`);
     const paused = targets.map((name) => `${name}  paused`).sort();
@@ -67,7 +67,7 @@ describe('control-client with several targets', SUITE, () => {
     for (const line of lines) assert.ok(line.startsWith(`127.0.0.1:${port}  `), line);
   });
 
-  it('--json prints one object for each target, which no server can pass for', async (t) => {
+  it('prints one object per target with --json, and no server can fake another target', async (t) => {
     const web = await startWeb(t, () => ({ ...ACTIVE, target: 'gpu1:8391' }));
     const port = await freePort();
     const { code, stdout, stderr } = await call(['status', '--json', web.target, `127.0.0.1:${port}`]);
@@ -89,7 +89,7 @@ describe('control-client with several targets', SUITE, () => {
   });
 
   it('exits with the highest code of all', async (t) => {
-    const { port: busyPort } = await startServer(t); // it never takes its commands
+    const { port: busyPort } = await startServer(t); // it never takes a command
     const { port: closedPort } = await startServer(t, { token: TOKEN });
     const done = (await startWeb(t, () => ({ ...ACTIVE, state: 'done' }))).target;
     const [busy, denied, offline] = [busyPort, closedPort, await freePort()].map((port) => `127.0.0.1:${port}`);
@@ -110,7 +110,7 @@ describe('control-client with several targets', SUITE, () => {
     }));
   });
 
-  it('says of each why it failed, without the address a second time', async (t) => {
+  it('prints why each target failed, without repeating its address', async (t) => {
     const { port } = await startServer(t, { token: TOKEN });
     const [offline, silent] = [`127.0.0.1:${await freePort()}`, await startSilent(t)];
     const { target: foreign } = await startWeb(t, () => ({}));
@@ -126,7 +126,7 @@ describe('control-client with several targets', SUITE, () => {
     assert.equal(stderr, `control-client: 127.0.0.1:${port}: ${NO_TOKEN}\n`);
   });
 
-  it('asks one that is named twice only once', async (t) => {
+  it('sends one request to a target that is named twice', async (t) => {
     const socketPath = makeSocketPath(t);
     const [web, socket] = [await startWeb(t), await startWeb(t, () => ACTIVE, { socketPath })];
     const file = makeFile(t, `${web.target}\n${socket.target}\n`);
@@ -137,7 +137,7 @@ describe('control-client with several targets', SUITE, () => {
     assert.deepEqual([web.requests.length, socket.requests.length], [1, 1]);
   });
 
-  it('knows ports, IPv6 addresses and the default port', async () => {
+  it('accepts ports and IPv6 addresses, and adds the default port', async () => {
     const urls: [target: string, url: string][] = [
       ['gpu1', 'http://gpu1:8391'], ['gpu1:1', 'http://gpu1:1'], ['10.0.0.1', 'http://10.0.0.1:8391'],
       ['10.0.0.1:65535', 'http://10.0.0.1:65535'], ['::1', 'http://[::1]:8391'], ['[::1]:9000', 'http://[::1]:9000'],
@@ -160,7 +160,7 @@ describe('control-client with several targets', SUITE, () => {
   it('starts at most 32 requests at once', async () => {
     const open: (() => void)[] = [];
     const done = inParallel(Array.from({ length: 40 }), () => new Promise<void>((end) => open.push(end)));
-    const settle = async (): Promise<void> => { // without a timer, so that none counts as slow
+    const settle = async (): Promise<void> => { // without a timer, so that no target counts as slow
       for (let turn = 0; turn < 50; turn += 1) await null;
     };
     await settle();
@@ -175,7 +175,7 @@ describe('control-client with several targets', SUITE, () => {
     await done;
   });
 
-  it('is not held up by those that do not respond', async (t) => {
+  it('is not delayed by targets that do not respond', async (t) => {
     let isAsked = false;
     const silent = await Promise.all(Array.from({ length: 34 }, () => startSilent(t)));
     const web = await startWeb(t, () => {
@@ -192,7 +192,7 @@ describe('control-client with several targets', SUITE, () => {
     assert.equal(lines.filter((line) => line.includes('  no answer: ')).length, 34);
   });
 
-  it('refuses what is no target, and names the line of the file', async (t) => {
+  it('refuses an invalid target, and names the line of the file', async (t) => {
     const port = 'must be an integer from 1 to 65535, got';
     const host = 'must be a host name or an IP address, got';
     const wrong: [target: string, message: string][] = [
@@ -217,7 +217,7 @@ describe('control-client with several targets', SUITE, () => {
     }
   });
 
-  it('sends nothing to the others if one is wrong', async (t) => {
+  it('sends nothing at all if one target is invalid', async (t) => {
     const { target, requests } = await startWeb(t);
     const file = makeFile(t, `${target}\ngpu1:\n`);
     const message = "the port of the target 'gpu1:' must be an integer from 1 to 65535, got ''";
@@ -247,13 +247,13 @@ describe('control-client --targets', SUITE, () => {
     }
   });
 
-  it('takes paths with spaces and number signs', async (t) => {
+  it('accepts paths with spaces and number signs', async (t) => {
     const { target } = await startWeb(t, () => ACTIVE, { socketPath: join(makeFolder(t), 'a b#c') });
     const { stdout } = await call(['status', '--targets', makeFile(t, `${target} # a socket`)]);
     assert.equal(stdout, `${target}  active\n`);
   });
 
-  it('refuses a list without targets, and sends nothing to the others', async (t) => {
+  it('refuses a list without targets, and sends nothing', async (t) => {
     const { target, requests } = await startWeb(t);
     for (const text of ['', '\n\n', '# none\n  # at all']) {
       const file = makeFile(t, text);
@@ -263,7 +263,7 @@ describe('control-client --targets', SUITE, () => {
     assert.deepEqual(requests, []);
   });
 
-  it('names the line of standard input that is wrong', async (t) => {
+  it('names the invalid line of standard input', async (t) => {
     const message = "the host of the target 'a b' must be a host name or an IP address, got 'a b'";
     const stderr = `control-client: line 2 of standard input: ${message}\n`;
     assert.deepEqual(await run(t, ['status', '--targets', '-'], 'gpu1\na b\n'), { code: 2, stdout: '', stderr });
@@ -277,7 +277,7 @@ describe('control-client --targets', SUITE, () => {
 });
 
 describe('control-client and tokens', SUITE, () => {
-  it('sends CONTROL_TOKEN to all targets, and to those with a token file the token in it', async (t) => {
+  it('sends CONTROL_TOKEN, or the token in the token file of a target', async (t) => {
     const other = 'another-token-for-tests';
     const webs = await Promise.all([1, 2, 3].map(() => startWeb(t)));
     const [a, b, c] = webs.map(({ target }) => target);
@@ -289,21 +289,21 @@ describe('control-client and tokens', SUITE, () => {
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`, `Bearer ${other}`, `Bearer ${TOKEN}`]);
   });
 
-  it('sends the token of its line to a target that is also on the command line', async (t) => {
+  it('uses the token file of a target that is also on the command line', async (t) => {
     const { target, tokens } = await startWeb(t);
     const file = makeFile(t, `${target} token-file=${makeFile(t, TOKEN, 0o600)}\n${target}`);
     await call(['status', target, '--targets', file]);
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`]);
   });
 
-  it('finds a token file that standard input names in the working directory', async (t) => {
+  it('resolves token files from standard input in the working directory', async (t) => {
     const { target, tokens } = await startWeb(t);
     const path = relative('.', makeFile(t, TOKEN, 0o600));
     await run(t, ['status', '--targets', '-'], `${target} token-file=${path}`);
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`]);
   });
 
-  it('sends the token in CONTROL_TOKEN_FILE, unless that is empty', async (t) => {
+  it('sends the token in CONTROL_TOKEN_FILE unless the variable is empty', async (t) => {
     const [one, other] = [await startWeb(t), await startWeb(t)];
     const env = { CONTROL_TOKEN_FILE: makeFile(t, `${TOKEN}\n`, 0o600) };
     assert.equal((await call(['status', '--host', '127.0.0.1', '--port', `${one.port}`], env)).stderr, '');
@@ -316,7 +316,7 @@ describe('control-client and tokens', SUITE, () => {
     assert.equal(one.tokens.at(-1), undefined);
   });
 
-  it('refuses a token file without a token, and never prints what it holds', async (t) => {
+  it('refuses a token file without a token, and never prints its content', async (t) => {
     const { target, requests } = await startWeb(t);
     const texts = [
       ['', '0'], ['short', '5'], [`${TOKEN} ${TOKEN}`, 'other characters'], [`${TOKEN}\n\n`, 'other characters'],
@@ -333,7 +333,7 @@ describe('control-client and tokens', SUITE, () => {
     assert.deepEqual(requests, []);
   });
 
-  it('refuses a token file that is none', async (t) => {
+  it('refuses a token file that is not a regular file', async (t) => {
     const missing = call(['pause', 'gpu1'], { CONTROL_TOKEN_FILE: '/nowhere/token' });
     await assert.rejects(missing, { message: /^cannot use the token file '\/nowhere\/token': ENOENT/ });
     const file = makeFile(t, 'gpu1 token-file= # none');
@@ -341,7 +341,7 @@ describe('control-client and tokens', SUITE, () => {
     await assert.rejects(call(['pause', '--targets', file]), new UsageError(message));
   });
 
-  it('refuses a file that others can write, and sends nothing', async (t) => {
+  it('refuses a file that other users can write, and sends nothing', async (t) => {
     const { target, requests } = await startWeb(t);
     for (const mode of [0o666, 0o620, 0o602]) {
       const [targets, token] = [makeFile(t, target, mode), makeFile(t, TOKEN, mode)];
@@ -369,7 +369,7 @@ describe('control-client and tokens', SUITE, () => {
     assert.deepEqual(requests, []);
   });
 
-  it('warns once of a token file that others can read', async (t) => {
+  it('warns once about a token file that other users can read', async (t) => {
     const [one, other] = [await startWeb(t), await startWeb(t)];
     for (const mode of [0o640, 0o604]) {
       const path = makeFile(t, TOKEN, mode);

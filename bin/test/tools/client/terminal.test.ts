@@ -1,4 +1,4 @@
-// control-client on a terminal: more words, the statuses that a wait passes, and colours.
+// control-client on a terminal: causes, the progress of --wait, and colors.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -9,7 +9,7 @@ import { AT_ONCE, at, call, onTerminal, run } from './helpers.ts';
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 
 describe('control-client on a terminal', SUITE, () => {
-  it('says more of the status', async (t) => {
+  it('prints the cause of the status', async (t) => {
     const { port, server, client } = await startServer(t);
     await client.pause();
     const { stdout } = await onTerminal(t, [...at(port), 'status']).ended;
@@ -23,7 +23,7 @@ describe('control-client on a terminal', SUITE, () => {
     assert.match(saved.stdout, /^active(, in a step for \d+ s)?; saved \d+ s ago\r\n$/);
   });
 
-  it('--wait shows the statuses that it passes, and each once', async (t) => {
+  it('shows each status once during --wait', async (t) => {
     const commands = { evaluate: { run: () => ({ meanReturn: 497.1 }) } };
     const { address: { port } } = await launchSystem(t, { saveState: () => 'states/1.json', commands });
     const rows: [args: string[], stdout: RegExp][] = [
@@ -40,7 +40,7 @@ describe('control-client on a terminal', SUITE, () => {
     }
   });
 
-  it('--wait says that the queue is full, and gets a shutdown through once', async (t) => {
+  it('reports a full queue during --wait, and sends a shutdown once', async (t) => {
     const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
     await client.pause();
     const { shows, ended } = onTerminal(t, [...at(port), 'shutdown', '--wait']);
@@ -55,11 +55,11 @@ describe('control-client on a terminal', SUITE, () => {
   });
 });
 
-describe('control-client and colours', SUITE, () => {
+describe('control-client and colors', SUITE, () => {
   const COLOURED = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined, TERM: 'xterm' };
   const [GREEN, YELLOW, RED, END] = ['\x1b[32m', '\x1b[33m', '\x1b[31m', '\x1b[39m'];
 
-  it('colours statuses and errors', async (t) => {
+  it('colors statuses and errors', async (t) => {
     const port = await freePort();
     const watching = onTerminal(t, [...at(port), 'watch'], COLOURED);
     const shows = (text: string): Promise<void> => until(() => watching.output().includes(text), watching.output);
@@ -72,7 +72,7 @@ describe('control-client and colours', SUITE, () => {
     assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
   });
 
-  it('has none with NO_COLOR or TERM=dumb', async (t) => {
+  it('prints none with NO_COLOR or TERM=dumb', async (t) => {
     const port = await freePort();
     for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
       const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLOURED, ...env }).ended;
@@ -80,7 +80,7 @@ describe('control-client and colours', SUITE, () => {
     }
   });
 
-  it('has none in a pipe or a file, whatever the other output is, and none in JSON', async (t) => {
+  it('prints none into a pipe or a file, even if the other stream is a terminal, and none in JSON', async (t) => {
     const port = await freePort();
     const piped = await run(t, [...at(port), 'status'], '', { ...COLOURED, FORCE_COLOR: '1' });
     assert.match(`${piped.stdout}${piped.stderr}`, /^offline\ncontrol-client: http:.*\n$/);

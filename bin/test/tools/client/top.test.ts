@@ -22,7 +22,7 @@ const ENTER_SCREEN = '\x1b[?1049h';
 const LEAVE_SCREEN = '\x1b[?1049l';
 
 describe('control-client top', SUITE, () => {
-  it('shows all systems of the folder, how many have each status, and those that come and go', async (t) => {
+  it('shows all systems in the folder as they come and go, and counts each status', async (t) => {
     const { session, serve, top } = openFolder(t);
     await serve('t2', { status: 'paused', by: 'ana', reason: 'lunch' });
     await serve('t10');
@@ -60,7 +60,7 @@ describe('control-client top', SUITE, () => {
     await showsLine(/^save-state three: saved states\/3\.json \(\d+\.\d s\)$/);
     await serve('a new first row');
     await showsLine(/^a new first row /);
-    write('r'); // the selection has followed its system
+    write('r'); // the selection follows its system
     await showsLine(/^resume three: active \(\d+\.\d s\)$/);
     const { body } = await client.request('info') as { body?: { commands: Record<string, unknown>[] } };
     const sent = body?.commands.map(({ command, by }) => [command, by]);
@@ -68,7 +68,7 @@ describe('control-client top', SUITE, () => {
     assert.deepEqual(guest.requests.filter((request) => request.startsWith('POST')), []);
   });
 
-  it('asks before it shuts a system down, also if that has vanished from the table meanwhile', async (t) => {
+  it('asks before it shuts a system down, even if the system has left the table in the meantime', async (t) => {
     const { launch, serve, top } = openFolder(t);
     let status = 'active';
     const guest = await serve('guest', () => ({ status, result: 'ok', state: 'done' }));
@@ -93,7 +93,7 @@ describe('control-client top', SUITE, () => {
     await finished;
   });
 
-  it('shows all that is known of a system, until any key', async (t) => {
+  it('shows the info of a system until a key is pressed', async (t) => {
     const { serve, top } = openFolder(t);
     const detail = { step: 1, of: 2, long: `${'x'.repeat(120)}END` };
     await serve('t1', { status: 'paused', by: 'ana', host: 'gpu3', detail });
@@ -113,7 +113,7 @@ describe('control-client top', SUITE, () => {
     }
   });
 
-  it('shows the time left once the progress was seen to grow twice, and none while paused', async (t) => {
+  it('shows the time left after the progress has grown twice, and none while paused', async (t) => {
     const { serve, top } = openFolder(t);
     let [step, status] = [0, 'active'];
     await serve('t1', () => ({ status, detail: { step, of: 1_000_000 } }));
@@ -168,7 +168,7 @@ describe('control-client top', SUITE, () => {
     }
   });
 
-  it('takes targets, which may come back', async (t) => {
+  it('accepts targets, which may come back', async (t) => {
     const session = makeFolder(t);
     const { end, target, port } = await startWeb(t);
     const { showsLine } = await screen(t, `top ${target}`, session, /NAME/);
@@ -180,7 +180,7 @@ describe('control-client top', SUITE, () => {
     await showsLine(new RegExp(`^${target} +${process.pid} +active `));
   });
 
-  it('draws a whole new screen when the size changes', async (t) => {
+  it('redraws the whole screen when the size changes', async (t) => {
     const { serve, top } = openFolder(t);
     await serve('t1', { detail: { text: 'x'.repeat(200) } });
     const { tty, showsLine, lines } = await top();
@@ -190,7 +190,7 @@ describe('control-client top', SUITE, () => {
     assert.ok(lines().slice(0, 10).every((line) => line.length <= 40), lines().join('\n'));
   });
 
-  it('sends no control characters of a name, a status or a filter to the terminal', async (t) => {
+  it('prints no control characters of a name, a status or a filter', async (t) => {
     const { serve, top } = openFolder(t);
     await serve('a\x1b[31m', { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
     const { write, showsLine, output } = await top();
@@ -205,7 +205,7 @@ describe('control-client top', SUITE, () => {
 });
 
 describe('control-client top and the terminal', SUITE, () => {
-  it('returns it as it was at q, Ctrl-C, SIGTERM and SIGHUP', async (t) => {
+  it('restores it at q, Ctrl-C, SIGTERM and SIGHUP', async (t) => {
     const { top } = openFolder(t);
     const ends: [end: (screen: Screen) => void, code: number][] = [
       [({ write }) => write('q'), 0],
@@ -224,7 +224,7 @@ describe('control-client top and the terminal', SUITE, () => {
     }
   });
 
-  it('sends a command although q follows at once, and prints the outcome, but does not wait for long', async (t) => {
+  it('completes a command after q and prints the outcome, but does not wait for long', async (t) => {
     const { session, top } = openFolder(t);
     let left: (hasLeft: () => boolean) => Promise<void> = until;
     const { requests } = await startWeb(t, async ({ method }) => {
@@ -246,7 +246,7 @@ describe('control-client top and the terminal', SUITE, () => {
     assert.match(await quit(), /control-client: pause t1: (not paused after|pause sent, but not answered within) /);
   });
 
-  it('returns it at Ctrl-Z, and takes it again at fg', async (t) => {
+  it('restores it at Ctrl-Z, and takes it back at fg', async (t) => {
     const { session, serve } = openFolder(t);
     await serve('t1');
     const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, {
@@ -272,7 +272,7 @@ describe('control-client top and the terminal', SUITE, () => {
 
 interface Opened {
   session: string;
-  /** Serves the reports of a system of process 7. */
+  /** Serves the given info, as process 7. */
   serve(name: string, info?: object | (() => object)): Promise<{ requests: string[]; end(): void }>;
   launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
   top(): Promise<Screen>;

@@ -1,4 +1,4 @@
-// What control-client refuses before it sends anything, and its help.
+// Usage errors of control-client, which send nothing, and its help.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -26,7 +26,7 @@ const CONDITION = "a condition must compare a field with a number, such as 'loss
 type Row = [args: string[], line: string | RegExp];
 
 const REFUSED: Record<string, Row[]> = {
-  'a command that it does not know': [
+  'an unknown command': [
     [[], `${COMMAND} nothing`],
     [['halt'], `${COMMAND} 'halt'`],
     [['pasue'], `${COMMAND} 'pasue' (did you mean pause?)`],
@@ -44,13 +44,13 @@ const REFUSED: Record<string, Row[]> = {
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
     [['completion', 'zsh', 'box'], "unexpected argument 'box'; see --help"],
   ],
-  'arguments that contradict each other, or are no JSON': [
+  'contradictory arguments, and invalid JSON': [
     [['run', 'set', 'a=1', 'b=', 'a=2'], "a must be given only once, got '1' and '2'"],
     [['run', 'set', '{}', 'a=1'], "an object has all arguments, got '{}' and 'a=1'"],
     [['run', 'set', 'a=1', '{}'], "an argument must be name=value or one object of JSON, got '{}'"],
     [['run', 'set', '{a:1}'], /^the arguments must be an object of JSON, got '\{a:1\}': ./],
   ],
-  'a second command or status, which could be meant for a target': [
+  'a second command or status, which could be mistaken for a target': [
     [['pause', 'resume'], "unexpected argument 'resume'; a host of that name is resume:8391"],
     [['shutdown', 'gpu1:1', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
     [['run', 'evaluate', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
@@ -63,10 +63,10 @@ const REFUSED: Record<string, Row[]> = {
     [['run', 'evaluate', '200'], `${NUMBER}; arguments are name=value`],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], `${NUMBER}; arguments are name=value`],
   ],
-  'a condition that is no single comparison with a value': [
+  'a condition other than one comparison with a value': [
     'loss <', '< 0.1', '=', 'loss < low', 'loss =< 3', 'loss <> 3', 'loss >= ', 'loss < 0.1 < 3', '0.1 < loss',
   ].map((text) => [['wait', text, 'gpu1'], `${CONDITION}, got '${text}'`]),
-  'a sender that is none, for a pause that only the sender may end': [
+  'an empty sender of a pause that only its sender can end': [
     [['resume', '--mine', '--by', ''], '--mine requires a sender: --by and CONTROL_BY must not be empty'],
     [['pause', '--for', '2h', '--by', '\t'], '--for requires a sender: --by and CONTROL_BY must not be empty'],
   ],
@@ -93,7 +93,7 @@ const REFUSED: Record<string, Row[]> = {
     [['watch', '--on', 'paused'], '--on requires --exec'],
     [['status', '--dir', '.'], '--dir requires --all, list or a target'],
   ],
-  'an option that is unknown, lacks its value or has one too many': [
+  'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
     [['pause', '--reson=x'], "unknown option '--reson' (did you mean --reason?); see --help"],
     [['pause', '--colour'], "unknown option '--colour'; see --help"],
@@ -162,7 +162,7 @@ describe('control-client refuses', LIMIT, () => {
     await refuses(['status', '--targets', file], `line 2 of ${file}: ${NUMBER}`);
   });
 
-  it('a folder instead of a socket, whatever names it', { skip: lacks('Unix') }, async (t) => {
+  it('a folder instead of a socket, from any source', { skip: lacks('Unix') }, async (t) => {
     const folder = `${makeFolder(t)}/`;
     const rest = `must be the path of a socket, not of a folder, got '${folder}'`;
     await refuses(['status', '--socket', folder], `--socket ${rest}`);
@@ -170,7 +170,7 @@ describe('control-client refuses', LIMIT, () => {
     await refuses(['status', `unix:${folder}`], `the path of the target 'unix:${folder}' ${rest}`);
   });
 
-  it('an address in the environment that is wrong, and names the variable', async () => {
+  it('an invalid address in the environment, and names the variable', async () => {
     const long = `/${'x'.repeat(94)}`;
     const both = 'CONTROL_SOCKET replaces CONTROL_HOST and CONTROL_PORT: give one or the other';
     const rows: [env: NodeJS.ProcessEnv, line: string][] = [
@@ -185,7 +185,7 @@ describe('control-client refuses', LIMIT, () => {
     for (const [env, line] of rows) await refuses(['pause'], line, env);
   });
 
-  it('a token in the environment that is none, and does not print it', async (t) => {
+  it('an invalid token in the environment, and does not print it', async (t) => {
     const [, args, token, line] = WRONG_ACCESS.find(([, , token]) => token !== '') ?? assert.fail();
     const ended = await run(t, ['status', ...args], '', { CONTROL_TOKEN: token });
     assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
@@ -221,7 +221,7 @@ describe('The address in the environment', { ...LIMIT, skip: lacks('Unix') }, ()
 });
 
 describe('The help of control-client', LIMIT, () => {
-  it('has every command, and every word for help prints it', async () => {
+  it('lists every command, and every word for help prints it', async () => {
     const { stdout } = await call(['help']);
     for (const entry of commandsFor('client')) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
     assert.doesNotMatch(stdout, /\bquit\b/, 'a command of the console');
@@ -230,7 +230,7 @@ describe('The help of control-client', LIMIT, () => {
     }
   });
 
-  it('explains one command: its line, the options that it takes, an example', async () => {
+  it('explains one command: its line, its options, an example', async () => {
     const common = ['host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
     const sending = [...common.slice(0, 6), 'wait', 'timeout', 'for', 'reason', 'by', ...common.slice(6)];
     const rows: [word: string, options: string[], example: string][] = [
@@ -257,7 +257,7 @@ describe('The help of control-client', LIMIT, () => {
   });
 });
 
-it('suggest() finds the words that a mistyped one is nearest to', () => {
+it('suggest() returns the words closest to a mistyped one', () => {
   const words = ['pause', 'p', 'resume', 'save', 'save-state', 'status', 'shutdown', 'gpu1', 'gpu2', 'Trainer'];
   const rows: [word: string, nearest: string][] = [
     ['pasue', 'pause'], ['paus', 'pause'], ['paause', 'pause'], ['pauze', 'pause'], ['PAUSE', 'pause'],

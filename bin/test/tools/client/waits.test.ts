@@ -1,4 +1,4 @@
-// control-client --wait and wait: how a wait ends, and what a full queue or a system that does not respond does to it.
+// control-client --wait and wait: how a wait ends, also with a full queue or a system that does not respond.
 
 import assert from 'node:assert/strict';
 import { chownSync } from 'node:fs';
@@ -14,7 +14,7 @@ import { ACTIVE, hideFailures, startOwnProcess, startWeb } from './systems.ts';
 hideFailures();
 
 describe('control-client --wait', AT_ONCE, () => {
-  it('prints what was saved, truncated and without control characters', async (t) => {
+  it('prints the saved path, truncated and without control characters', async (t) => {
     const values = ['states/1.json', 7, undefined, {}, '\x1b[2J\u202e'.repeat(3000)];
     const { address: { port } } = await launchSystem(t, { saveState: () => values.shift() });
     for (const stdout of ['states/1.json\n', '7\n', 'ok\n', '{}\n', `${'[2J '.repeat(250)}\n`]) {
@@ -22,7 +22,7 @@ describe('control-client --wait', AT_ONCE, () => {
     }
   });
 
-  it('exits with 1 when the command fails, and says why', async (t) => {
+  it('exits with 1 if the command fails, and prints the reason', async (t) => {
     let isBroken = true; // until the system is to end
     const breaks = (reason: string) => () => isBroken && assert.fail(reason);
     const { address: { port } } = await launchSystem(t, {
@@ -45,7 +45,7 @@ describe('control-client --wait', AT_ONCE, () => {
     isBroken = false;
   });
 
-  it('exits with 4 at --timeout, which may be a fraction', async (t) => {
+  it('exits with 4 at --timeout, which can be a fraction', async (t) => {
     const { port } = await startServer(t);
     const { port: mute } = await startServer(t, { systemStatus: () => assert.fail('not today') });
     const pending = async (port: number, command: string): Promise<Record<string, unknown>> => {
@@ -89,7 +89,7 @@ describe('control-client --wait', AT_ONCE, () => {
     let isDone = false;
     const ended = call([...at(port), 'resume', '--wait', '--timeout', '60']).then((end) => ({ ...end, isDone }));
     await until(async () => (await client.info())?.commands.some(({ command }) => command === 'resume') === true);
-    await sleep(300); // active all the while
+    await sleep(300); // active throughout
     assert.equal(await server.nextCommand(), 'pause');
     status = SystemStatus.PAUSED;
     server.report({});
@@ -101,7 +101,7 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '', isDone: true });
   });
 
-  it('sends the command once, and asks for its outcome again if a response is lost', async (t) => {
+  it('sends the command once, and requests the outcome again if a response is lost', async (t) => {
     let count = 0;
     const { port, requests } = await startWeb(t, ({ method, url }) => {
       if (method === 'POST') return { code: 202, result: 'ok', id: '1', state: 'waiting' };
@@ -115,13 +115,13 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
   });
 
-  it('needs one request for a command that is done at once', async (t) => {
+  it('sends one request for a command that completes at once', async (t) => {
     const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', id: '1', value: 'a.json' }));
     for (const command of ['save-state', 'pause']) await call([...at(port), command, '--wait']);
     assert.deepEqual(requests, ['POST /api/save-state', 'POST /api/pause']);
   });
 
-  it('goes by the status if the list of commands no longer has the command', async (t) => {
+  it('relies on the status if the list of commands no longer contains the command', async (t) => {
     let status = 'active';
     const { port } = await startWeb(t, ({ method }) => {
       if (method === 'POST') return { code: 202, result: 'ok', id: '1', state: 'running' };
@@ -134,7 +134,7 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 4, stdout: '', stderr });
   });
 
-  it('waits for a last save, and exits with 1 if it fails, although the system ends', async (t) => {
+  it('waits for the last save, and exits with 1 if it fails, although the system ends', async (t) => {
     const saved = { code: 0, stdout: 'offline\n', stderr: '' };
     const error = new Error('ENOSPC: no space left');
     const failed = { code: 1, stdout: '', stderr: `control-client: shut down, but: ${error.message}\n` };
@@ -151,7 +151,7 @@ describe('control-client --wait', AT_ONCE, () => {
 });
 
 describe('control-client wait', AT_ONCE, () => {
-  it('waits for a status, also of a system that is offline', async (t) => {
+  it('waits for a status, even if the system is offline', async (t) => {
     const port = await freePort();
     const late = await call([...at(port), 'wait', 'active', '--timeout', '0.3', '--json']);
     assert.equal(late.code, 4);
@@ -172,7 +172,7 @@ describe('control-client wait', AT_ONCE, () => {
 });
 
 describe('control-client and a full queue', AT_ONCE, () => {
-  it('with --wait, sends a command again until it is accepted', async (t) => {
+  it('retries with --wait until the command is accepted', async (t) => {
     let count = 0;
     const { port } = await startWeb(t, ({ method }) => {
       if (method === 'GET') return ACTIVE;
@@ -183,7 +183,7 @@ describe('control-client and a full queue', AT_ONCE, () => {
     assert.equal(count, 4);
   });
 
-  it('does not send a command again after other failures, nor without --wait', async (t) => {
+  it('does not retry after other failures, or without --wait', async (t) => {
     await Promise.all([400, 401, 403, 404, 429, 500, 503].map(async (code) => {
       const { port, requests } = await startWeb(t, () => ({ code, error: 'no' }));
       const ended = await call([...at(port), 'pause', ...(code === 503 ? [] : ['--wait'])]);
@@ -192,7 +192,7 @@ describe('control-client and a full queue', AT_ONCE, () => {
     }));
   });
 
-  it('exits with 1 when the queue is full until --timeout', async (t) => {
+  it('exits with 1 if the queue stays full until --timeout', async (t) => {
     const { port, requests } = await startWeb(t, () => ({ code: 503, error: 'full' }));
     const { code, stdout, stderr } = await call([...at(port), 'shutdown', '--wait', '--timeout', '2', '--json']);
     const { error, seconds } = JSON.parse(stdout);
@@ -202,14 +202,14 @@ describe('control-client and a full queue', AT_ONCE, () => {
     assert.ok(requests.length > 1);
   });
 
-  it('learns from a response after --timeout that the queue was full to the end', async (t) => {
+  it('reports a full queue from a response that arrives after --timeout', async (t) => {
     const first = defer<number>();
     const { port } = await startWeb(t, async ({ method }) => {
       if (method === 'GET') return ACTIVE;
       const now = performance.now();
       first.resolve(now);
       const passedMs = now - await first.promise;
-      if (passedMs > 0) await sleep(1050 - passedMs); // the time is up meanwhile
+      if (passedMs > 0) await sleep(1050 - passedMs); // until after the timeout
       return { code: 503, error: 'full' };
     });
     const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
@@ -219,7 +219,7 @@ describe('control-client and a full queue', AT_ONCE, () => {
 });
 
 describe('control-client --wait and a system that does not respond', AT_ONCE, () => {
-  it('does not report success of a system that is stopped', { skip: lacks('Linux') }, async (t) => {
+  it('does not report success for a stopped process', { skip: lacks('Linux') }, async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     await stop();
     const [shutdown, pause, wait, target] = await Promise.all([
@@ -237,7 +237,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
   });
 
-  it('exits with 5 if the connection was cut, and with 3 if the system has ended', async (t) => {
+  it('exits with 5 if the connection is cut, and with 3 if the system has ended', async (t) => {
     const { port } = await startWeb(t, ({ method }) => (method === 'POST' ? null : ACTIVE));
     const cut = await call([...at(port), 'pause', '--wait']);
     assert.deepEqual([cut.code, cut.stdout], [5, '']);
@@ -251,7 +251,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.equal(code, 3);
   });
 
-  it('ends soon after --timeout, also if the queue was full before', async (t) => {
+  it('ends soon after --timeout, even if the queue was full before', async (t) => {
     const commands = ['pause', 'shutdown'].map(async (command) => {
       let count = 0;
       const { port } = await startWeb(t, async ({ method }) => {
@@ -264,12 +264,12 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
       const { seconds, error } = JSON.parse(stdout);
       assert.equal(code, 5, stdout);
       assert.match(error, /^\w+ sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
-      assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit for each request would be 8
+      assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit per request would add up to 8
     });
     await Promise.all(commands);
   });
 
-  it('takes the longest --timeout, too', async (t) => {
+  it('accepts the longest --timeout', async (t) => {
     const { port } = await startWeb(t, async () => {
       await sleep(200);
       return { ...ACTIVE, state: 'done', id: '1' };
@@ -278,9 +278,9 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.deepEqual(ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 
-  it('does not take a slow connection for silence', async (t) => {
+  it('does not mistake a slow connection for silence', async (t) => {
     const { port } = await startWeb(t, async ({ method }) => {
-      if (method === 'POST') await new Promise(() => {}); // its response is still under way when the time is up
+      if (method === 'POST') await new Promise(() => {}); // no response before the timeout
       await sleep(300);
       return ACTIVE;
     });
@@ -289,7 +289,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.equal(code, 4);
   });
 
-  it('reports a shutdown as done when a system that did not respond has ended', async (t) => {
+  it('reports a shutdown as done if a system that did not respond has ended', async (t) => {
     const received = defer();
     const web = await startWeb(t, ({ method }) => {
       if (method === 'POST') received.resolve();
@@ -303,7 +303,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
   });
 });
 
-describe('control-client --wait and a system that is not there', { ...AT_ONCE, skip: lacks('Unix') }, () => {
+describe('control-client --wait and a system that is offline', { ...AT_ONCE, skip: lacks('Unix') }, () => {
   it('reports a shutdown as done, and no other command', async (t) => {
     const [missing, left] = [makeSocketPath(t), makeSocketPath(t)];
     await leaveSocket(left);
@@ -324,14 +324,14 @@ describe('control-client --wait and a system that is not there', { ...AT_ONCE, s
     assert.deepEqual(await call(['shutdown', '--wait', target]), done);
   });
 
-  it('does not take a host that does not exist for one that is offline', async () => {
+  it('does not report a nonexistent host as offline', async () => {
     for (const args of [['--host', 'name.invalid'], ['ENOENT.invalid:1']]) {
       const { code, stdout } = await call(['shutdown', '--wait', '--timeout', '5', ...args]);
       assert.deepEqual([code, stdout], [3, ''], `${args}`);
     }
   });
 
-  it('does not take the socket of another user for one that is offline', { skip: lacks('root') }, async (t) => {
+  it('does not report the socket of another user as offline', { skip: lacks('root') }, async (t) => {
     const socketPath = `${makeSocketPath(t)}-ENOENT`;
     const { requests } = await startWeb(t, () => ACTIVE, { socketPath });
     chownSync(socketPath, 12345, 12345);

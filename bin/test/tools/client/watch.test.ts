@@ -1,4 +1,4 @@
-// control-client watch: as JSON, with several targets, and with --exec.
+// control-client watch: JSON, several targets, --exec, and how a system has ended.
 
 import assert from 'node:assert/strict';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -18,7 +18,7 @@ import type { TestContext } from 'node:test';
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
 describe('control-client watch', SUITE, () => {
-  it('ends quietly when nobody reads its output', async (t) => {
+  it('ends quietly when its output is closed', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     const { child, ended, shows, output } = watch(t, [...at(port), '--json']);
     await shows(/active.*\n/);
@@ -27,7 +27,7 @@ describe('control-client watch', SUITE, () => {
     assert.deepEqual([(await ended).code, linesOf(output()).length], [0, 1]);
   });
 
-  it('--json prints one object for each change, which no server can make up', async (t) => {
+  it('prints one object per change with --json, and no server can fake one', async (t) => {
     const port = await freePort();
     const commands: object[] = [];
     const liar = await startWeb(t, () => ({ ...ACTIVE, target: 'gpu1:8391', time: 'never', commands }));
@@ -67,7 +67,7 @@ describe('control-client watch', SUITE, () => {
     for (const line of linesOf(output())) assert.match(line, form);
   });
 
-  it('ends when access is denied by all, and watches the others if not', async (t) => {
+  it('ends when all systems deny access, and otherwise watches the rest', async (t) => {
     const closed = await Promise.all([startServer(t, { token: TOKEN }), startServer(t, { token: TOKEN })]);
     const [a, b] = closed.map(({ port }) => `127.0.0.1:${port}`) as [string, string];
     const { code, stdout, stderr } = await call(['watch', a, b]);
@@ -83,7 +83,7 @@ describe('control-client watch', SUITE, () => {
 });
 
 describe('control-client watch --exec', SUITE, () => {
-  it('runs the command for each new status but the first, and goes on after one that fails', async (t) => {
+  it('runs the command for each new status but the first, even after a failure', async (t) => {
     const { setStatus, exec } = await startWatched(t);
     const command = 'echo "$CONTROL_BEFORE>$CONTROL_STATUS"; echo noise >&2; ' +
       'case "$CONTROL_STATUS" in paused) exit 3;; active) kill -9 $$;; pausing) /nowhere/command;; esac';
@@ -105,7 +105,7 @@ describe('control-client watch --exec', SUITE, () => {
     assert.deepEqual(linesOf(stderr).filter((line) => line.includes('>')), runs);
   });
 
-  it('sets what a hostile server sends, without control characters, and not the token', async (t) => {
+  it('sets the variables without control characters, and does not pass the token', async (t) => {
     const folder = makeFolder(t);
     const owned = join(folder, 'owned');
     const state = { status: 'active', reason: HOSTILE };
@@ -126,7 +126,7 @@ describe('control-client watch --exec', SUITE, () => {
     assert.ok(!output().includes(TOKEN));
   });
 
-  it('runs one command at a time; what changes meanwhile is one change, or none if it was undone', async (t) => {
+  it('runs one command at a time, and merges changes during a run, or drops undone ones', async (t) => {
     const { setStatus, exec } = await startWatched(t);
     const folder = makeFolder(t);
     const go = join(folder, 'go');
@@ -173,7 +173,7 @@ describe('control-client watch --exec', SUITE, () => {
     assert.ok(!/twice/.test(output()), output());
   });
 
-  it('--on runs the command for these statuses alone', async (t) => {
+  it('runs the command only for the statuses in --on', async (t) => {
     const { setStatus, exec } = await startWatched(t);
     const { shows, output } = await exec('echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"', '--on', 'paused,shutting-down');
     const passes = ['pausing', 'paused', 'resuming', 'active', 'paused', 'shutting down'];
@@ -186,7 +186,7 @@ describe('control-client watch --exec', SUITE, () => {
     assert.deepEqual(output().match(/^ran .*/gm), runs);
   });
 
-  it('runs the command when the system gives no answer', { skip: lacks('Linux') }, async (t) => {
+  it('runs the command when the system does not respond', { skip: lacks('Linux') }, async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"';
     const { shows, output } = watch(t, [...at(port), '--exec', command, '--on', 'no-answer']);
@@ -212,7 +212,7 @@ describe('control-client watch --exec', SUITE, () => {
     assert.equal(output().match(/^ran /gm)?.length, 3);
   });
 
-  it('runs the command to its end when nobody reads the output any more', async (t) => {
+  it('completes the command when the output is closed', async (t) => {
     const { setStatus, exec } = await startWatched(t);
     const folder = makeFolder(t);
     const wait = `until test -e '${folder}/go' || ! test -d '${folder}'; do sleep 0.05; done`;
@@ -220,7 +220,7 @@ describe('control-client watch --exec', SUITE, () => {
     setStatus('paused');
     await shows(/begun\n/);
     child.stdout?.destroy();
-    setStatus('active'); // the line that nobody reads
+    setStatus('active'); // the output is closed
     await sleep(600);
     assert.equal(child.exitCode, null);
     writeFileSync(join(folder, 'go'), '');
@@ -235,7 +235,7 @@ describe('control-client watch: how a system has ended', SUITE, () => {
       'ana@laptop', 'shutdown by ana@laptop: GPU needed'],
     ['by a shutdown without a reason', (one) => one.request('shutdown', { by: 'ana@laptop' }), 'ana@laptop',
       'shutdown by ana@laptop'],
-    ['by a shutdown of nobody', (one) => one.shutdown(), undefined, 'shutdown'],
+    ['by a shutdown without a sender', (one) => one.shutdown(), undefined, 'shutdown'],
   ];
   for (const [what, end, by, line] of ends) {
     it(`is reported: ${what}`, async (t) => {
@@ -252,11 +252,11 @@ describe('control-client watch: how a system has ended', SUITE, () => {
   }
 
   for (const [what, waitMs, how] of [
-    ['a shutdown that has been sent shortly before', 0, 'shutdown by ana'],
-    ['an error of the connection if nothing has come of a shutdown', 2500, 'http:.* does not respond: .*'],
+    ['a shutdown if one was sent shortly before', 0, 'shutdown by ana'],
+    ['a connection error if a shutdown had no effect', 2500, 'http:.* does not respond: .*'],
   ] as const) {
     it(`is reported as ${what}`, async (t) => {
-      const { server, port, client } = await startServer(t); // it never looks for commands
+      const { server, port, client } = await startServer(t); // it never takes a command
       const watching = watch(t, [...at(port), '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline']);
       await watching.shows(/  active\n/);
       await client.request('shutdown', { by: 'ana' });
@@ -267,10 +267,10 @@ describe('control-client watch: how a system has ended', SUITE, () => {
   }
 });
 
-/** Starts a web API whose status the test sets. */
+/** Starts a web API with a status that the test sets. */
 async function startWatched(t: TestContext): Promise<{
   setStatus: (name: string) => void;
-  /** Watches it, and resolves when the first status is shown. */
+  /** Starts `watch`, and resolves when it shows the first status. */
   exec: (command: string, ...options: string[]) => Promise<Running>;
 }> {
   let status = 'active';
@@ -283,7 +283,7 @@ async function startWatched(t: TestContext): Promise<{
   return { setStatus: (name) => (status = name), exec };
 }
 
-/** The changes that `watch --json` has printed. */
+/** Parses the output of `watch --json`. */
 function changesOf({ output }: Running): Record<string, unknown>[] {
   return linesOf(output()).map((line) => JSON.parse(line) as Record<string, unknown>);
 }
