@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// control-mcp: lets an assistant watch and control systems, by the Model Context Protocol.
+// control-mcp: lets an assistant watch and control systems over the Model Context Protocol.
 
 import { Calls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';
@@ -10,10 +10,10 @@ async function main(): Promise<number> {
   const commandLine = await parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
   const { systems, allowed } = commandLine;
-  if (process.stdin.isTTY) warn('this is a server for an assistant, whose program starts it; see --help');
+  if (process.stdin.isTTY) warn('this is a server that an assistant starts; see --help');
   process.stdout.once('error', () => process.exit(EXIT.DONE)); // the assistant is gone
   await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
-  process.stdout.write('', () => process.exit(EXIT.DONE)); // requests to systems that hang would go on
+  process.stdout.write('', () => process.exit(EXIT.DONE)); // does not wait for requests to systems that hang
   return EXIT.DONE;
 }
 

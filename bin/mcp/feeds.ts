@@ -1,14 +1,14 @@
-// What systems report while somebody waits: one connection to a system serves all waits on it.
+// Follows what systems report. All waits on a system share one connection.
 
 import { setImmediate } from 'node:timers/promises';
 import { observe } from '../shared/observe.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 
-const REQUEST_S = 5; // of each request: a program that neither polls nor yields reports no change unless asked
-const DETAIL_S = 1; // between two looks at the detail, of whose changes no server sends news
+const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
+const DETAIL_S = 1; // between queries of the detail: servers do not notify clients of its changes
 
 export interface Listener {
-  /** Whether it also wants to know the detail, once a second. */
+  /** Whether it also needs the detail, once a second. */
   isOnDetail: boolean;
   note(reply: PrintableReply): void;
 }
@@ -16,7 +16,7 @@ export interface Listener {
 export class Feeds {
   readonly #feeds: Map<string, Feed> = new Map(); // by URL
 
-  /** Calls `note` with each reply that has news, the first to a request after this call. Returns what ends that. */
+  /** Calls `note` with the current report and each new one. Returns a function that ends this. */
   subscribe(client: PrintableClient, listener: Listener): () => void {
     const { baseUrl } = client;
     const feed = this.#feeds.get(baseUrl) ?? new Feed(client);
@@ -37,14 +37,14 @@ class Feed {
     this.#client = client;
   }
 
-  /** @param client The latest one, because its token may be new. */
+  /** @param client Replaces the previous one: its token may have changed. */
   add(client: PrintableClient, listener: Listener): void {
     this.#listeners.add(listener);
     this.#client = client;
-    this.#restart(); // the reply of this round may be older than the listener
+    this.#restart(); // a pending response may be older than the listener
   }
 
-  /** Returns how many are left. */
+  /** Returns the number of listeners that remain. */
   remove(listener: Listener): number {
     this.#listeners.delete(listener);
     if (this.#listeners.size === 0) this.#round.abort();
@@ -59,7 +59,7 @@ class Feed {
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
-    await setImmediate(); // who joins at the same time shares the round
+    await setImmediate(); // listeners that join at the same time share the round
     const client = this.#client;
     const isOnDetail = [...this.#listeners].some((listener) => listener.isOnDetail);
     for await (const { reply, isNew } of observe(client, 'info', signal, isOnDetail ? DETAIL_S : REQUEST_S)) {

@@ -10,8 +10,8 @@ import { Systems } from './systems.ts';
 const OPTIONS = {
   allow: {
     type: 'string', multiple: true, value: 'LIST', completion: ['resume', 'shutdown', 'all'],
-    help: 'what else the assistant may do, separated by commas: resume, shutdown, run:COMMAND for a command that ' +
-      'programs declare, such as run:evaluate, or all; may be repeated (default: nothing)',
+    help: 'what else the assistant may do: resume, shutdown, run:COMMAND for an own command of a program, or all; ' +
+      'separated by commas, or in several options',
   },
   targets: TARGETS_FILE_OPTION,
   dir: DIR_OPTION,
@@ -23,19 +23,19 @@ const HELP = `
 Usage: control-mcp [options] [TARGET ...]
 
 Lets an assistant watch and control systems: a server of the Model Context Protocol over standard input and output,
-which the assistant's program starts. The assistant can list systems, look at them, wait for them, pause them and save
-checkpoints. Everything else requires --allow.
+which the assistant starts. The assistant can list and inspect systems, wait for them, pause them and save checkpoints.
+Everything else requires --allow.
 
-A target is the NAME of a system in the folder --dir, or in that of this user's session, its NAME-PID or PID, or the
-address of one: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without targets: the system at the address in
-the environment, or else all live systems of the folder, or else the one at localhost:8391. A NAME is taken for a host
-until a system of that name has run: write gpu1:8391 for a host.
+A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or an address: HOST, HOST:PORT, :PORT,
+unix:PATH or a path with a slash. A NAME counts as a host until a system of that name has been seen: write gpu1:8391 for
+a host. Without targets, control-mcp uses the address in the environment, or else all live systems in the folder, or
+else localhost:8391.
 
 ${describeOptions(OPTIONS)}
 
 Environment variables:
   CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token if the systems require one, or the path of a file with it
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token that systems require, or the path of a file with it
 
 Exit codes: 0 standard input was closed, 2 usage error.
 `;
@@ -62,9 +62,9 @@ export async function parseCommandLine(args?: readonly string[]): Promise<Comman
   return { systems, allowed };
 }
 
-/** Clients start servers with few variables, and without the one that names the folder of the session. */
+/** Assistants start servers with few variables: the one for the folder of the session is usually missing. */
 function completeEnvironment(): void {
-  const session = `/run/user/${process.geteuid?.()}`; // where systemd has it
+  const session = `/run/user/${process.geteuid?.()}`; // as systemd sets it
   if (!process.env[SESSION] && existsSync(`${session}/control`)) process.env[SESSION] = session;
 }
 

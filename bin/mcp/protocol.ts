@@ -1,7 +1,7 @@
 // The Model Context Protocol over standard input and output: JSON-RPC 2.0, one message per line.
 //
-//   legacy   `initialize` begins a session with a version and a client      2025-11-25 and earlier
-//   modern   each request has both in `_meta`, and there is no session      2026-07-28
+//   legacy   `initialize` starts a session with a version and a client      2025-11-25 and earlier
+//   modern   each request has both in `_meta`; there is no session          2026-07-28
 //
 // https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
 
@@ -16,9 +16,9 @@ const MODERN_VERSION = '2026-07-28';
 const LEGACY_VERSIONS = ['2025-11-25', '2025-06-18', '2024-11-05'] as const; // 2025-03-26 requires batches
 const SERVER_INFO = { name: 'control-mcp', title: 'runtime-control', version: VERSION };
 const CAPABILITIES = { tools: {} };
-const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' }; // the tools are the same until the process ends
+const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' }; // the tools never change
 
-/** The prefix of what the specification defines in `_meta`. */
+/** The prefix of the fields that the specification defines in `_meta`. */
 const PREFIX = 'io.modelcontextprotocol';
 
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
@@ -46,16 +46,16 @@ type Body = Readonly<Record<string, unknown>>;
 
 /** Who calls a tool. */
 export interface Caller {
-  /** The name of its client program, as that reports it. */
+  /** The name that its client reports. */
   name: string | undefined;
   /** Aborted when the call is cancelled, and half a second after the end of the input. */
   signal: AbortSignal;
-  /** Reports progress, which must increase, unless the caller does not want that. */
+  /** Reports progress if the caller has asked for it. `progress` must increase. */
   report(progress: { progress: number; total: number; message: string }): void;
 }
 
 export interface Tools {
-  /** What a client and its model are given to read first. */
+  /** For the model, sent before the tools. */
   instructions: string;
   /** As `tools/list` returns them. */
   offered: readonly object[];
@@ -180,12 +180,12 @@ export class McpServer {
     }
   }
 
-  /** Acknowledges a subscription to none of the notifications: the tools do not change. It lasts until cancelled. */
+  /** Acknowledges a subscription, which lasts until cancelled. It gets no notifications: the tools never change. */
   async #listen({ id, params: { notifications }, signal }: Request): Promise<object> {
     if (!isRecord(notifications)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'notifications must be an object');
     const params = { _meta: { [`${PREFIX}/subscriptionId`]: id }, notifications: {} };
     this.#send({ method: 'notifications/subscriptions/acknowledged', params });
-    return once(signal, 'abort'); // no result is sent then
+    return once(signal, 'abort'); // the result is not sent
   }
 
   async #performCommon(request: Request, client: string | undefined): Promise<object> {
@@ -227,7 +227,7 @@ export class McpServer {
 
 // ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Yields each line without its line break; null for one that is too long. The last one may be incomplete. */
+/** Yields each complete line without its line break, or null if it is too long. */
 async function* linesOf(input: AsyncIterable<Buffer>): AsyncGenerator<string | null> {
   let parts: Buffer[] = [];
   let size = 0;
@@ -255,7 +255,7 @@ function parse(line: string): unknown {
   }
 }
 
-/** Returns the id if it is one: responses to others have none. */
+/** Returns the id if it is valid. Otherwise, the response has none. */
 function idOf(message: unknown): Id | undefined {
   const { id } = Object(message) as Body;
   return isId(id) ? id : undefined;

@@ -1,5 +1,5 @@
-// What systems report, as a model may read it. Any program may have sent it: a text may hold invisible characters, and
-// have any length.
+// Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
+// program may have sent them.
 
 import { commandsOf } from '../shared/describe.ts';
 import { isRecord } from '../shared/text.ts';
@@ -7,10 +7,10 @@ import type { Body } from '../shared/describe.ts';
 
 /** Control characters and line breaks, which become spaces. */
 const BREAKS = /[\p{Cc}\p{Zl}\p{Zp}]+/gu;
-/** What no font shows, such as tags, variation selectors, reversals and zero-width characters, and lone surrogates. */
+/** Characters without a glyph: tags, variation selectors, bidirectional controls, zero-width; and lone surrogates. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;
 
-/** Characters of a name, a sender or a reason. */
+/** In characters: of a name, a sender or a reason. */
 export const MAX_NAME = 200;
 const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
@@ -18,7 +18,7 @@ const MAX_LATEST = 3; // commands in a short report
 /** Characters of JSON. */
 const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072 } as const;
 
-/** A text without what cannot be seen, truncated. */
+/** Removes control and invisible characters from a text, and truncates it. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
   const start = text.slice(0, 4 * maxLength); // a character may have two code units, and invisible ones around it
   const characters = [...start.replaceAll(BREAKS, ' ').replaceAll(INVISIBLE, '')];
@@ -26,7 +26,7 @@ export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
   return isWhole ? characters.join('') : `${characters.slice(0, maxLength).join('')}…`;
 }
 
-/** The same for all texts in a value of JSON, which ends with `…` where the room does. */
+/** Cleans all texts in a JSON value. A `…` marks where it is truncated. */
 export function clean(value: unknown, room: number = ROOM.value): unknown {
   return new Cleaner(room).clean(value);
 }
@@ -87,13 +87,13 @@ class Cleaner {
 const NAMES = ['name', 'pid', 'host', 'version', 'startedAt', 'since', 'by', 'reason'] as const;
 const CAUSE = ['since', 'by', 'reason'] as const;
 
-/** All that `/api/info` reports. `accepts` keeps its form, JSON Schema. */
+/** Everything that `/api/info` reports. `accepts` remains JSON Schema. */
 export function wholeReport(info: Body): object {
   const accepts = isRecord(info['accepts']) ? clean(info['accepts'], ROOM.accepts) : undefined;
   return { ...pick(info, NAMES), detail: detailOf(info, ROOM.detail), accepts, commands: latestCommands(info) };
 }
 
-/** What has led to the status, what the program is doing, the last command that has ended, and the next ones. */
+/** The cause of the status, the detail, the last command that has ended, and the commands after it. */
 export function currentReport(info: Body): object {
   const commands = commandsOf(info);
   const hasEnded = commands.map(({ state }) => state === 'done' || state === 'failed');
@@ -102,15 +102,15 @@ export function currentReport(info: Body): object {
 }
 
 /**
- * The same without the command, in a list of many systems.
+ * The cause of the status and a short detail, for a list of many systems.
  *
- * @param room For the detail, which is shorter in any case.
+ * @param room Limits the detail further.
  */
 export function briefReport(info: Body, room: number): object {
   return { ...pick(info, CAUSE), detail: detailOf(info, Math.min(ROOM.brief, room)) };
 }
 
-/** The latest ones that have room. */
+/** As many of the latest commands as fit. */
 function latestCommands(info: Body): unknown[] {
   const cleaner = new Cleaner(ROOM.commands);
   const latestFirst = commandsOf(info).reverse();
@@ -121,7 +121,7 @@ function detailOf({ detail }: Body, room: number): unknown {
   return detail === null ? undefined : clean(detail, room);
 }
 
-/** These fields, as far as they are texts or numbers. */
+/** Those of these fields that are texts or numbers. */
 function pick(info: Body, names: readonly string[]): object {
   const fields = names.map((name) => [name, info[name]] as const).flatMap(([name, field]) => {
     if (typeof field === 'number') return [[name, field]];

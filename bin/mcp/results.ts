@@ -1,4 +1,4 @@
-// The parts of a result that several tools return.
+// Parts of results that several tools share.
 
 import { createHash } from 'node:crypto';
 import { commandsOf, secondsSince } from '../shared/describe.ts';
@@ -10,7 +10,7 @@ import type { Body } from '../shared/describe.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
 import type { System } from './systems.ts';
 
-/** Why a call has failed, and what is known besides. */
+/** Why a call has failed, with the fields that are known. */
 export class CallError extends UsageError {
   readonly fields: object;
 
@@ -20,7 +20,7 @@ export class CallError extends UsageError {
   }
 }
 
-/** The status, and why a model may not rely on it. */
+/** The status, and the reasons not to rely on it: silence or an error. */
 export function statusFields({ id, client }: System, reply: PrintableReply, maxError?: number): object {
   const status = statusNameOf(reply);
   const silence = reply.ok ? secondsSince(reply.body, 'heardAt') ?? 0 : 0;
@@ -30,7 +30,7 @@ export function statusFields({ id, client }: System, reply: PrintableReply, maxE
   };
 }
 
-/** None if the system is just offline. */
+/** Undefined if the system is merely offline. */
 function errorIn(reply: PrintableReply, client: PrintableClient, maxLength?: number): string | undefined {
   if (!reply.ok) return isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxLength);
   return statusNameOf(reply) === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
@@ -42,8 +42,8 @@ export function now(): string {
 }
 
 /**
- * A digest of what counts as a change: the process, the status, its cause, the last command that has ended, and those
- * that the program declares. The ETag of a system covers less than that, and more.
+ * A digest of what counts as a change: the process, the status, its cause, the last command that has ended, and the own
+ * commands. The ETag of /api/info also changes when a command arrives.
  */
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;
@@ -53,7 +53,7 @@ export function tagOf(reply: PrintableReply | undefined): string | undefined {
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
-/** Whether no command is about to change the status. A save pauses a system for a moment. */
+/** Whether no running command is about to change the status. A save pauses a system briefly. */
 export function isSettled(info: Body): boolean {
   const isPassing = /^(pausing|resuming)$/.test(excerptOf(info['status']));
   const isRunning = ({ state, command }: Body): boolean => {

@@ -1,4 +1,4 @@
-// The systems that an assistant can reach: those that its user has chosen, looked up again for each call.
+// The systems that an assistant can reach: the user chooses them, and each call looks them up again.
 
 import { existsSync } from 'node:fs';
 import { DEFAULT_PORT } from '../../control.ts';
@@ -14,19 +14,19 @@ import type { Sources } from '../shared/names.ts';
 import type { PrintableClient } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
 
-const TIMEOUT_MS = 5000; // of each request that waits for nothing
-const PROBE_MS = 1000; // for what listens at the default port
-const MAX_SHOWN = 20; // in an error
+const TIMEOUT_MS = 5000; // of each request without a wait
+const PROBE_MS = 1000; // for a response at the default port
+const MAX_SHOWN = 20; // systems in an error
 const MAX_KNOWN = 1000; // systems that have ended
 
 export interface System {
-  /** What an assistant calls it: `train-2551` for one of a folder, or the target as its user has written it. */
+  /** What an assistant calls it: `train-2551` if it is in a folder, otherwise the target as written. */
   id: string;
-  /** Whether its socket is in a folder: once it has ended, it does not come back. */
+  /** Whether its socket is in a folder. Such a system does not come back once it has ended. */
   isOfFolder: boolean;
-  /** The name and process id in the path of that socket. Nothing that the system reports. */
+  /** The name and process id from the path of its socket, never from its reports. */
   names: readonly (string | undefined)[];
-  /** Whether that socket has gone. */
+  /** Whether its socket is gone. */
   hasEnded?: true;
   client: PrintableClient;
 }
@@ -34,15 +34,16 @@ export interface System {
 export class Systems {
   readonly #words: readonly string[];
   readonly #sources: Sources;
-  readonly #known: Map<string, System> = new Map(); // those of a folder by id, the latest last
-  #search: Promise<System[]> | undefined; // that is under way
+  readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
+  #search: Promise<System[]> | undefined; // in progress
 
   /** @throws {UsageError} If a target is the name of a command or a status, or --targets is standard input. */
   constructor(words: readonly string[], sources: Sources) {
     refuseOthers(words, { dir: sources.dir });
     if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
     this.#words = words;
-    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS, names: new Set() }; // no host is sent the token by mistake
+    // `names`: once seen, the name of a system is never used as a host, which would receive the token.
+    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS, names: new Set() };
   }
 
   /** @throws {UsageError} If a target or the folder is invalid. */
@@ -51,7 +52,7 @@ export class Systems {
     else if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
   }
 
-  /** Why there is none. */
+  /** Why the list is empty. */
   get absence(): string {
     const { dir } = this.#sources;
     if (this.#isGiven) return 'none of the targets responds';
@@ -63,7 +64,7 @@ export class Systems {
   }
 
   /**
-   * Calls at the same time share a search.
+   * Concurrent calls share one search.
    *
    * @throws {UsageError} If a target or the folder is invalid.
    */
@@ -87,7 +88,7 @@ export class Systems {
     return systems;
   }
 
-  /** The one in the environment, or else those of the folder, or else that at the default port, if it is there. */
+  /** The one at the address in the environment, or else those in the folder, or else the one at the default port. */
   async #found(): Promise<Target[]> {
     const { dir } = this.#sources;
     const atAddress = onlyTarget(createClient({}, TIMEOUT_MS));
@@ -98,8 +99,8 @@ export class Systems {
   }
 
   /**
-   * Returns the one with that id, live or ended, or else the only one with that name or process id, or else the last
-   * one that has ended.
+   * Returns the system with this id, live or ended. Otherwise the live system with this name or process id, or the
+   * last one that has ended.
    *
    * @throws {UsageError} If there is none, or there are several.
    */
@@ -118,11 +119,12 @@ export class Systems {
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
-    throw new UsageError(`there is no system '${text}'${suggest(text, ids)}; list_systems has ${shown || 'none now'}`);
+    const hint = suggest(text, ids);
+    throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}`);
   }
 }
 
-/** One that is live is out of reach if its user has withdrawn it. */
+/** A system that is live but no longer among the targets has not ended, and cannot be reached. */
 function hasEnded({ client }: System): boolean {
   return !existsSync(client.baseUrl.replace(/^unix:/, ''));
 }

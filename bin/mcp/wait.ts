@@ -1,4 +1,4 @@
-// The tool that waits: until a system changes, has a status, or reports a detail that meets a condition.
+// Waits until a system changes, has a status, or reports a detail that meets a condition.
 
 import { SystemStatus } from '../../control.ts';
 import { STATUS_WORDS } from '../shared/commands.ts';
@@ -20,14 +20,14 @@ export type Goal =
   | { kind: 'status'; name: string }
   | { kind: 'detail'; condition: Condition };
 
-const LAST_MS = 1000; // for a last look at the system when the time is up
+const LAST_MS = 1000; // for a last query when the time is up
 
 type Ended = 'reached' | 'changed' | 'offline';
 type Reported = PrintableReply & { ok: true };
 
 /**
- * @param tag Of an earlier result: a change since then counts.
- * @throws {UsageError} If the text is no goal, or the tag does not belong to it.
+ * @param tag From an earlier result: changes since then count.
+ * @throws {UsageError} If the text is not a goal, or there is a tag and the goal is not a change.
  */
 export function parseGoal(text: string = 'change', tag?: string): Goal {
   const word = text.toLowerCase();
@@ -42,24 +42,24 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
 
 export interface WaitOptions {
   feeds: Feeds;
-  /** As `performance.now()` has returned it. */
+  /** From `performance.now()`. */
   start: number;
-  /** From the start. */
+  /** Counted from the start. */
   seconds: number;
   signal: AbortSignal;
 }
 
 /**
- * Waits until the goal, the time limit, or the signal.
+ * Waits for the goal, the time limit or the signal.
  *
- * @throws {CallError} If the system refuses access, or does not report what is waited for.
+ * @throws {CallError} If the system refuses access, or does not report what the goal needs.
  */
 export async function wait(system: System, goal: Goal, options: WaitOptions): Promise<object> {
   const { feeds, start, seconds, signal } = options;
   const watcher = new Watcher(system, goal);
   const limitMs = Math.max(0, start + 1000 * seconds - performance.now());
   let ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
-  const isOld = ended === null && watcher.reply?.ok === true; // its report is as old as the last news
+  const isOld = ended === null && watcher.reply?.ok === true; // its report dates from the last change
   if (isOld) ended = await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true));
   const { reply, info, value } = watcher;
   const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
@@ -71,19 +71,19 @@ export async function wait(system: System, goal: Goal, options: WaitOptions): Pr
   };
 }
 
-/** What was seen of a system, and whether the wait ends with it. */
+/** Follows a system, and decides when the wait ends. */
 class Watcher {
-  /** The latest. */
+  /** The latest response. */
   reply: PrintableReply | undefined;
-  /** The latest that the system has reported. */
+  /** The latest report. */
   info: Body | undefined;
   infoAt: string | undefined;
-  /** Of the field of the condition. */
+  /** The latest value of the field in the condition. */
   value: unknown;
   readonly #system: System;
   readonly #goal: Goal;
   #known: string | undefined; // the tag: any other is a change
-  #wasSeen: boolean; // its absence ends the wait only if it was there before
+  #wasSeen: boolean; // a system that was never seen may still start
 
   constructor(system: System, goal: Goal) {
     this.#system = system;
@@ -92,7 +92,7 @@ class Watcher {
     this.#wasSeen = system.isOfFolder || this.#known !== undefined;
   }
 
-  /** Returns null when the limit is reached first, or if a single look at the system does not end the wait. */
+  /** Returns null at the limit. `isSingle` asks once, and returns null if that does not end the wait. */
   async watch(feeds: Feeds, limit: AbortSignal, isSingle: boolean = false): Promise<Ended | null> {
     if (limit.aborted) return null;
     let unsubscribe: (() => void) | undefined;
@@ -111,7 +111,7 @@ class Watcher {
     return first.finally(unsubscribe);
   }
 
-  /** Names the fields of a detail that lacks the one of the condition. */
+  /** If the detail lacks the field in the condition, names the fields it has. */
   describeMissing(): string | undefined {
     if (this.#goal.kind !== 'detail' || this.info === undefined || this.value !== undefined) return undefined;
     const { field } = this.#goal.condition;
@@ -148,10 +148,10 @@ class Watcher {
   }
 
   #isMet(reply: Reported, { field, isMetBy }: Condition): boolean {
-    if (!('detail' in reply.body)) this.#fail('the server reports its status only', reply); // as that of PAMIQ
+    if (!('detail' in reply.body)) this.#fail('the server reports only its status', reply); // PAMIQ-Core
     this.value = fieldOf(reply.body['detail'], field);
     if (field === 'status' && this.value === undefined) {
-      const hint = 'for a status of the system, write until: paused, or another one';
+      const hint = 'to wait for a status of the system, write until: paused';
       this.#fail(`the detail has no field 'status'; ${hint}`, reply);
     }
     return this.value !== undefined && isMetBy(this.value);

@@ -7,7 +7,7 @@ import { LIMIT } from '../module/helpers.ts';
 import { openSession, startMcp } from './mcp/helpers.ts';
 
 describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
-  it('lets an assistant list, look, wait, pause and save, and nothing else', async (t) => {
+  it('lets an assistant list, inspect, wait, pause and save, and nothing else', async (t) => {
     const session = openSession(t);
     let loss = 0.5;
     const { client } = await session.launch('train', { saveState: () => 'states/1.json', describe: () => ({ loss }) });
@@ -38,7 +38,10 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
   it('resumes, runs commands and shuts down if allowed', async (t) => {
     const session = openSession(t);
     const { client } = await session.launch('train', {
-      commands: { double: { parameters: { n: { type: 'integer' } }, run: ({ n }) => 2 * Number(n) }, forget: { run() {} } },
+      commands: {
+        double: { parameters: { n: { type: 'integer' } }, run: ({ n }) => 2 * Number(n) },
+        forget: { run() {} },
+      },
     });
     const mcp = startMcp(t, ['--allow', 'resume, shutdown', '--allow', 'run:double', 'train'], session.env);
     const { result: { tools } } = await mcp.modern('tools/list');
@@ -49,7 +52,8 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     const command = { ...call, command: 'double', arguments: { n: 21 } };
     assert.equal((await mcp.call('run_command', command)).value, 42);
     assert.match((await mcp.fail('run_command', { ...call, command: 'forget' })).error, /--allow run:forget$/);
-    assert.deepEqual(pick(await mcp.call('shutdown', call), 'outcome', 'status'), { outcome: 'done', status: 'offline' });
+    const end = await mcp.call('shutdown', call);
+    assert.deepEqual(pick(end, 'outcome', 'status'), { outcome: 'done', status: 'offline' });
     assert.equal(await client.info(), null);
     await mcp.end();
   });

@@ -1,4 +1,4 @@
-// Shared by the tests of control-mcp: the program, and a client that sends anything and checks whatever it receives.
+// Shared by the tests of control-mcp: starts it, with a client that sends anything and checks everything it receives.
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
@@ -13,7 +13,7 @@ import type { TestContext } from 'node:test';
 /** For suites whose tests mostly wait: what hangs is a failure, not an endless run. */
 export const AT_ONCE: { timeout: number; concurrency: number } = { timeout: 300_000, concurrency: 4 };
 
-/** The version of the modern era, and those of the legacy one. */
+/** The protocol version of the modern era, and those of the legacy era. */
 export const MODERN = '2026-07-28';
 export const LEGACY: readonly string[] = ['2025-11-25', '2025-06-18', '2024-11-05'];
 
@@ -22,7 +22,7 @@ const META = 'io.modelcontextprotocol';
 
 export type Id = string | number;
 
-/** Any message of the program. What is in it differs by method: each test checks what it needs. */
+/** Any message from control-mcp. Its fields differ by method: each test checks what it needs. */
 export interface Message {
   jsonrpc: '2.0';
   id?: Id;
@@ -37,10 +37,10 @@ export interface Mcp {
   child: ChildProcess;
   /** Everything received so far, in order. */
   messages: readonly Message[];
-  /** Sends texts and bytes as they are, without a line break, and objects as one line each. */
+  /** Sends texts and bytes unchanged, without a line break, and objects as one line each. */
   send(...parts: (object | string | Uint8Array)[]): void;
   notify(method: string, params?: object): void;
-  /** Sends a request of the legacy era. Returns its id: they count from 1001, and no test uses these itself. */
+  /** Sends a request of the legacy era. Returns its id, which is above 1000: no test uses such ids itself. */
   ask(method: string, params?: object): number;
   /** Sends a request of the legacy era and waits for its response. */
   request(method: string, params?: object): Promise<Message>;
@@ -53,10 +53,10 @@ export interface Mcp {
   responseTo(id: Id): Promise<Message>;
   responsesTo(id: Id): Message[];
   notifications(method: string): Message[];
-  /** What the requests and notifications before this call cause at once has been received when this returns. */
+  /** Resolves when the immediate responses to everything sent before have been received. */
   settled(): Promise<void>;
   stderr(): string;
-  /** Performs the handshake of the legacy era, to which `call` and `fail` then belong. Returns the result. */
+  /** Performs the handshake of the legacy era. `call` and `fail` then use that era. Returns the result. */
   initialize(version?: string, clientName?: string): Promise<any>;
   /** Calls a tool, which must succeed. Returns its structured content. */
   call(tool: string, args?: object): Promise<any>;
@@ -78,7 +78,7 @@ export function metaOf(version: string = MODERN, clientName: string = 'test'): R
 /**
  * Starts control-mcp, in a session of its own. The test fails if anything but messages arrives on its standard output.
  *
- * @param env May have another `XDG_RUNTIME_DIR`: that of `openSession()`.
+ * @param env May have another `XDG_RUNTIME_DIR`, from `openSession()`.
  */
 export function startMcp(t: TestContext, args: readonly string[] = [], env: NodeJS.ProcessEnv = {}): Mcp {
   const running = startProgram(t, 'mcp', args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });

@@ -1,5 +1,5 @@
-// The Model Context Protocol as control-mcp speaks it, in both eras: methods, errors, lines, ids, cancellation, the end
-// of the input; and its command line.
+// The protocol of control-mcp in both eras: methods, errors, lines, ids, cancellation and the end of the input. Also its
+// command line.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -71,7 +71,7 @@ describe('control-mcp in the legacy era', SUITE, () => {
     await mcp.end();
   });
 
-  it('performs its methods, and no other', async (t) => {
+  it('supports its methods and no others', async (t) => {
     const mcp = startMcp(t, ['--dir', makeFolder(t)]);
     await mcp.initialize();
     assert.deepEqual((await mcp.request('ping')).result, {});
@@ -87,7 +87,7 @@ describe('control-mcp in the legacy era', SUITE, () => {
   });
 });
 
-/** Those of a server with resources, prompts, logging and tasks, and some that do not exist. */
+/** Methods of other servers, with resources, prompts, logging and tasks, and some that do not exist. */
 const OTHER_METHODS = [
   'resources/list', 'resources/templates/list', 'resources/read', 'resources/subscribe', 'prompts/list', 'prompts/get',
   'logging/setLevel', 'completion/complete', 'tasks/list', 'sampling/createMessage', 'roots/list',
@@ -104,7 +104,7 @@ describe('control-mcp in the modern era', SUITE, () => {
     await mcp.end();
   });
 
-  it('performs its methods, and no other', async (t) => {
+  it('supports its methods and no others', async (t) => {
     const mcp = startMcp(t, ['--dir', makeFolder(t)]);
     const { tools, ...hints } = withoutServer((await mcp.modern('tools/list')).result);
     assert.ok(Array.isArray(tools));
@@ -146,7 +146,7 @@ describe('control-mcp in the modern era', SUITE, () => {
     await mcp.end();
   });
 
-  it('acknowledges subscriptions, to no notification, and keeps them open', async (t) => {
+  it('acknowledges subscriptions, without notifications, and keeps them open', async (t) => {
     const mcp = startMcp(t);
     const filter = { notifications: { toolsListChanged: true, resourceSubscriptions: ['file:///x'] } };
     const ids: Id[] = ['s', '7', 7];
@@ -199,7 +199,7 @@ describe('control-mcp in both eras', SUITE, () => {
     await mcp.end();
   });
 
-  it('returns wrong arguments of a tool as its result, which models see', async (t) => {
+  it('returns an error about arguments as the result of the tool, which models see', async (t) => {
     const mcp = startMcp(t, ['--allow', 'all']);
     await mcp.initialize();
     const system = 'x';
@@ -290,8 +290,8 @@ describe('control-mcp in both eras', SUITE, () => {
   });
 });
 
-describe('control-mcp lists tools', SUITE, () => {
-  it('that are always there, and those that are allowed', async (t) => {
+describe('The tools that control-mcp lists', SUITE, () => {
+  it('are those that are always available and those that are allowed', async (t) => {
     for (const [args, more] of [
       [[], []],
       [['--allow', 'resume'], ['resume']],
@@ -307,7 +307,7 @@ describe('control-mcp lists tools', SUITE, () => {
     }
   });
 
-  it('which can be called all the same, and then say what allows them', async (t) => {
+  it('are not the only ones: an unlisted tool says how the user can allow it', async (t) => {
     const mcp = startMcp(t);
     const args = { system: 'x', reason: 'a test' };
     for (const [tool, option] of [['resume', 'resume'], ['shutdown', 'shutdown'], ['run_command', 'run:']] as const) {
@@ -317,7 +317,7 @@ describe('control-mcp lists tools', SUITE, () => {
     await mcp.end();
   });
 
-  it('with names, descriptions and schemas that clients can use', async (t) => {
+  it('have names, descriptions and schemas that clients can use', async (t) => {
     const mcp = startMcp(t, ['--allow', 'all']);
     const { tools } = (await mcp.modern('tools/list')).result as { tools: Tool[] };
     assert.equal(tools.length, 8);
@@ -344,8 +344,8 @@ describe('control-mcp lists tools', SUITE, () => {
   });
 });
 
-describe('control-mcp reads lines', SUITE, () => {
-  it('and refuses what is no message, with the id if there is one', async (t) => {
+describe('A line that control-mcp reads', SUITE, () => {
+  it('is refused if it is not a message, with its id if it has one', async (t) => {
     const mcp = startMcp(t);
     const lines: [line: string, id: Id | undefined, code: number][] = [
       ...[
@@ -379,7 +379,7 @@ describe('control-mcp reads lines', SUITE, () => {
     await mcp.end();
   });
 
-  it('however they are divided into chunks and ended', async (t) => {
+  it('may arrive in any chunks and with any line end', async (t) => {
     const mcp = startMcp(t);
     const ping = (id: Id): string => JSON.stringify({ jsonrpc: '2.0', id, method: 'ping' });
     const bytes = Buffer.from(`${ping('é😀')}\n`);
@@ -402,7 +402,7 @@ describe('control-mcp reads lines', SUITE, () => {
     await mcp.end();
   });
 
-  it('of up to 4 MiB; a longer one is refused, and the next one is served', async (t) => {
+  it('may have up to 4 MiB: a longer one is refused, and the next one is served', async (t) => {
     const mcp = startMcp(t);
     const line = (id: Id, length: number): string => {
       const start = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":"ping","params":{"x":"`;
@@ -429,7 +429,7 @@ describe('control-mcp reads lines', SUITE, () => {
 });
 
 describe('control-mcp and ids', SUITE, () => {
-  it('responds with the id of the request, whatever it is', async (t) => {
+  it('responds with the id of the request', async (t) => {
     const mcp = startMcp(t);
     const texts = ['', '1', ' ', 'null', '__proto__', '\x1b[2J\u202e', 'x'.repeat(10_000)];
     const ids = [0, 1, -1, Number.MAX_SAFE_INTEGER, ...texts];
@@ -445,7 +445,7 @@ describe('control-mcp and ids', SUITE, () => {
     await mcp.end();
   });
 
-  it('refuses one that is in flight: 1 is not "1"', async (t) => {
+  it('refuses an id that is in flight; 1 and "1" are different', async (t) => {
     const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
     await mcp.initialize();
     for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
@@ -468,7 +468,7 @@ describe('control-mcp and ids', SUITE, () => {
     assert.equal(mcp.responsesTo('1').length, 1);
   });
 
-  it('refuses the 1001st request in flight, and serves when there are fewer', async (t) => {
+  it('refuses the 1001st request in flight, and serves again when there are fewer', async (t) => {
     const mcp = startMcp(t);
     const listen = (id: Id): object => modern(id, 'subscriptions/listen', { notifications: {} });
     mcp.send(...Array.from({ length: 1000 }, (_, index) => listen(index)), listen('one more'), legacy('ping', 'ping'));
@@ -533,7 +533,7 @@ describe('control-mcp and cancellation', SUITE, () => {
 });
 
 describe('control-mcp and progress', SUITE, () => {
-  it('reports it every 5 seconds to who wants it, until the response', async (t) => {
+  it('reports it every 5 seconds if the client asks for it, until the response', async (t) => {
     const { mcp, system } = await startWatching(t);
     await mcp.initialize();
     const tokens: Id[] = ['p', 7];
@@ -570,7 +570,7 @@ describe('control-mcp and progress', SUITE, () => {
 });
 
 describe('control-mcp at the end', SUITE, () => {
-  it('exits when its input ends, whatever is incomplete or in flight', async (t) => {
+  it('exits when its input ends, even with an incomplete line or requests in flight', async (t) => {
     const { mcp: waiting, system, untilWaiting } = await startWatching(t);
     waiting.send(modern('wait', 'tools/call', waitFor(system)));
     await untilWaiting();
@@ -599,7 +599,7 @@ describe('control-mcp at the end', SUITE, () => {
     }
   });
 
-  it('responds to what has arrived before', async (t) => {
+  it('responds to the requests that have arrived before', async (t) => {
     const mcp = startMcp(t, ['--dir', makeFolder(t)]);
     mcp.send(modern(1, 'server/discover'), modern(2, 'tools/call', { name: 'list_systems' }), 'hello\n');
     const { stdout } = await mcp.end();
@@ -607,7 +607,7 @@ describe('control-mcp at the end', SUITE, () => {
     assert.match(stdout, /-32700/);
   });
 
-  it('exits without a word when nobody reads its output', async (t) => {
+  it('exits silently when nobody reads its output', async (t) => {
     const { mcp, system, untilWaiting } = await startWatching(t);
     mcp.send(modern('wait', 'tools/call', waitFor(system)));
     await untilWaiting();
@@ -667,7 +667,7 @@ describe('The command line of control-mcp', SUITE, () => {
     assert.deepEqual(version, { code: 0, stdout: `${PACKAGE.version}\n`, stderr: '' });
   });
 
-  it('says in a terminal what it is for, and serves there', { skip: lacks('script') }, async (t) => {
+  it('prints a hint on a terminal, and serves there', { skip: lacks('script') }, async (t) => {
     const command = `exec ${process.execPath} dist/bin/mcp.js`;
     const { child, shows, ended } = start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']);
     await shows(/^control-mcp: .* assistant.*; see --help\r\n/m);
@@ -692,7 +692,7 @@ function cancelled(requestId: Id): object {
   return { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } };
 }
 
-/** The parameters of a call that lasts for an hour, unless the arguments say otherwise. */
+/** The parameters of a call that lasts an hour by default. */
 function waitFor(system: string, args: object = {}): object {
   return { name: 'wait', arguments: { system, until: 'paused', seconds: 3600, ...args } };
 }
@@ -702,7 +702,7 @@ function checkError({ result, error }: Message, code: number, message: RegExp): 
   assert.match(`${error?.message}`, message);
 }
 
-/** Checks what each result of the modern era has, and returns the rest. */
+/** Checks the fields that each result of the modern era has, and returns the others. */
 function withoutServer({ resultType, _meta, ...result }: any): any {
   assert.equal(resultType, 'complete');
   assert.deepEqual(Object.keys(_meta), [`${META}/serverInfo`]);
@@ -735,7 +735,7 @@ interface Tool {
 
 const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'];
 
-/** Whether each keyword has a value that it may have. All keywords that the tools use: no other belongs there. */
+/** Whether the value of a keyword is valid, for all keywords that the tools use. Others fail. */
 const KEYWORDS: Record<string, (value: any, schema: Schema, path: string) => boolean> = {
   type: (value) => [value].flat().length > 0 && [value].flat().every((type) => TYPES.includes(type)),
   description: (value) => typeof value === 'string' && value.trim() !== '',
@@ -773,7 +773,7 @@ interface Watching {
   untilReleased(): Promise<void>;
 }
 
-/** Starts control-mcp with a system behind a relay, which knows the connections. */
+/** Starts control-mcp with a system behind a relay, which counts the connections. */
 async function startWatching(t: TestContext): Promise<Watching> {
   const { server, port } = await startServer(t);
   const open = new Set<Socket>();

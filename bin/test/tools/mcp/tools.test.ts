@@ -1,4 +1,4 @@
-// The tools of control-mcp with live systems: what arrives there, and what each call returns.
+// The tools of control-mcp with live systems: the commands that arrive, and the results of the calls.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -24,7 +24,7 @@ const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 const LINUX = { skip: lacks('Linux') };
 const CLIENT_INFO = 'io.modelcontextprotocol/clientInfo';
 
-/** control-mcp for the systems at these ports. They are called `127.0.0.1:PORT`. */
+/** Starts control-mcp for the systems at these ports. Their ids are `127.0.0.1:PORT`. */
 function startAt(t: TestContext, ports: readonly number[], args: readonly string[] = [], env?: NodeJS.ProcessEnv): Mcp {
   return startMcp(t, [...args, ...ports.map(at)], env);
 }
@@ -36,7 +36,7 @@ function at(port: number): string {
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('The commands of control-mcp', SUITE, () => {
-  it('arrive with who sends them and why, in both eras', async (t) => {
+  it('arrive with their sender and reason, in both eras', async (t) => {
     const received: unknown[] = [];
     const note = ({ command, by, reason }: CommandRequest<string>): void => void received.push([command, by, reason]);
     const { address: { port } } = await launchSystem(t, {
@@ -70,7 +70,7 @@ describe('The commands of control-mcp', SUITE, () => {
     assert.deepEqual(received, expected('mcp:inspector'));
   });
 
-  it('return what is done, and the value', async (t) => {
+  it('return the outcome and the value', async (t) => {
     const { folder, launch } = openSession(t);
     const { finished } = await launch('train', {
       onPaused: () => 'at step 5',
@@ -100,13 +100,13 @@ describe('The commands of control-mcp', SUITE, () => {
     assert.deepEqual((await mcp.call('list_systems')).systems, []);
   });
 
-  it('say whose pause it was already', async (t) => {
+  it('say who had already paused the system', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     const mcp = startAt(t, [port]);
     const call = { system: at(port), reason: 'a test' };
     await client.request('pause', { by: 'ana@laptop', wait: 30 });
     const { outcome, note } = await mcp.call('pause', call);
-    assert.deepEqual([outcome, note], ['done', 'it was paused already, by ana@laptop: see commands of get_info']);
+    assert.deepEqual([outcome, note], ['done', 'it was already paused by ana@laptop: see commands of get_info']);
     await client.request('resume', { wait: 30 });
     assert.equal((await mcp.call('pause', call)).note, undefined);
     assert.equal((await mcp.call('pause', call)).note, undefined, 'its own');
@@ -114,7 +114,7 @@ describe('The commands of control-mcp', SUITE, () => {
 });
 
 describe('A command of control-mcp that is not done', SUITE, () => {
-  it('has failed: the error is that of the program', async (t) => {
+  it('has failed, with the error of the program', async (t) => {
     let isOver = false;
     t.after(() => (isOver = true));
     const fail = (): void => assert.ok(isOver, 'disk full');
@@ -151,7 +151,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
   });
 
-  it('is refused by a full queue, and tried again for the given seconds', async (t) => {
+  it('is retried for the given seconds while the queue is full, and then refused', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1', maxQueueSize: 1 });
     assert.equal(server.post('save-state'), true);
     await (await fetch(`http://127.0.0.1:${port}/api/pause`, { method: 'POST' })).text();
@@ -166,7 +166,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     assert.notEqual((await second).outcome, 'refused');
   });
 
-  it('is refused without the token, and if the program does not take its arguments', async (t) => {
+  it('is refused without the token, and with wrong arguments', async (t) => {
     const { port } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
     const parameters = { episodes: { type: 'integer', minimum: 1 } } as const;
     const { address } = await launchSystem(t, { commands: { evaluate: { parameters, run: () => assert.fail() } } });
@@ -229,7 +229,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
 // ───── What is allowed ───────────────────────────────────────────────────────────────────────────────────────────
 
 describe('control-mcp --allow', SUITE, () => {
-  it('lets only the listed commands through, and names what to allow for the others', async (t) => {
+  it('permits only the listed commands, and names the missing word for the others', async (t) => {
     const taken: string[] = [];
     const run = (_: object, { command }: CommandRequest<string>): void => void taken.push(command);
     const { address: { port } } = await launchSystem(t, {
@@ -263,15 +263,15 @@ describe('control-mcp --allow', SUITE, () => {
     }
   });
 
-  it('run_command refuses the commands that have a tool of their own, and what is none', async (t) => {
+  it('never permits run_command to send a command that has its own tool or an invalid one', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
     const mcp = startAt(t, [port], ['--allow', 'all']);
     const rows: [command: string, error: RegExp][] = [
       ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): [string, RegExp] => {
-        return [command, /no command of a program: call \w|no program declares/];
+        return [command, /not an own command of a program: call \w|no program has a command/];
       }),
       ...['Evaluate', '../pause', '', 'evaluate?by=ana', '__proto__'].map((command): [string, RegExp] => {
-        return [command, /no program declares|^command must be/];
+        return [command, /no program has a command|^command must be/];
       }),
       ['constructor', /./], ['evalute', /\bevaluate\b/],
     ];
@@ -285,7 +285,7 @@ describe('control-mcp --allow', SUITE, () => {
 // ───── Reports ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('list_systems and get_info of control-mcp', SUITE, () => {
-  it('report who, why, what it is doing, and what it takes', async (t) => {
+  it('report the cause of the status, the detail and the own commands', async (t) => {
     const { env, launch } = openSession(t);
     const parameters = { episodes: { type: 'integer', minimum: 1, default: 100, description: 'how many' } } as const;
     const { client } = await launch('train', {
@@ -318,7 +318,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     assert.deepEqual([commands.length, commands[0].command, commands[0].state], [1, 'pause', 'done']);
   });
 
-  it('report the status of a server without /api/info, and its commands are done by it', async (t) => {
+  it('report the status of a server without /api/info, which also shows that commands are done', async (t) => {
     for (const isOriginal of [false, true]) {
       const { port, posted } = await startOldServer(t, isOriginal);
       const mcp = startMcp(t, ['--allow', 'all', `localhost:${port}`]);
@@ -331,7 +331,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
       const { ended, status } = await mcp.call('wait', { system, until: 'paused', seconds: 30 });
       assert.deepEqual([ended, status], ['reached', 'paused']);
       const { error } = await mcp.fail('wait', { system, until: 'loss < 1' });
-      assert.equal(error, 'the server reports its status only');
+      assert.equal(error, 'the server reports only its status');
       const saved = await mcp.call('save_state', { system, reason: 'a test' });
       assert.equal(saved.outcome, 'pending');
       assert.match(saved.note, /reports no outcome/);
@@ -340,7 +340,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     }
   });
 
-  it('say what keeps a system from responding', LINUX, async (t) => {
+  it('say why a system does not respond', LINUX, async (t) => {
     const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
     const stopped = await startOwnProcess(t);
     await stopped.stop();
@@ -370,7 +370,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
 // ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('wait of control-mcp', SUITE, () => {
-  it('ends when a status is reached, or was before', async (t) => {
+  it('ends when a status is reached, or at once if it already is', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     const mcp = startAt(t, [port]);
     const system = at(port);
@@ -441,7 +441,8 @@ describe('wait of control-mcp', SUITE, () => {
     assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout', 'it runs');
     resolve();
     const { ended, reported } = await mcp.call('wait', { system, tag });
-    assert.deepEqual([ended, reported.commands[0].command, reported.commands[0].state], ['changed', 'evaluate', 'done']);
+    const [{ command, state }] = reported.commands;
+    assert.deepEqual([ended, command, state], ['changed', 'evaluate', 'done']);
   });
 
   it('ends when the detail meets a condition, and returns the value', async (t) => {
@@ -469,7 +470,7 @@ describe('wait of control-mcp', SUITE, () => {
     assert.equal((await mcp.call('wait', { system, until: 'loss < 0.02', seconds: 60 })).ended, 'reached', 'paused');
   });
 
-  it('ends at once when a system goes offline, whatever is waited for', async (t) => {
+  it('ends at once when a system goes offline, whatever the goal', async (t) => {
     const { address: { port }, client, finished } = await launchSystem(t, { describe: () => ({ loss: 0.5 }) });
     const mcp = startAt(t, [port]);
     const system = at(port);
@@ -516,7 +517,7 @@ describe('wait of control-mcp', SUITE, () => {
     assert.equal((await waiting).ended, 'reached');
   });
 
-  it('serves 300 waits on one system at once, and hardly asks it more often than for one', async (t) => {
+  it('serves 300 waits on one system with hardly more requests than one wait', async (t) => {
     let status = SystemStatus.ACTIVE;
     let samples = 0;
     const systemStatus = (): SystemStatus => {
@@ -544,7 +545,7 @@ describe('wait of control-mcp', SUITE, () => {
     assert.deepEqual(endsOf(await all), ['changed', 'offline', 'reached']);
   });
 
-  it('takes any status, and refuses what is neither that nor a condition', async (t) => {
+  it('accepts any status or condition, and nothing else', async (t) => {
     const { port } = await startServer(t, { host: '127.0.0.1', systemStatus: () => SystemStatus.SHUTTING_DOWN });
     const mcp = startAt(t, [port]);
     for (const goal of ['shutting-down', 'shutting down', 'Shutting-Down']) {
@@ -560,7 +561,7 @@ describe('wait of control-mcp', SUITE, () => {
 // ───── Which system ──────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('The argument system of control-mcp', SUITE, () => {
-  it('is an id of list_systems, or a name or process id that only one has', async (t) => {
+  it('is an id of list_systems, or an unambiguous name or process id', async (t) => {
     const { folder, env } = openSession(t);
     const webs = new Map<string, string[]>();
     for (const id of ['train-5', 'train-6', 'eval-7', 'exp-8-9', 'bare', '12-13']) {
@@ -606,7 +607,7 @@ describe('The argument system of control-mcp', SUITE, () => {
     assert.deepEqual([other.requests, hidden.requests, inFolder.requests], [[], [], []]);
   });
 
-  it('is out of reach when its user has withdrawn it', async (t) => {
+  it('is refused once its user has withdrawn the target', async (t) => {
     const { folder, launch } = openSession(t);
     await launch('train');
     const socketPath = join(folder, 'eval-5.sock');
@@ -654,7 +655,7 @@ describe('The systems of control-mcp', SUITE, () => {
     return systems.map(({ system }: { system: string }) => system);
   };
 
-  it('are the targets, those of a file with their tokens, or those of --dir', async (t) => {
+  it('are the targets, those in a file with their tokens, or the systems in --dir', async (t) => {
     const { folder, env, launch } = openSession(t);
     await launch('train');
     const { address } = await launchSystem(t);
@@ -679,7 +680,7 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
   });
 
-  it('are the address in the environment, and not the folder', async (t) => {
+  it('are the one at the address in the environment, not those in the folder', async (t) => {
     const { env, launch } = openSession(t);
     const { folder: elsewhere, launch: launchElsewhere } = openSession(t);
     await launch('train');
@@ -693,7 +694,7 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await bySocket.call('get_info', { system: id })).reported.name, 'hidden');
   });
 
-  it('are, without any in the folder, the one at the default port if there is one', async (t) => {
+  it('are the one at the default port if there is none in the folder', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const { env, launch } = openSession(t);
     const mcp = startMcp(t, [], { ...env, ...redirectDefaultPort(port) });
@@ -709,7 +710,7 @@ describe('The systems of control-mcp', SUITE, () => {
   });
 });
 
-/** Whoever develops programs has one at the default port: connections to it lead to another one. */
+/** Redirects connections from the default port, where a developer may have a program of their own. */
 function redirectDefaultPort(port: number): NodeJS.ProcessEnv {
   const program = `
     import { Socket } from 'node:net';
@@ -726,7 +727,7 @@ function redirectDefaultPort(port: number): NodeJS.ProcessEnv {
 // ───── Programs that compute ─────────────────────────────────────────────────────────────────────────────────────
 
 describe('control-mcp and a program that computes without yielding', SUITE, () => {
-  it('reports it while it computes, and pauses it where it looks for commands', async (t) => {
+  it('reports it while it computes, and pauses it when it polls', async (t) => {
     const host = runHost(t, `
       let status = ACTIVE;
       const server = new WebApiServer({ systemStatus: () => status, describe: () => ({ rounds }), ...place });
