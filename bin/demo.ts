@@ -96,7 +96,8 @@ async function main(): Promise<number> {
       const { seed, steps } = learner.state;
       const from = steps === 0 ? '' : `, from step ${format(steps)}`;
       const how = cause === null ? '' : ', still paused';
-      progress.print(`Q-learning on CartPole, seed ${seed}${from}${how} · ${describeControl(address)}`);
+      progress.print(`Q-learning on CartPole, seed ${seed}${from}${how}`);
+      progress.print(describeControl(address));
       nextSave = performance.now() + saveMs;
     },
 

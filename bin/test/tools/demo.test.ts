@@ -16,7 +16,7 @@ describe('control-demo', LIMIT, () => {
     const demo = await startDemo(t, makeFolder(t), '--seed', '4294967295');
     const url = `http://localhost:${demo.port}`;
     const control = `web API at ${url} · control it from another terminal: control-console ${url}`;
-    assert.equal(demo.output().split('\n')[0], `Q-learning on CartPole, seed 4294967295 · ${control}`);
+    assert.ok(demo.output().startsWith(`Q-learning on CartPole, seed 4294967295\n${control}\n`), demo.output());
 
     assert.equal(await perform(demo, 'pause'), undefined);
     await demo.shows(/^episode [\d,]+ · mean return \d+\.\d · step [\d,]+ · paused$/m);
@@ -47,7 +47,7 @@ describe('control-demo', LIMIT, () => {
     const { steps } = read(pathsIn(first.folder).at(-1) ?? '');
 
     const second = await startDemo(t, first.folder, '--load', 'latest');
-    const from = `seed 7, from step ${steps.toLocaleString('en-US')} ·`;
+    const from = `seed 7, from step ${steps.toLocaleString('en-US')}\n`;
     assert.ok(second.output().includes(from), second.output());
     await until(async () => (await getDetail(second.port) as { step: number }).step > steps);
     await perform(second, 'pause');
@@ -63,7 +63,7 @@ describe('control-demo', LIMIT, () => {
     await third.client.waitFor(SystemStatus.PAUSED);
     const info = await getInfo(third.port);
     assert.deepEqual([info.by, info.reason, info.since], [cause.by, cause.reason, cause.since]);
-    assert.match(third.output(), /, still paused · /);
+    assert.match(third.output(), /, still paused\n/);
     assert.doesNotMatch(third.output(), / active\n/);
     assert.deepEqual(await save(third), saved);
     await perform(third, 'resume');
