@@ -5,10 +5,10 @@
 
 import { lstatSync, realpathSync } from 'node:fs';
 import { SystemStatus } from '../../control.ts';
-import { parseCause } from '../shared/cause.ts';
 import { readJson, removeLeftovers, writeAtomically } from '../shared/files.ts';
 import { UsageError } from '../shared/options.ts';
 import { isRecord } from '../shared/text.ts';
+import { parseCause } from './cause.ts';
 import type { StatusCause } from '../../control.ts';
 
 const MAX_BYTES = 65_536; // control-run writes less than 2,000

@@ -39,12 +39,12 @@ export function removeLeftovers(path: string): void {
 }
 
 /** Returns a path that nobody can predict. */
-export function temporaryPath(path: string): string {
+function temporaryPath(path: string): string {
   return `${path}.${randomBytes(8).toString('hex')}.tmp`;
 }
 
 /** Flushes the folder to disk: only then is a new name in it permanent. */
-export function syncFolder(folder: string): void {
+function syncFolder(folder: string): void {
   let descriptor: number | null = null;
   try {
     descriptor = openSync(folder, 'r');

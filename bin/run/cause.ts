@@ -1,6 +1,6 @@
 // Why a system is paused, as a file remembers it.
 
-import { tidy } from './text.ts';
+import { tidy } from '../shared/text.ts';
 import type { StatusCause } from '../../control.ts';
 
 /**
