@@ -23,7 +23,7 @@ export interface Demo extends Running {
 /** Starts the program and waits until it is active or paused. */
 export async function startDemo(t: TestContext, folder: string, ...options: string[]): Promise<Demo> {
   const running = startProgram(t, 'demo', ['--port', '0', '--states-dir', folder, ...options]);
-  await running.shows(/ (active|paused)\n/);
+  await running.shows(/ · (active|paused)\n/);
   const port = Number(/http:\/\/localhost:(\d+)/.exec(running.output())?.[1]);
   return { ...running, folder, port, client: clientAt(t, { host: 'localhost', port }) };
 }

@@ -107,8 +107,8 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
     await demo.shows(/(\r[^\r\n]{29}\x1b\[K){3}/);
     const client = clientAt(t, { host: 'localhost', port: Number(/localhost:(\d+)/.exec(demo.output())?.[1]) });
     await client.request('pause', { wait: 300 });
-    await sleep(100); // for its output
-    const before = demo.output();
+    let before = '';
+    await until(async () => (before = demo.output()) === (await sleep(300), demo.output()));
     const frozen = before.split('\r').at(-1) ?? '';
     assert.match(frozen, /^episode .*\x1b\[K$/);
     const reply = await client.request('save-state', { wait: 300 });
