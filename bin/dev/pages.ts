@@ -6,9 +6,9 @@
 //   console  A line `$ COMMAND` is typed into a terminal (bash, 120 columns); an incomplete command continues on the
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
 //            `(y/[N]) ` is typed, and a line `^C` presses Ctrl-C. Ignored: words with a digit (numbers, dates, ids),
-//            units of durations, widths of gaps, empty lines, and the shell's lines about jobs. `…` stands for any
-//            text; alone on its line, for any lines. All blocks of a page share one terminal, except those marked
-//            `background`.
+//            units of durations, widths of gaps, empty lines, the shell's lines about jobs, and the statuses that
+//            `--wait` shows on the way. `…` stands for any text; alone on its line, for any lines. All blocks of a
+//            page share one terminal, except those marked `background`.
 //   sh       Runs as a script, which must exit with code 0.
 //   ts       Is type-checked against control.ts; undeclared names and packages count as `any`. Without an import of
 //            control.mts, it is a fragment: statements, or properties of the argument of launch().
@@ -183,7 +183,7 @@ class Page {
 }
 
 function parsePage(page: string): Block[] {
-  const fence = /^((?: *<!--(?:(?!-->)[^])*-->\s*\n)*)( *)```(\w*)\n([^]*?)^\2```$/gm;
+  const fence = /^((?: *<!--(?:(?!-->)[^])*-->\s*)*)( *)```(\w*)\n([^]*?)^\2```$/gm;
   return [...page.matchAll(fence)].map(({ index, 1: comments = '', 2: indent, 3: language = '', 4: text = '' }) => ({
     line: page.slice(0, index + comments.length).split('\n').length,
     language,
@@ -263,7 +263,7 @@ class Terminal {
     const hasEnded = await this.#until(() => this.#output.includes(READY), seconds);
     const difference = this.#compare(output);
     if (!hasEnded) this.#script.stdin?.write('\x03');
-    else if (/[^&]&\s*(#.*)?$/.test(command)) await sleep(1500); // as a reader needs for the next command
+    else if (/[^&]&\s*(#.*)?$/.test(command)) await this.#until(isListening, 10); // a reader would wait as well
     const note = hasEnded ? '' : ` # still runs after ${seconds} s`;
     return hasEnded && difference === null ? null : `$ ${command}${note}\n${difference ?? ''}`;
   }
@@ -299,6 +299,10 @@ class Terminal {
     const shown = lines.filter((line) => !JOB.test(line) && line.trim() !== '');
     return compare(expected.filter((line) => line !== '^C' && line !== ''), shown, more);
   }
+}
+
+function isListening(): boolean {
+  return execute('bash', ['-c', ': < /dev/tcp/localhost/8391']) === null;
 }
 
 function compare(expected: readonly string[], seen: readonly string[], more: boolean): Failure {
