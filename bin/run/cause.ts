@@ -1,13 +1,13 @@
-// Why a system is paused, as a file remembers it.
+// Who paused a system, when and why, as saved in a file.
 
 import { tidy } from '../shared/text.ts';
 import type { StatusCause } from '../../control.ts';
 
 /**
- * Checks the fields of a file, which anybody may have edited. Without a time, or with a later one than now, the pause
+ * Checks the fields of a file that anybody may have edited. Without a time, or with one in the future, the pause
  * begins now.
  *
- * @throws {Error} If a field has the wrong type, or its time cannot be understood.
+ * @throws {Error} If a field has the wrong type, or the time cannot be parsed.
  */
 export function parseCause({ by, reason, since }: Record<string, unknown>): StatusCause {
   const now = Date.now();

@@ -1,5 +1,5 @@
-// The commands that a program declares, as /api/info lists them: how they are typed, described and completed. Any
-// program may have sent them, so everything but the names may have any type and text.
+// Own commands of a program, as /api/info lists them: how they are typed, described and completed. The server may be
+// any program, so everything but the names may have any type and text.
 
 import { helpLine, UsageError } from './options.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
@@ -22,14 +22,14 @@ export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown
 export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info'];
 export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
-const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server tells which there are. `unix:a=b` is a target
+const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server knows which exist. `unix:a=b` is a target
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // of JSON
 const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 
-/** How long a completion asks the system. In a step, /api/info takes 250 ms: it waits that long for describe(). */
+/** Time limit of a completion's request. During a step, /api/info takes 250 ms, because it waits for describe(). */
 export const COMPLETION_MS = 500;
 
-/** Returns null if the server does not say that it takes any. */
+/** Returns null if the server does not list any. */
 export function acceptedBy(info: Body): Accepts | null {
   if (!isRecord(info['accepts'])) return null;
   const entries = entriesOf(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
@@ -38,7 +38,7 @@ export function acceptedBy(info: Body): Accepts | null {
   }));
 }
 
-/** The same of a reply; empty if they are not known. */
+/** The same for a reply; empty if they are unknown. */
 export function acceptedIn(info: PrintableReply | undefined): Accepts {
   return (info?.ok === true ? acceptedBy(info.body) : null) ?? new Map();
 }
@@ -50,32 +50,32 @@ function entriesOf(field: unknown, form: RegExp): [name: string, value: Body][] 
 
 // ───── Typing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Arguments as typed: the text of each, or one object with all. */
+/** Arguments as typed: the text of each, or one object with all of them. */
 export type Typed = ReadonlyMap<string, string> | Body;
 
-/** The words of a line. Quotes keep spaces, and an object of JSON takes the rest of the line. */
+/** The words of a line. Quotes keep spaces, and a JSON object takes the rest of the line. */
 export function splitWords(line: string): string[] {
   return [...line.matchAll(/\{.*|(?:[^\s"']|"[^"]*"|'[^']*'|["'])+/gs)].map(([word]) => {
     return word.startsWith('{') ? word : word.replaceAll(/"([^"]*)"|'([^']*)'/g, '$1$2');
   });
 }
 
-/** Whether a word is `name=value` or an object of JSON. */
+/** Whether a word is `name=value` or a JSON object. */
 export function isArgument(word: string): boolean {
   return word.startsWith('{') || ARGUMENT.test(word);
 }
 
-/** @throws {UsageError} If the words are no arguments, or contradict each other. */
+/** @throws {UsageError} If the words are not arguments, or contradict each other. */
 export function parseArguments(words: readonly string[]): Typed {
   const [first, second] = words;
   if (first?.startsWith('{') === true) {
-    if (second !== undefined) throw new UsageError(`an object has all arguments, got '${first}' and '${second}'`);
-    return parseObject(first);
+    if (second === undefined) return parseObject(first);
+    throw new UsageError(`one JSON object must hold all arguments, got '${first}' and '${second}'`);
   }
   const typed = new Map<string, string>();
   for (const word of words) {
     const [, name, text = ''] = ARGUMENT.exec(word) ?? [];
-    if (name === undefined) throw new UsageError(`an argument must be name=value or one object of JSON, got '${word}'`);
+    if (name === undefined) throw new UsageError(`an argument must be name=value or one JSON object, got '${word}'`);
     const before = typed.get(name);
     if (before !== undefined) throw new UsageError(`${name} must be given only once, got '${before}' and '${text}'`);
     typed.set(name, text);
@@ -87,11 +87,11 @@ function parseObject(text: string): Body {
   try {
     return JSON.parse(text) as Body; // it begins with a brace
   } catch (error) {
-    throw new UsageError(`the arguments must be an object of JSON, got '${text}': ${(error as Error).message}`);
+    throw new UsageError(`the arguments must be a JSON object, got '${text}': ${(error as Error).message}`);
   }
 }
 
-/** Reads each text as the declared type. One that cannot be read stays a text, which the server refuses. */
+/** Reads each text as the declared type. A text that cannot be read stays a text; the server refuses it. */
 export function readArguments(typed: Typed, { parameters }: Declaration): object {
   if (!(typed instanceof Map)) return typed;
   const entries = [...typed as ReadonlyMap<string, string>].map(([name, text]) => {
@@ -110,7 +110,7 @@ function readValue(text: string, type: unknown): boolean | number | string {
 
 // ───── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The lines of a help: each command, what it does, and its parameters. */
+/** Lines for the help: each command, what it does, and its parameters. */
 export function describeAccepts(accepts: Accepts): string {
   const lines = [...accepts].flatMap(([name, { description, parameters }]) => {
     return [helpLine(name, description), ...[...parameters].map(describeParameter)];
@@ -126,7 +126,7 @@ function describeParameter([name, parameter]: [string, Body]): string {
   return helpLine(`  ${name}`, `${excerpt(formOf(parameter))} (${need})${help && `: ${help}`}`);
 }
 
-/** In the words in which the server refuses what is not of this form, except for booleans: what users type. */
+/** In the words of the server's error messages, except for booleans, which users type as true or false. */
 function formOf({ type, minimum, maximum, maxLength, enum: choices }: Body): string {
   if (Array.isArray(choices)) return `one of ${choices.map(textOfJson).join(', ')}`;
   const from = typeof minimum === 'number' ? ` from ${minimum}` : '';
@@ -138,7 +138,7 @@ function formOf({ type, minimum, maximum, maxLength, enum: choices }: Body): str
 
 // ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The words of a line that is being typed: the last one is unfinished, and may be empty. */
+/** The words of a line that is being typed. The last one is unfinished and may be empty. */
 export function wordsBefore(line: string): string[] {
   return /\S$/.test(line) ? splitWords(line) : [...splitWords(line), ''];
 }

@@ -1,4 +1,4 @@
-// How the programs reach a system: its address, the token, and who sends the commands.
+// How the tools reach a system: its address, the token, and the sender of commands.
 
 import { readFileSync, statSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
@@ -25,7 +25,7 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
   },
 };
 
-/** Options of the programs that serve a web API. */
+/** Options of the tools that serve a web API. */
 export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOption> & { 'allow-host': ListOption } = {
   host: {
     type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
@@ -40,33 +40,34 @@ export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOpt
   },
   'allow-host': {
     type: 'string', multiple: true, value: 'NAME',
-    help: 'host name that clients may use for the web API, such as box.lan, .lan for all names in lan, or * for all ' +
-      'names; may be repeated (default: only localhost, --host and IP addresses)',
+    help: 'host name that clients may use for the web API: box.lan, .lan (all names in lan) or * (all names); may be ' +
+      'repeated (default: only localhost, --host and IP addresses)',
   },
   name: {
     type: 'string', value: 'NAME',
-    help: 'name for lists, messages and sockets (default: CONTROL_NAME, or else that of the script or program)',
+    help: 'name of the system (default: CONTROL_NAME, or else the name of the script or program)',
   },
 };
 
-/** What the help of each server says. */
+/** For the help of each server. */
 export const TOKEN_HELP: string = `
-If the environment variable CONTROL_TOKEN is set, or CONTROL_TOKEN_FILE names a file, clients must know that token.
+If the environment variable CONTROL_TOKEN holds a token, or CONTROL_TOKEN_FILE the path of one, clients must send it.
 `.trim();
 
-/** What the help of each client says. */
+/** For the help of each client. */
 export const ENVIRONMENT_HELP: string = `
-Environment variables; options win:
+Environment variables (options take precedence):
   CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token if the system requires one, or the path of a file with it
-  CONTROL_BY                                   who sends the commands, for the system to show (default: user@machine)
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
+  CONTROL_BY                                   the sender of commands, which the system shows (default: user@machine)
 `.trim();
 
-/** The options that are an address. */
+/** The options that make up an address. */
 export const ADDRESS_PARTS = ['host', 'port', 'socket'] as const;
 
-/** An address as given, and what messages call its parts. */
+/** An address as given. */
 export type Address = Partial<Record<typeof ADDRESS_PARTS[number], string | undefined>>;
+/** What messages call the parts of an address, and the token. */
 type Names = Record<keyof Address | 'token', string>;
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
@@ -97,7 +98,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
   for (const part of ADDRESS_PARTS) {
     const isReplaced = part === 'socket' ? isNetwork : options.socket !== undefined;
     if (options[part] !== undefined || isReplaced) continue;
-    address[part] = process.env[VARIABLES[part]] || undefined; // empty is as good as unset
+    address[part] = process.env[VARIABLES[part]] || undefined; // empty counts as unset
     names[part] = VARIABLES[part];
   }
   return clientFor(parseAccess(address, 1, names), timeoutMs);
@@ -144,7 +145,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
 /**
  * Checks an address and the token.
  *
- * @param tokenFile Where the token is, unless it is in the environment.
+ * @param tokenFile Contains the token; without it, the environment does.
  * @param check Throws if a part is invalid.
  * @throws {UsageError} If one of them is invalid.
  */
@@ -175,9 +176,9 @@ export function parseAccess(
 }
 
 /**
- * Checks the options of a program that serves a web API, and returns those of its server.
+ * Checks the options of a tool that serves a web API, and returns the options for its server.
  *
- * @param defaultName Its name unless the user gives one.
+ * @param defaultName Its name, unless the user gives one.
  * @throws {UsageError} If one of them is invalid.
  */
 export function parseServerOptions(
@@ -198,7 +199,7 @@ export function parseServerOptions(
   return { ...access, allowedHosts, name };
 }
 
-/** Adds to the error of a server whose port is in use what to type. */
+/** Adds a hint to the error of a server whose port is in use. */
 export function explainPort(error: unknown): Error {
   const { message, code } = error as NodeJS.ErrnoException;
   if (code !== 'EADDRINUSE' || !/^Cannot serve at [^/]+:\d+: /.test(message)) return error as Error;
@@ -211,7 +212,7 @@ export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
   return client.baseUrl;
 }
 
-/** The classes that take an address know the rules. */
+/** The constructor checks its options. */
 function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebApiClient {
   return new WebApiClient(host, undefined, { socketPath, token });
 }
@@ -220,7 +221,7 @@ function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number
   return new TargetClient(words, host, port, { timeout: timeoutMs, socketPath, token });
 }
 
-/** What messages say of a target. */
+/** What messages say about a target. */
 interface Words {
   /** Instead of the address. */
   title?: string;
@@ -251,12 +252,12 @@ class TargetClient extends PrintableClient {
 // ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * CONTROL_TOKEN. It is a variable, because every user of the machine can read a command line, and deleted at once, so
- * that no process that a program starts inherits it.
+ * CONTROL_TOKEN. There is no option for it, because every user of the machine can read command lines. The variable is
+ * deleted at once, so that child processes do not inherit it.
  */
 const TOKEN: string | undefined = process.env['CONTROL_TOKEN'] || undefined;
 delete process.env['CONTROL_TOKEN'];
-/** CONTROL_NAME, also deleted: what a program starts has a name of its own. */
+/** CONTROL_NAME, also deleted: child processes have their own names. */
 const NAME: string | undefined = process.env['CONTROL_NAME'] || undefined;
 delete process.env['CONTROL_NAME'];
 const TOKEN_FILE = 'CONTROL_TOKEN_FILE';
@@ -282,10 +283,10 @@ function readToken(path: string): string {
 }
 
 /**
- * Reads a file that tells which systems to control, or how. It must not be writable for others.
+ * Reads a file with targets or a secret. Others must not be able to write to it.
  *
  * @param isSecret Warns if others can read it.
- * @throws {UsageError} If others can write it, or it cannot be read.
+ * @throws {UsageError} If others can write to it, or it cannot be read.
  */
 export function readTrusted(what: string, path: string, isSecret: boolean): string {
   try {
@@ -294,7 +295,7 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
     const { mode, uid } = file;
     const isOwn = uid === 0 || uid === process.geteuid?.();
     if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
-      throw new Error(isOwn ? `others can write it; chmod go-w '${path}'` : 'it belongs to another user');
+      throw new Error(isOwn ? `others can write to it; chmod go-w '${path}'` : 'it belongs to another user');
     }
     const text = readFileSync(path, 'utf8');
     if (isSecret && process.geteuid !== undefined && (mode & 0o044) !== 0) {
@@ -308,7 +309,7 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
 
 // ───── The sender ────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Who sends the commands, for the server's list: `ana@laptop`. An empty text tells nothing. */
+/** The sender of commands, as servers list it: `ana@laptop`. Empty if it is not to be known. */
 export const BY: string = process.env['CONTROL_BY'] ?? `${userName()}@${hostname()}`;
 
 function userName(): string {

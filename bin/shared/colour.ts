@@ -16,7 +16,7 @@ function paint(text: string, colour: Colour, stream: WriteStream = process.stdou
   return styleText(colour, text, { validateStream: false });
 }
 
-/** Colours a text that tells a status. */
+/** Colours a text by the status that it reports. */
 export function paintStatus(text: string, status: string): string {
   return paint(text, STATUS_COLOURS[status] ?? 'red');
 }

@@ -1,10 +1,10 @@
-// The commands of control-client and control-console. The programs, their help and the completion have no other list.
+// The commands of control-client and control-console: the only list, also for their help and completion.
 
 import { SystemStatus } from '../../control.ts';
 import { helpLine, listOf } from './options.ts';
 import type { ControlCommand } from '../../control.ts';
 
-/** What a command is called in the programs. */
+/** The name of a command in the tools. */
 export type CommandName =
   ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
 
@@ -13,13 +13,13 @@ export interface Command {
   /** Other words for it. */
   words?: readonly string[];
   help: string;
-  /** The program that has it; both, unless given. */
-  program?: 'client' | 'console';
-  /** Its first argument, the values of it, unless only the system knows them, and what else it may be. */
+  /** The tool that has it; without it, both. */
+  tool?: 'client' | 'console';
+  /** Its first argument: its name, its values unless only the system knows them, and what else it may be. */
   argument?: { name: string; values?: readonly string[]; other?: string };
   /** The options of control-client that only some commands have. */
   options?: readonly string[];
-  /** It concerns no system, so it has no targets. */
+  /** It does not concern a system, so it has no targets. */
   isLocal?: true;
   /** It finds the systems itself. */
   takesNoTargets?: true;
@@ -41,42 +41,43 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
-  { name: 'info', help: 'print all that is known, and the latest commands', options: ['timeout'] },
-  { name: 'list', program: 'client', options: ['timeout', 'watch'], takesNoTargets: true,
+  { name: 'info', help: 'print all details and the latest commands', options: ['timeout'] },
+  { name: 'list', tool: 'client', options: ['timeout', 'watch'], takesNoTargets: true,
     help: 'list the live systems of the folder --dir: name, process, status, since when, and target or detail' },
-  { name: 'top', program: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
-  { name: 'watch', program: 'client', help: 'print each new status and each command that is done, until interrupted',
+  { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
+  { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
-  { name: 'wait', program: 'client',
+  { name: 'wait', tool: 'client',
     help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
-    argument: { name: 'STATUS', values: STATUS_WORDS, other: "a condition in quotes such as 'loss < 0.1'" },
+    argument: { name: 'STATUS', values: STATUS_WORDS, other: "a quoted condition: 'loss < 0.1'" },
     options: ['timeout'] },
   { name: 'pause', words: ['p'], help: 'pause the system', options: [...SENDING, 'for'] },
   { name: 'resume', words: ['r'], help: 'resume the system', options: [...SENDING, 'mine'] },
   { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
   { name: 'shutdown', help: 'shut the system down', options: SENDING },
-  { name: 'run', help: 'run a command that the program declares, such as evaluate episodes=200; alone: list them',
+  { name: 'run',
+    help: "run one of the program's own commands, such as evaluate episodes=200; without NAME, list them",
     argument: { name: 'NAME' }, options: SENDING },
-  { name: 'completion', program: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
+  { name: 'completion', tool: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
   { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },
-  { name: 'quit', words: ['q', 'exit'], program: 'console', help: 'quit the console; the system is unaffected' },
+  { name: 'quit', words: ['q', 'exit'], tool: 'console', help: 'quit the console; the system is unaffected' },
 ];
 
-/** What the help of the console says besides. */
+/** For the help of the console. */
 export const REASON_HELP: string =
   'The rest of the line after pause, resume, save or shutdown is the reason: pause GPU needed until noon';
 
-export function commandsFor(program: 'client' | 'console'): Command[] {
-  return COMMANDS.filter((command) => (command.program ?? program) === program);
+export function commandsFor(tool: 'client' | 'console'): Command[] {
+  return COMMANDS.filter((command) => (command.tool ?? tool) === tool);
 }
 
 /** Finds a command by any of its words, in any case. */
-export function findCommand(program: 'client' | 'console', word: string): Command | undefined {
-  return commandsFor(program).find((command) => wordsOf(command).includes(word.toLowerCase()));
+export function findCommand(tool: 'client' | 'console', word: string): Command | undefined {
+  return commandsFor(tool).find((command) => wordsOf(command).includes(word.toLowerCase()));
 }
 
-/** The commands of control-client that alone have an option; none if all have it. */
+/** The commands of control-client that have an option; none if all have it. */
 export function ownersOf(option: string): Command[] {
   return commandsFor('client').filter(({ options }) => options?.includes(option));
 }
@@ -86,7 +87,7 @@ export function wordsOf({ name, words = [] }: Command): string[] {
   return [name, ...words].sort((one, other) => one.length - other.length);
 }
 
-/** Its line in the help: the words, the argument, what it does. */
+/** A line of the help: the words, the argument, and what the command does. */
 export function helpOf(command: Command): string {
   const { argument, help } = command;
   return helpLine(`${wordsOf(command).join(', ')}${argument === undefined ? '' : ` ${argument.name}`}`, help);

@@ -13,19 +13,19 @@ export interface Condition {
   isMetBy(value: unknown): boolean;
 }
 
-/** Whether a text is meant for a condition: no status has such a character. */
+/** Whether a text is meant as a condition: no status contains such a character. */
 export function isCondition(text: string): boolean {
   return /[<>=!]/.test(text);
 }
 
-/** @throws {UsageError} If the text is not one comparison, or asks for the order of texts. */
+/** @throws {UsageError} If the text is not a comparison, or compares the order of texts. */
 export function parseCondition(text: string): Condition {
   const [, field, operator = '', typed = ''] = FORM.exec(text) ?? [];
   const operand = typed.replace(/^(["'])(.*)\1$/s, '$2');
   const number = NUMBER.test(operand) ? Number(operand) : NaN;
   if (field === undefined || (/[<>]/.test(operator) && Number.isNaN(number))) {
-    const forms = "a field with a number, such as 'loss < 0.1', or for equality with a text, such as 'phase = test'";
-    throw new UsageError(`a condition must compare ${forms}, got '${text}'`);
+    const form = 'FIELD < NUMBER (or <=, >, >=, =, !=) or FIELD = TEXT (or !=)';
+    throw new UsageError(`a condition must be ${form}, got '${text}'`);
   }
   return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
 }
@@ -35,7 +35,7 @@ export function fieldOf(detail: unknown, field: string): unknown {
   return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
 }
 
-/** A value that is no number is neither less nor greater. */
+/** Only numbers are less or greater. */
 function compare(value: unknown, operator: string, operand: string, number: number): boolean {
   const own = typeof value === 'number' ? value : NaN;
   const isEqual = own === number || textOfJson(value) === operand;

@@ -1,15 +1,15 @@
-// What /api/info tells, in words for people. Any program may have sent it, so every field may have any type and text.
+// The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
 import { entriesOf } from './replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
 export type Body = Readonly<Record<string, unknown>>;
 
-export const MAX_COMMANDS = 16; // of the list of a server
-const MAX_NAMES = 3; // of commands that wait
-const MAX_OF = 1e300; // of a progress: 100 times as much is finite, too
+export const MAX_COMMANDS = 16; // in the list of a server
+const MAX_NAMES = 3; // of waiting commands
+const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 
-/** The status and what is known besides: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
+/** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
 export function describeStatus(info: Body): string {
   const status = textOf(info, 'status') || 'unknown';
   const isActive = status === 'active';
@@ -19,7 +19,7 @@ export function describeStatus(info: Body): string {
   const author = isActive ? '' : describeAuthor(info);
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
-  const running = isActive || status === 'paused' ? describeRunning(info) : ''; // the other statuses tell it
+  const running = isActive || status === 'paused' ? describeRunning(info) : ''; // the other statuses imply it
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(nameOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const verb = waiting.length === 1 ? 'waits' : 'wait';
@@ -65,7 +65,7 @@ function describeRunning(info: Body): string {
   return seconds < 1 ? '' : `running ${nameOf(entry)} for ${describeDuration(seconds)}`;
 }
 
-/** A few aligned lines. */
+/** Aligned lines with all details. */
 export function describeInfo(info: Body): string[] {
   const commands = commandsOf(info).map(describeCommand);
   const started = secondsSince(info, 'startedAt');
@@ -101,14 +101,14 @@ export function describeCommand(entry: Body): string {
   return `${nameOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
 }
 
-/** By whom and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */
+/** Who and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */
 export function describeAuthor(info: Body): string {
   const by = textOf(info, 'by');
   const reason = textOf(info, 'reason');
   return (by && ` by ${by}`) + (reason && `: ${reason}`);
 }
 
-/** How a system has ended that was shutting down: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */
+/** How a system that was shutting down has ended: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */
 export function describeEnd(info: Body): string {
   const reason = textOf(info, 'reason');
   return reason !== '' && textOf(info, 'by') === 'itself' ? reason : `shutdown${describeAuthor(info)}`;
@@ -127,7 +127,7 @@ function textOf(body: Body, name: string): string {
 }
 
 /**
- * An object without its braces and quotes, its progress first: `[####      ] 42 %, step 42 of 100, loss 0.31`.
+ * An object without braces and quotes, the progress first: `[####      ] 42 %, step 42 of 100, loss 0.31`.
  *
  * @param secondsLeft Until the progress is complete, if known.
  */
@@ -147,7 +147,7 @@ export function describeDetail(detail: unknown, secondsLeft: number | null = nul
 
 const BAR_WIDTH = 10;
 
-/** `[####      ] 42 %, 3 min left`. Only what is complete has a full bar and 100 %. */
+/** `[####      ] 42 %, 3 min left`. Only a complete progress has a full bar and 100 %. */
 function describeProgress({ done, of }: Progress, secondsLeft: number | null): string {
   const bar = '#'.repeat(Math.floor(BAR_WIDTH * done / of)).padEnd(BAR_WIDTH);
   const left = secondsLeft === null ? '' : `, ${describeDuration(secondsLeft)} left`;
@@ -163,7 +163,7 @@ export interface Progress {
   of: number;
 }
 
-/** How far a program is: `{"step": 7, "of": 100}` has done 7 steps of 100. Null if it does not report that. */
+/** `{"step": 7, "of": 100}` means 7 steps of 100. Null if the program does not report its progress. */
 export function progressOf(detail: unknown): Progress | null {
   const numbers = Object.entries(isRecord(detail) ? detail : {}).filter(([, value]) => typeof value === 'number');
   const index = numbers.findIndex(([name]) => name === 'of');
@@ -179,7 +179,7 @@ const RUN_NAMES: readonly string[] = [
   'last end',
 ];
 
-/** Separates what a program reports from what control-run adds, which is nothing without a process and a command. */
+/** Separates what a program reports from what control-run adds, which always includes a process and a command. */
 export function splitDetail(detail: unknown): { own: Record<string, unknown>; run: Record<string, unknown> } {
   const all = isRecord(detail) ? detail : {};
   const isOfRun = Number.isSafeInteger(all['pid']) && typeof all['command'] === 'string';
@@ -190,7 +190,7 @@ export function splitDetail(detail: unknown): { own: Record<string, unknown>; ru
   return { own: Object.fromEntries(own), run: Object.fromEntries(run) };
 }
 
-/** Null if the field holds no time. The clocks of two machines may differ. */
+/** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
 export function secondsSince(body: Body, name: string): number | null {
   const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
   return Number.isNaN(seconds) ? null : Math.max(0, seconds);

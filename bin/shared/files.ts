@@ -1,4 +1,4 @@
-// Folders, files that are complete after a crash at any point, and JSON from files that anybody may have edited.
+// Folders, files that stay complete when the program crashes, and JSON from files that anybody may have edited.
 
 import { randomBytes } from 'node:crypto';
 import {
@@ -28,7 +28,7 @@ export function writeAtomically(path: string, text: string, mode: number = 0o666
   syncFolder(dirname(path));
 }
 
-/** Deletes what crashes have left of `writeAtomically()`. */
+/** Deletes the temporary files that `writeAtomically()` leaves behind in a crash. */
 export function removeLeftovers(path: string): void {
   const folder = dirname(path);
   const temporary = /^\.[0-9a-f]{16}\.tmp$/;
@@ -59,7 +59,7 @@ function syncFolder(folder: string): void {
 /**
  * Returns the content of a file; undefined if there is no such file.
  *
- * @throws {Error} If it is not a JSON file of at most that many bytes.
+ * @throws {Error} If it is not a JSON file, or larger than `maxBytes`.
  */
 export function readJson(path: string, maxBytes: number): unknown {
   const stats = statSync(path, { throwIfNoEntry: false });

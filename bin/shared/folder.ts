@@ -1,4 +1,4 @@
-// The systems whose Unix sockets are in a folder.
+// The systems with Unix sockets in a folder.
 
 import { once } from 'node:events';
 import { accessSync, constants, lstatSync, readdirSync, statSync, unlinkSync } from 'node:fs';
@@ -23,10 +23,10 @@ export const DIR_OPTION: TextOption = {
 /** Of a system, in the path of its socket: see `socketName` in control.ts. */
 export const MAX_NAME_LENGTH = 32;
 const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
-const YOUNG_MS = 1000; // a program of another kind may not listen yet at a socket that it has just made
+const YOUNG_MS = 1000; // a server other than control.ts may not listen yet on a new socket
 
 /**
- * Returns the folder that is given, or else the one of this user's session, which need not exist.
+ * Returns the given folder, or else the folder of this user's session, which need not exist.
  *
  * @throws {UsageError} If there is none, it cannot be read, or other users could put sockets into it.
  */
@@ -45,7 +45,7 @@ export function socketFolder(given: string | undefined): string {
 }
 
 /**
- * Returns the folder of this user's session with a slash at the end, for a program that serves there. Creates it.
+ * Returns the folder of this user's session with a slash at the end, for a tool that serves there. Creates it.
  * Returns undefined if it cannot be used.
  */
 export function serverFolder(): string | undefined {
@@ -67,14 +67,14 @@ export function serverFolder(): string | undefined {
 type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, 'host' | 'port'>;
 
 /**
- * Returns where a program serves: at the Unix socket that the user has given, or else at host and port, and in the
- * folder of the session, where it is found by name. Containers that share it may have a process of the same number.
+ * Returns where a tool serves: on the given Unix socket, or else on host and port and in the folder of the session,
+ * where clients find it by name. Containers that share the folder may have a process with the same id.
  */
 export async function choosePlace({ host, port, ...others }: ServerAccess): Promise<Place> {
   if (others.socketPath !== undefined) return others;
   const folder = serverFolder();
-  const sameNumber = (path: string): boolean => partsOf(path).pid === String(process.pid);
-  const taken = folder === undefined ? [] : await liveOf(socketsIn(folder).filter(sameNumber));
+  const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
+  const taken = folder === undefined ? [] : await liveOf(socketsIn(folder).filter(hasSamePid));
   return { ...others, host, port, socketPath: taken.length === 0 ? folder : undefined };
 }
 
@@ -87,8 +87,8 @@ function sessionFolder(): string | undefined {
 }
 
 /**
- * Refuses what servers refuse: a folder in which another user could replace the socket. Anybody can make the folder of
- * the session in /tmp, or a link there: it must be a folder of this user alone.
+ * Refuses a folder in which another user could replace the socket, as servers do. In /tmp, anybody can create the
+ * folder of the session or a link: it must be a folder of this user, and nobody else may write to it.
  */
 function checkOwner(folder: string): void {
   const ownUid = process.geteuid?.();
@@ -108,7 +108,7 @@ function isTrusted({ uid }: Stats): boolean {
   return uid === 0 || process.geteuid === undefined || uid === process.geteuid();
 }
 
-/** Returns the paths without those of other users, unless there are no others. */
+/** Returns the paths that belong to this user or root; all of them if none does. */
 export function preferTrusted(paths: readonly string[]): readonly string[] {
   const trusted = paths.filter((path) => {
     const entry = entryAt(path);
@@ -127,8 +127,8 @@ export function socketsIn(folder: string): string[] {
 }
 
 /**
- * Returns the systems in a folder that are not dead, and removes the sockets that dead systems of this user have left
- * there. A system that hangs, or cannot be asked now, is not dead: a request to it tells why.
+ * Returns the live systems in a folder, and removes the sockets of this user's dead systems. A system that hangs, or
+ * cannot be reached now, counts as live: a request to it reports why.
  *
  * @param known Targets to leave out.
  */
@@ -137,27 +137,27 @@ export async function findTargets(folder: string, timeoutMs?: number, known?: Re
   return labelled(paths.map((path) => targetAt(path, timeoutMs)));
 }
 
-/** The system that listens at a socket of a folder. */
+/** The system that listens on a socket of a folder. */
 export function targetAt(path: string, timeoutMs?: number, tokenFile?: string): Omit<Target, 'label'> {
   const title = printable(basename(path, '.sock'));
   const name = `unix:${path}`;
   return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, { title }) };
 }
 
-/** Returns what the path of a socket says of its system. */
+/** Returns the name and the process id in the path of a socket. */
 export function partsOf(path: string): { name: string; pid: string | undefined } {
   const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
   return { name, pid };
 }
 
-/** Returns the paths at which a system is not dead, and removes the sockets of those that are. */
+/** Returns the paths of live systems, and removes the sockets of dead ones. */
 export async function liveOf(paths: readonly string[]): Promise<string[]> {
   const dead = new Set<string>();
   await inParallel(paths, async (path) => void (await isDead(path) && dead.add(path)));
   return paths.filter((path) => !dead.has(path));
 }
 
-/** Returns whether nothing listens at a socket, and then removes it. */
+/** Returns whether nothing listens on a socket; if so, removes it. */
 async function isDead(path: string): Promise<boolean> {
   const before = entryAt(path);
   const socket = connect(path);
@@ -174,12 +174,12 @@ async function isDead(path: string): Promise<boolean> {
   }
 }
 
-/** Only on Linux: on macOS, a live server whose queue of connections is full refuses them, too. */
+/** Only on Linux: on macOS, a live server refuses connections while its queue is full. */
 function isRemovable({ uid, mtimeMs }: Stats): boolean {
   return process.platform === 'linux' && uid === process.geteuid?.() && Date.now() - mtimeMs > YOUNG_MS;
 }
 
-/** Compares the time, too, because inodes are reused. */
+/** Also compares the time, because inodes are reused. */
 function isSame(before: Stats, present: Stats | undefined): boolean {
   return present?.isSocket() === true && present.ino === before.ino && present.mtimeMs === before.mtimeMs;
 }
@@ -195,5 +195,5 @@ function entryAt(path: string): Stats | undefined {
 function remove(path: string): void {
   try {
     unlinkSync(path);
-  } catch {} // the folder may not be written, or another reader was faster
+  } catch {} // the folder is read-only, or another process was faster
 }

@@ -11,7 +11,7 @@ type Body = Readonly<Record<string, unknown>>;
 
 const { OFFLINE, SHUTTING_DOWN } = SystemStatus;
 
-/** The status to which each command leads; save-state and those that a program declares lead to none. */
+/** The status to which each command leads; save-state and own commands lead to none. */
 export const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
   ['pause', SystemStatus.PAUSED], ['resume', SystemStatus.ACTIVE], ['shutdown', OFFLINE],
 ]);
@@ -21,51 +21,51 @@ const PARTICIPLES: ReadonlyMap<string, string> = new Map([
 ]);
 
 const MAX_WAIT_S = 300; // of one request
-const LEFT_S = 5; // at the end of the wait, for a response: what any request may take
-const LAST_MS = 500; // for a response when the time is up; with the longest --timeout, a timer still takes it
-const WATCH_AFTER_MS = 100; // most commands are done before, with one request and one connection
-const FULL_MS = 100; // between two tries while the queue is full
+const LEFT_S = 5; // for the response at the end of the wait, as for any request
+const LAST_MS = 500; // for a response when the time is up; the longest --timeout plus this still fits a timer
+const WATCH_AFTER_MS = 100; // most commands are done earlier and need only one request
+const FULL_MS = 100; // between two attempts while the queue is full
 
 /** The outcome of a command. Its texts are safe to print. */
 export interface Followed {
   /**
-   * - `failed`: also if it was refused. A shutdown may have failed although the system has ended.
-   * - `pending`: not done in time, or when the wait was ended, or the server reports no outcome.
-   * - `offline`: nothing responds, or nothing responds any more.
+   * - `failed`: or refused. A shutdown may have failed although the system has ended.
+   * - `pending`: not done in time or before the wait was ended, or the server reports no outcome.
+   * - `offline`: nothing responds, or no longer.
    * - `unanswered`: the system does not respond. The command may still take effect, unless the error says `not sent`.
    */
   state: 'done' | 'failed' | 'pending' | 'offline' | 'unanswered';
-  isInvalid: boolean; // it was refused because of its arguments
-  value: string; // what the program returned, as JSON if that is no text; empty if nothing
+  isInvalid: boolean; // refused because of its arguments
+  value: string; // returned by the program, as JSON unless it is a text; empty if there is none
   status: SystemStatus | null; // the latest; null if none is known
   seconds: number; // duration of the wait
-  error: string; // why it is not done; empty if there is no reason to think so
-  summary: string; // the same in a line that names the command; empty if it is just done
+  error: string; // why it is not done; empty if nothing went wrong
+  summary: string; // the same in a line that names the command; empty if it is simply done
   received: Report; // the latest report of the server
 }
 
-/** What a server reports of a command. */
+/** What a server reports about a command. */
 type Report = { readonly [field in 'result' | 'id' | 'state' | 'value' | 'error']?: unknown };
 
 export interface FollowOptions {
   timeoutMs: number;
-  arguments?: object | undefined; // of a command that the program declares
+  arguments?: object | undefined; // of an own command
   by?: string;
   reason?: string | undefined;
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
-  output?: { write(text: string): unknown } | undefined; // for the statuses that a long wait passes, and the result
+  output?: { write(text: string): unknown } | undefined; // for the statuses on the way, and the result
 }
 
 /**
- * Sends a command, unless the caller did, again while the queue is full, and waits for its outcome, of a shutdown also
- * for its effect. If the server reports no outcome, the status tells when it is done. Stops early when the system ends.
+ * Sends a command, unless the caller has sent it, and waits for its outcome and, for a shutdown, its effect. Retries
+ * while the queue is full. If the server reports no outcome, waits for the status. Stops early when the system ends.
  */
 export function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
   return new Follower(client, command, options).run();
 }
 
-/** What becomes of a command, with a summary unless that is `not paused: ` and the error. */
+/** The outcome of a command, with a summary unless that is `not paused: ` and the error. */
 type Conclusion = Pick<Followed, 'state' | 'error'> & { summary?: string | undefined };
 
 const DONE: Conclusion = { state: 'done', error: '' };
@@ -125,7 +125,7 @@ class Follower {
     };
   }
 
-  /** Sends the command, again while the queue is full. */
+  /** Sends the command, and retries while the queue is full. */
   async #send(): Promise<PrintableReply> {
     const responded = new AbortController();
     void this.#watch(responded.signal);
@@ -147,7 +147,7 @@ class Follower {
     return this.#client.request(this.#command, { arguments: values, wait, by, reason, signal: this.#end.signal });
   }
 
-  /** Watches the status until there is a response: a system that is ending may give none. */
+  /** Watches the status until there is a response: a system that is ending may send none. */
   async #watch(signal: AbortSignal): Promise<void> {
     await sleep(WATCH_AFTER_MS, undefined, { signal }).catch(() => {});
     for await (const { isEnding } of this.#observe('status', signal)) {
@@ -155,7 +155,7 @@ class Follower {
     }
   }
 
-  /** Observes the system until it is certain what becomes of the command, or nothing more is to be learnt. */
+  /** Observes the system until the outcome is certain or cannot become any clearer. */
   async #settle(reply: PrintableReply): Promise<Conclusion> {
     this.#report = reportIn(reply, this.#command);
     let conclusion = this.#concludeFromReport(reply);
@@ -168,7 +168,7 @@ class Follower {
     return this.#concludeNow(reply);
   }
 
-  /** Concludes from the response and the report. Neither tells whether a system ends that is to shut down. */
+  /** Concludes from the response and the report. For a shutdown, neither shows whether the system ends. */
   #concludeFromReport(reply: PrintableReply): Conclusion | null {
     const { state } = this.#report;
     const isShutdown = this.#goal === OFFLINE;
@@ -179,7 +179,7 @@ class Follower {
       return this.#goal === undefined && !isUnfinished(this.#report) ? { state: 'pending', error: '', summary } : null;
     }
     const { error, answered, sent } = reply;
-    const names = error.startsWith(`${this.#command}: `); // that is how a system refuses arguments
+    const names = error.startsWith(`${this.#command}: `); // as errors about arguments do
     if (answered) return { state: 'failed', error, summary: names ? error : undefined };
     if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
     if (!isUnanswered(reply)) return { state: 'offline', error };
@@ -189,7 +189,7 @@ class Follower {
   /** Concludes from the status that was just observed. */
   #concludeFromStatus(reply: PrintableReply, isEnding: boolean): Conclusion | null {
     const isOffline = this.#status === OFFLINE;
-    if (this.#report.state === 'failed') { // a shutdown, which is then cancelled, unless the system ends all the same
+    if (this.#report.state === 'failed') { // a shutdown, now cancelled unless the system ends anyway
       if (isOffline || isEnding) return this.#failed('shut down, but: ');
       return this.#status === SHUTTING_DOWN ? null : this.#failed();
     }
@@ -198,7 +198,7 @@ class Follower {
     return isOffline || isEnding || !reply.ok ? this.#concludeNow(reply) : null;
   }
 
-  /** Concludes although something is missing. */
+  /** Concludes from incomplete information. */
   #concludeNow(reply: PrintableReply): Conclusion {
     const { state } = this.#report;
     const current = describeCurrent(this.#status);
@@ -207,8 +207,8 @@ class Follower {
     const isHeard = this.#status !== null && !isCut(reply);
     if (!reply.ok && !isHeard) return { state: 'unanswered', error: reply.error, summary: reply.error };
     const isPending = state === undefined ? !reply.ok : state !== 'done'; // unless the server reports no outcome
-    const isOver = this.#status === SHUTTING_DOWN || !isPending;
-    return { state: 'pending', error: isOver ? current : `${current}; the command is still pending` };
+    const isSettled = this.#status === SHUTTING_DOWN || !isPending;
+    return { state: 'pending', error: isSettled ? current : `${current}; the command is still pending` };
   }
 
   #failed(prefix?: string): Conclusion {
@@ -216,7 +216,7 @@ class Follower {
     return { state: 'failed', error, summary: prefix && prefix + error };
   }
 
-  /** Notes each status. `isEnding` is set from the second observation of an end on: a response may be on its way. */
+  /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
   async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
     let wasEnd = false;
     for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
@@ -255,7 +255,7 @@ function isUnfinished({ state }: Report): boolean {
   return state === 'waiting' || state === 'running';
 }
 
-/** Completes the report of an unfinished command by the list in `/api/info`, which has the latest commands only. */
+/** Updates the report of an unfinished command from the list of the latest commands in `/api/info`. */
 function latest(report: Report, { commands }: Body): Report {
   if (commands === undefined || !isUnfinished(report)) return report;
   const { state, value, error } = entriesOf(commands).find(({ id }) => id === report.id) ?? {};

@@ -1,7 +1,7 @@
 // Work with a time limit, and how long it took.
 
 /**
- * Runs work with a signal that aborts after a time, or when the given one does. Node 20 garbage-collects an
+ * Runs work with a signal that aborts after a time, or when the given signal does. Node 20 garbage-collects an
  * `AbortSignal.timeout()` to which only `AbortSignal.any()` refers, and it never aborts.
  */
 export async function withLimit<T>(
@@ -22,7 +22,7 @@ export async function withLimit<T>(
   }
 }
 
-/** @param start As `performance.now()` has returned it. */
+/** @param start The value of `performance.now()` at the start. */
 export function elapsedSeconds(start: number): number {
   return Number(((performance.now() - start) / 1000).toFixed(3));
 }

@@ -1,4 +1,4 @@
-// What the targets of a command line or of a file are: addresses, or the names of systems in a folder.
+// The targets of a command line or a file: addresses, or names of systems in a folder.
 
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
@@ -32,12 +32,12 @@ interface Word {
 export interface Sources {
   /** The file of `--targets`. Its lines are `TARGET` or `TARGET token-file=PATH`, the path relative to the file. */
   targets?: string | undefined;
-  /** The folder of the names, unless it is that of the session. */
+  /** The folder of the sockets; default: that of the session. */
   dir?: string | undefined;
   timeoutMs?: number;
-  /** Words that have been names: they are never taken for addresses. Those found to be names are added. */
+  /** Words that were names before: never taken for addresses. New ones are added. */
   names?: Set<string>;
-  /** What a number may be meant for. */
+  /** Ends the error about a number. */
   hint?: string;
 }
 
@@ -65,8 +65,8 @@ export async function parseTargets(texts: readonly string[], sources: Sources): 
 }
 
 /**
- * Returns the client of a program that controls one system: that of the target, or else at the address in the options
- * or the environment.
+ * Returns the client of a tool that controls one system: the target, or else the address in the options or the
+ * environment.
  *
  * @throws {UsageError} If the target or the address is invalid, or several systems have that name.
  */
@@ -82,10 +82,10 @@ export async function selectClient(
   const [target, ...others] = await parseTargets([word], { dir: values.dir });
   if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
-  throw new UsageError(`TARGET must be one system, got '${word}', which is ${titles.join(' and ')}`);
+  throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
 }
 
-/** @throws {UsageError} If a target is rather a command or a status, or there is an address besides. */
+/** @throws {UsageError} If a target is a command or a status, or the options hold an address. */
 export function refuseOthers(words: readonly string[], values: Address & { dir?: string | undefined }): void {
   const isReserved = (word: string): boolean => {
     return findCommand('client', word) !== undefined || STATUS_WORDS.includes(word);
@@ -93,11 +93,11 @@ export function refuseOthers(words: readonly string[], values: Address & { dir?:
   const isSystem = (word: string): boolean => openFolder(values.dir).some(({ name }) => name === word);
   const wrong = words.find((word) => isReserved(word) && !isSystem(word));
   if (wrong !== undefined) {
-    throw new UsageError(`unexpected argument '${wrong}'; a host of that name is ${wrong}:${DEFAULT_PORT}`);
+    throw new UsageError(`unexpected argument '${wrong}'; for a host of that name, write ${wrong}:${DEFAULT_PORT}`);
   }
   for (const option of ADDRESS_PARTS) {
     if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a whole address`);
+    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a complete address`);
   }
 }
 
@@ -117,7 +117,7 @@ async function readLines(file: string): Promise<Word[]> {
 
 // ───── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the path of a socket tells. */
+/** A socket, and what its path contains. */
 interface Socket {
   path: string;
   name: string;
@@ -129,7 +129,7 @@ function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
-/** Without `--dir`, most targets are no names: it does not matter whether there is a folder. */
+/** Without `--dir`, most targets are not names, and there need not be a folder. */
 function openFolder(dir: string | undefined): Socket[] {
   try {
     return socketsIn(socketFolder(dir)).map((path) => ({ path, ...partsOf(path) }));
@@ -139,7 +139,7 @@ function openFolder(dir: string | undefined): Socket[] {
   }
 }
 
-/** Returns the systems of that name or process id or, if there is none, that at the address. */
+/** Returns the systems with that name or process id or, if there is none, the system at that address. */
 async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
   const { dir, timeoutMs, names, hint = '' } = sources;
@@ -148,7 +148,7 @@ async function find(word: Word, sockets: readonly Socket[], sources: Sources): P
     const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
     if (found.length > 0) names?.add(text);
     if (found.length > 0 || names?.has(text) === true) return found;
-    if (/^\d+$/.test(text)) { // as a host, 9000 is the address 0.0.35.40, which would be sent the token
+    if (/^\d+$/.test(text)) { // as a host, 9000 is 0.0.35.40, which would receive the token
       const error = `'${text}' is neither a process of the folder nor an address: write :${text} for the port`;
       throw new UsageError(error + hint);
     }
@@ -160,7 +160,7 @@ async function find(word: Word, sockets: readonly Socket[], sources: Sources): P
   }
 }
 
-/** Returns the live systems of a name, a process id or both: `train`, `2551`, `train-2551`. */
+/** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`. */
 async function findNamed(
   { text, tokenFile }: Word,
   sockets: readonly Socket[],
@@ -180,7 +180,7 @@ async function findNamed(
   if (found.length === 0) return filter(await live(hasOwnName), (target) => controls(target, Number(pid)));
   if (found.length === named.length || found.length === processes.length) return found;
   const all = found.map(({ name }) => name).join(' and ');
-  throw new UsageError(`'${text}' is a name and a process, of ${all}: write one of these`);
+  throw new UsageError(`'${text}' is a name and a process id, of ${all}: write one of these`);
 }
 
 async function filter(targets: Found[], isMeant: (target: Found) => Promise<boolean>): Promise<Found[]> {
@@ -190,10 +190,9 @@ async function filter(targets: Found[], isMeant: (target: Found) => Promise<bool
 }
 
 /**
- * Returns those that are meant of the systems with a name in their paths. Asks for the real names where these may
- * differ.
+ * Narrows down the systems with a name in their paths. Requests their real names where these may differ.
  *
- * @throws {UsageError} If that leaves a doubt.
+ * @throws {UsageError} If the name stays ambiguous.
  */
 async function ofName(targets: Found[], text: string): Promise<Found[]> {
   const isInPath = nameInPath(text) === text;
@@ -206,12 +205,13 @@ async function ofName(targets: Found[], text: string): Promise<Found[]> {
     const reply = await client.request('info');
     if (isAbsent(reply)) return;
     names.set(target, reply.ok ? reply.body['name'] : undefined);
-    if (!reply.ok) doubt = `cannot tell whether ${title} is '${text}': ${client.shorten(reply.error)}; write ${title}`;
+    if (reply.ok) return;
+    doubt = `cannot determine whether ${title} is '${text}': ${client.shorten(reply.error)}; write ${title}`;
   });
   const found = targets.filter((target) => names.has(target));
   const different = [...new Set(found.map((target) => names.get(target)))];
-  const isAlike = different.length === 1 || different.every((name) => name === undefined || name === text);
-  if (isInPath && isAlike) return found;
+  const isSame = different.length === 1 || different.every((name) => name === undefined || name === text);
+  if (isInPath && isSame) return found;
   if (doubt !== undefined) throw new UsageError(doubt);
   const meant = found.filter((target) => names.get(target) === text);
   if (meant.length > 0 || !isInPath) return meant;
@@ -220,13 +220,13 @@ async function ofName(targets: Found[], text: string): Promise<Found[]> {
   throw new UsageError(`'${text}' may be ${listOf(examples)}: write that name or NAME-PID`);
 }
 
-/** Whether it is control-run, and the process its command: lists show that one. */
+/** Whether the system is control-run and the process is its program: lists show that process. */
 async function controls({ client }: Found, pid: number): Promise<boolean> {
   const reply = await client.request('info');
   return reply.ok && splitDetail(reply.body['detail']).run['pid'] === pid;
 }
 
-/** For a host that does not exist: it may be a mistyped name. */
+/** A hint for a host that does not exist: it may be a mistyped name. */
 async function describeNames(text: string, dir: string | undefined): Promise<string> {
   try {
     const folder = socketFolder(dir);
@@ -242,7 +242,7 @@ function nameOf({ name = '' }: Target): string {
   return partsOf(name).name;
 }
 
-/** What completes a target: names or, if none begins like that, NAME-PID. Without what a shell could expand. */
+/** Completes a target with names or, if none begins like that, NAME-PID, without characters that a shell expands. */
 export async function completeName(current: string, dir: string | undefined): Promise<string[]> {
   const targets = await findTargets(socketFolder(dir));
   const all = [[...new Set(targets.map(nameOf))], targets.map(({ title }) => title)];

@@ -1,4 +1,4 @@
-// Follows the status of a system until told to stop, whatever becomes of the system.
+// Follows the status of a system until aborted, also while the system is offline.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isCut, lacksInfo, statusNameOf } from './replies.ts';
@@ -8,7 +8,7 @@ const WAIT_S = 1;
 const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
 
-/** What a request told. */
+/** The result of a request. */
 export interface Observation {
   status: string; // or `offline`, `no answer`, …
   reply: PrintableReply;
@@ -16,11 +16,11 @@ export interface Observation {
 }
 
 /**
- * Yields what each request tells: as soon as something changes, and after `waitS` while the system responds. A single
- * connection that is cut tells nothing.
+ * Yields the result of each request: as soon as something changes, and after `waitS` while the system responds.
+ * Ignores a single connection that breaks.
  *
- * @param endpoint `info` also tells why and which commands are done, unless the server reports its status only.
- * @param waitS Time limit of each request: a program that neither polls nor yields reports no change unless asked.
+ * @param endpoint `info` also reports the cause and the commands, unless the server reports its status only.
+ * @param waitS Time limit of each request: a program that neither polls nor yields reports changes only on request.
  */
 export async function* observe(
   client: PrintableClient,
@@ -28,14 +28,14 @@ export async function* observe(
   signal: AbortSignal,
   waitS: number = WAIT_S,
 ): AsyncGenerator<Observation, void> {
-  let asked = endpoint;
+  let current = endpoint;
   let status = '';
   let wasCut = false;
   for (let tag: string | undefined; !signal.aborted;) {
-    const reply = await client.request(asked, { tag, wait: tag === undefined ? undefined : waitS, signal });
+    const reply = await client.request(current, { tag, wait: tag === undefined ? undefined : waitS, signal });
     if (signal.aborted) return;
-    if (lacksInfo(reply) && asked === 'info') {
-      asked = 'status';
+    if (lacksInfo(reply) && current === 'info') {
+      current = 'status';
       continue;
     }
     const isNew = !reply.ok || tag === undefined || reply.tag !== tag; // otherwise it has no body
@@ -43,7 +43,7 @@ export async function* observe(
     if (!isCut(reply) || wasCut) yield { status, reply, isNew };
     wasCut = isCut(reply);
     tag = reply.ok ? reply.tag : undefined;
-    if (!reply.ok) asked = endpoint; // whatever comes back
+    if (!reply.ok) current = endpoint; // another server may take over
     await sleep(tag === undefined ? RETRY_MS : PAUSE_MS, undefined, { signal }).catch(() => {});
   }
 }

@@ -1,4 +1,4 @@
-// Shared by all programs: exit codes, error messages, command-line options and their help.
+// Shared by all tools: exit codes, error messages, command-line options and their help.
 
 import { parseArgs } from 'node:util';
 import { VERSION } from '../../control.ts';
@@ -10,16 +10,16 @@ import { printable } from './text.ts';
 
 export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4, NO_ANSWER: 5 } as const;
 
-/** A usage error: one line that names the option, the expected value and the value received. */
+/** A usage error. Its message is one line with the option, the expected value and the value received. */
 export class UsageError extends Error {}
 
 /**
- * Runs a program. `main` returns the exit code.
+ * Runs a tool. `main` returns the exit code.
  *
  * @param ownsOutput False if a child shares standard output: Node would make a pipe non-blocking for both.
  */
 export async function run(name: string, main: () => Promise<number>, ownsOutput: boolean = true): Promise<void> {
-  program = name;
+  tool = name;
   if (ownsOutput) watchOutput();
   try {
     process.exitCode = await main();
@@ -32,17 +32,17 @@ export async function run(name: string, main: () => Promise<number>, ownsOutput:
 function watchOutput(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') return; // `… | head -1` must not fail
-    if (error.code === 'EIO' && process.stdout.isTTY) return; // nor a program whose terminal was closed
+    if (error.code === 'EIO' && process.stdout.isTTY) return; // nor a tool whose terminal was closed
     warn(`cannot write to standard output: ${error.message}`);
     process.exit(EXIT.REFUSED);
   });
 }
 
-let program = '';
+let tool = '';
 
-/** Prints a line for people: the name of the program and a message, which may quote anything. */
+/** Prints the name of the tool and a message, which may quote anything. */
 export function warn(message: string): void {
-  console.error(paintError(`${program}: ${printable(message)}`));
+  console.error(paintError(`${tool}: ${printable(message)}`));
 }
 
 // ───── The command line ──────────────────────────────────────────────────────────────────────────────────────────
@@ -53,20 +53,20 @@ export interface Option {
   short?: string;
   multiple?: boolean;
   default?: string | boolean;
-  /** What its value is: `SECONDS`. A switch has none. */
+  /** What its value means: `SECONDS`. A switch has none. */
   value?: string;
   help: string;
-  /** What completes its value: these words, also after a comma, the names of files, or the names of hosts. */
+  /** Completes its value: with these words (also after a comma), file names or host names. */
   completion?: readonly string[] | 'files' | 'hosts';
 }
 
-/** One that has a value. */
+/** An option with a value. */
 export interface TextOption extends Option {
   type: 'string';
   multiple?: false;
 }
 
-/** One that may be repeated. */
+/** An option that may be repeated. */
 export interface ListOption extends Option {
   type: 'string';
   multiple: true;
@@ -81,7 +81,7 @@ export type Options = Readonly<Record<string, Option>>;
 export type NamedOption = [name: string, option: Option];
 type Parsed<T extends Options> = ReturnType<typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>>;
 
-/** The options of a program, and those of all programs. */
+/** The options of a tool, and those of all tools. */
 export function withCommon(options: Options): NamedOption[] {
   return Object.entries({ ...options, ...COMMON_OPTIONS });
 }
@@ -182,12 +182,12 @@ export function parseInteger(option: string, text: string, min: number, max: num
 
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 
-const TIMER_DAYS = 24; // what a timer of Node can take
+const TIMER_DAYS = 24; // the longest that a timer of Node takes
 
 /**
  * A duration, with its unit (`90s`, `30m`, `2h`, `1.5d`) or without it.
  *
- * @throws {UsageError} If the text is no duration, or a longer one than `maxDays`.
+ * @throws {UsageError} If the text is not a duration, or longer than `maxDays`.
  */
 export function parseDuration(
   option: string,
@@ -199,8 +199,8 @@ export function parseDuration(
   const [, digits = '', suffix] = /^(\d+\.?\d*|\.\d+)([smhd]?)$/.exec(text) ?? [];
   const value = Number(digits) * (suffix ? SECONDS[suffix as keyof typeof SECONDS] / size : 1);
   if (value > 0 && value * size <= maxDays * SECONDS.d) return value;
-  const forms = `a number of ${unit} above 0, or one such as 30m, 2h or 1.5d, and at most ${maxDays}d`;
-  throw new UsageError(`${option} must be ${forms}, got '${text}'`);
+  const form = `a number of ${unit} or a duration (30m, 2h, 1.5d), above 0 and up to ${maxDays}d`;
+  throw new UsageError(`${option} must be ${form}, got '${text}'`);
 }
 
 /** @throws {UsageError} If the text is empty. */

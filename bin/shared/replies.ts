@@ -1,16 +1,16 @@
-// The client of all programs, and its replies in words for people. Any program may listen at the address.
+// The client of all tools, and its replies in words for people. Any program may listen at the address.
 
 import { SystemStatus, WebApiClient } from '../../control.ts';
 import { excerpt, printable } from './text.ts';
 import type { RequestOptions, WebApiReply } from '../../control.ts';
 
-/** Shown as the status of a system that responds with none of the statuses below, or cannot be asked. */
+/** Shown as the status of a system that responds with none of the statuses below, or cannot be reached now. */
 export const UNKNOWN = 'unknown';
 
-/** Shown as the status of a system that takes requests, and responds to none: it hangs or is stopped. */
+/** Shown as the status of a system that accepts requests but does not respond: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
 
-/** What connect() fails with although the system may listen. */
+/** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
   ['EAGAIN', 'its queue of connections is full'], ['EMFILE', 'too many open files'], ['ENFILE', 'too many open files'],
 ]);
@@ -24,14 +24,14 @@ const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
 export type PrintableReply = WebApiReply & { readonly original: string };
 export type FailedReply = Extract<PrintableReply, { ok: false }>;
 
-/** The client of all programs. Its replies are safe to print. */
+/** The client of all tools. Its replies are safe to print. */
 export class PrintableClient extends WebApiClient {
   /** The address as a target: `localhost:8391`, `unix:/run/demo.sock`. */
   get target(): string {
     return printable(this.baseUrl.replace(/^http:\/\//, ''));
   }
 
-  /** The error without the address, which stands before it or after a colon. */
+  /** The error without the address at its beginning or after a colon. */
   shorten(error: string): string {
     const url = printable(this.baseUrl);
     const starts = [`${url} does not respond: `, `${url} `, `${this.target} `];
@@ -39,7 +39,7 @@ export class PrintableClient extends WebApiClient {
     return error.replace(found, '');
   }
 
-  /** Asks for all that the system reports, or for its status if its server has nothing else. */
+  /** Requests all that the system reports, or its status if its server has nothing else. */
   async ask(options?: Pick<RequestOptions, 'signal'>): Promise<PrintableReply> {
     const reply = await this.request('info', options);
     return lacksInfo(reply) ? this.request('status', options) : reply;
@@ -64,8 +64,8 @@ export class PrintableClient extends WebApiClient {
       const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
       const how = /^timeout after|was cancelled$/.test(reason) ? `within ${seconds} s` : `(${printable(reason)})`;
       const error = isCommand
-        ? `${endpoint} sent, but not answered ${how}: it may still take effect`
-        : `${this.target} has not answered ${how}`;
+        ? `${endpoint} sent, but no response ${how}: it may still take effect`
+        : `${this.target} has not responded ${how}`;
       return { ...reply, error, original: error };
     }
     const hint = HINTS.get(connectErrorOf(reply));
@@ -85,18 +85,18 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
-/** Whether a system is not offline and did not respond. It has the request, unless its queue of connections is full. */
+/** Whether a system is not offline but did not respond. It has the request, unless its queue of connections is full. */
 export function isUnanswered(reply: WebApiReply): boolean {
   if (reply.ok || reply.answered || reply.statusCode !== undefined) return false;
   return reply.sent || connectErrorOf(reply) === 'EAGAIN';
 }
 
-/** Whether the connection was cut before the response: the system may be ending. */
+/** Whether the connection broke before the response: the system may be ending. */
 export function isCut(reply: PrintableReply): boolean {
-  return isUnanswered(reply) && !reply.ok && / answered \(/.test(reply.error);
+  return isUnanswered(reply) && !reply.ok && / (no response|has not responded) \(/.test(reply.error);
 }
 
-/** Whether nothing listens at the address. A mistyped host or a network that is down is another matter. */
+/** Whether nothing listens at the address. False for a mistyped host or a network that is down. */
 export function isAbsent(reply: WebApiReply): boolean {
   return /^(ECONNREFUSED|ENOENT)$/.test(connectErrorOf(reply) ?? '');
 }
@@ -112,22 +112,22 @@ export function isDenied(reply: PrintableReply): reply is FailedReply & { readon
   return !reply.ok && (reply.statusCode === 401 || reply.statusCode === 403);
 }
 
-/** Whether the server does not take the arguments of a command. */
+/** Whether the server refused the arguments of a command. */
 export function isInvalid(reply: WebApiReply): boolean {
   return !reply.ok && (reply.statusCode === 400 || reply.statusCode === 413);
 }
 
-/** Why it is no use to send a command after this reply; null if it is. */
+/** Why sending a command after this reply is useless; null if it is not. */
 export function obstacleIn(reply: PrintableReply): string | null {
   return !reply.ok && (!reply.answered || isDenied(reply)) ? reply.error : null;
 }
 
-/** Whether a server has no `/api/info`, as that of PAMIQ. */
+/** Whether a server has no `/api/info`, like PAMIQ's. */
 export function lacksInfo(reply: WebApiReply): boolean {
   return !reply.ok && reply.statusCode === 404;
 }
 
-/** The status that a reply tells, or what to show instead of one. */
+/** The status in a reply, or what to show instead. */
 export function statusNameOf(reply: PrintableReply): string {
   if (reply.ok) return reply.value;
   if (reply.statusCode === 401) return 'missing or wrong token';
@@ -137,7 +137,7 @@ export function statusNameOf(reply: PrintableReply): string {
   return HINTS.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
 }
 
-/** The commands that `/api/info` lists, of which nothing can be taken for granted. */
+/** The commands that `/api/info` lists; their fields may be missing or have any type. */
 export function entriesOf(commands: unknown): Record<string, unknown>[] {
   return Array.isArray(commands) ? commands.map((entry) => Object(entry) as Record<string, unknown>) : [];
 }

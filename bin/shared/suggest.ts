@@ -1,11 +1,11 @@
-// Did you mean: the words that a mistyped one is nearest to.
+// Did you mean: the words nearest to a mistyped one.
 
 const MAX_MISTAKES = 2;
-const LETTERS_PER_MISTAKE = 3; // fewer would turn any short word into any other
+const LETTERS_PER_MISTAKE = 3; // with fewer, any short word resembles any other
 const MAX_WORDS = 3;
 
 /**
- * Returns ` (did you mean pause?)`, for the end of a message; empty if no word is near, or too many are.
+ * Returns ` (did you mean pause?)`, for the end of a message; empty if no words are near, or too many.
  *
  * @param words May come from anywhere: the result is not safe to print.
  */
@@ -21,7 +21,7 @@ export function suggest(word: string, words: Iterable<string>): string {
   return near.length === 0 || near.length > MAX_WORDS ? '' : ` (did you mean ${near.join(' or ')}?)`;
 }
 
-/** Whether at most so many characters are missing, added, wrong, or swapped with the next one. */
+/** Whether no more than `mistakes` characters are missing, added, wrong, or swapped with the next one. */
 function differsBy(mistakes: number, one: string, other: string): boolean {
   if (one === other) return true;
   if (mistakes === 0 || Math.abs(one.length - other.length) > mistakes) return false;

@@ -1,14 +1,14 @@
-// Several systems at once: who they are, and how they are asked in parallel.
+// Several systems at once: their labels, and requests in parallel.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { printable } from './text.ts';
 import type { TextOption } from './options.ts';
 import type { PrintableClient } from './replies.ts';
 
-/** The option that names the file. */
+/** The option for a file with targets. */
 export const TARGETS_FILE_OPTION: TextOption = {
   type: 'string', value: 'FILE', completion: 'files',
-  help: 'targets, one per line, with # comments; TARGET token-file=PATH for one with its own token',
+  help: 'targets, one per line, with # comments; TARGET token-file=PATH gives a target its own token',
 };
 
 /** The same, or standard input. */
@@ -22,17 +22,17 @@ export interface Target {
   name: string | undefined;
   /** For people: as given, or `NAME-PID` for a system of a folder. */
   title: string;
-  /** What each line about it begins with: the title. */
+  /** The title, padded, which begins each line about it. */
   label: string;
   client: PrintableClient;
 }
 
-/** The one at the address in the options or the environment: lines about it begin with nothing. */
+/** The target at the address in the options or the environment: lines about it have no label. */
 export function onlyTarget(client: PrintableClient): Target {
   return { name: undefined, title: client.target, label: '', client };
 }
 
-/** Whether it was found in a folder. Any other is called as typed. */
+/** Whether it was found in a folder. The titles of others are as typed. */
 export function isOfFolder({ name, title }: Target): boolean {
   return name !== undefined && name !== title;
 }

@@ -1,4 +1,4 @@
-// The terminal in raw mode: keys arrive at once, and the terminal does not show them.
+// The terminal in raw mode: keys arrive at once, without echo.
 
 import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, readFileSync } from 'node:fs';
@@ -9,14 +9,14 @@ export const CTRL_D = '\x04';
 export const CTRL_Z = '\x1a';
 
 const RESUME_MS = 100; // after a SIGTSTP without effect
-const LOOK_MS = 500; // between two looks from the background: not every shell sends SIGCONT for `fg`
+const CHECK_MS = 500; // between two checks in the background: not every shell sends SIGCONT for `fg`
 
 export interface RawMode {
   /** False while another job has the terminal. */
   readonly isOn: boolean;
   /** Stops the whole job and returns the terminal to the shell until `fg`, as Ctrl-Z outside raw mode does. */
   suspend(): void;
-  /** Sets the mode again: a program of Node that exits resets it, even from the background. */
+  /** Sets the mode again: a Node process that exits resets it, even from the background. */
   renew(): void;
   /** Ends the raw mode. */
   end(): void;
@@ -24,9 +24,9 @@ export interface RawMode {
 
 /**
  * Puts the terminal of stdin in raw mode, and again each time the shell returns the terminal to this job. While another
- * job has it, stdin is paused: reading or setting the mode would stop the program.
+ * job has it, stdin is paused: reading or setting the mode would stop this process.
  *
- * @param onResume Called then.
+ * @param onResume Called each time the terminal returns.
  */
 export function startRawMode(onResume: () => void = () => {}): RawMode {
   const { stdin } = process;
@@ -39,7 +39,7 @@ export function startRawMode(onResume: () => void = () => {}): RawMode {
   };
   const resume = (): void => {
     clearTimeout(timer);
-    if (jobState() === 'background') return leave(LOOK_MS);
+    if (jobState() === 'background') return leave(CHECK_MS);
     setRawMode(false); // node skips a mode that it believes is set, although the shell has changed it
     setRawMode(true);
     if (!isOn) stdin.resume();
@@ -47,7 +47,7 @@ export function startRawMode(onResume: () => void = () => {}): RawMode {
     onResume();
   };
   if (jobState() === 'background') {
-    leave(LOOK_MS);
+    leave(CHECK_MS);
   } else {
     setRawMode(true);
     isOn = true;
@@ -81,8 +81,8 @@ function setRawMode(isRaw: boolean): void {
 }
 
 /**
- * Node resets the terminal when it exits. Keeps it from doing that from the background, where the shell or another job
- * has set the mode, and from aborting because the terminal was closed.
+ * Node resets the terminal when it exits. Prevents that in the background, where the shell or another job has set the
+ * mode; also prevents Node from aborting because the terminal was closed.
  */
 export function spareTerminalAtExit(): void {
   const terminals = [0, 1, 2].filter((file) => isatty(file));
@@ -119,5 +119,5 @@ function readGroups(): string[] {
 /** The same, on systems without that file, such as macOS. */
 function requestGroups(): string[] {
   const { stdout } = spawnSync('ps', ['-o', 'pgid=', '-o', 'tpgid=', '-p', `${process.pid}`], { encoding: 'utf8' });
-  return /^\s*(\d+)\s+(-?\d+)/.exec(stdout) ?? []; // null is as good as no number
+  return /^\s*(\d+)\s+(-?\d+)/.exec(stdout) ?? []; // null does not match either
 }

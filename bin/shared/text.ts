@@ -4,7 +4,7 @@
 const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, lines, bidi
 const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
 
-/** The value or the failure of a command may be this long, because paths are. */
+/** Values and errors of commands may be this long, because they contain paths. */
 export const MAX_VALUE_LENGTH = 1000;
 
 /** Replaces control characters, including tabs and line breaks, by spaces. */
@@ -23,17 +23,17 @@ export function excerptOf(field: unknown, maxLength?: number): string {
   return typeof field === 'string' || typeof field === 'number' ? excerpt(String(field), maxLength) : '';
 }
 
-/** A sender or a reason as servers keep it: without control characters, and truncated. */
+/** A sender or a reason as servers store it: without control characters, and truncated. */
 export function tidy(text: string): string {
   return Array.from(text.replaceAll(/\p{Cc}/gu, '')).slice(0, MAX_LENGTH).join('');
 }
 
-/** Whether a value is an object of JSON, and no array. */
+/** Whether a value is a JSON object, not an array. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A value of JSON as a text: that of a string has no quotes. */
+/** A JSON value as text; a string has no quotes. */
 export function textOfJson(value: unknown): string {
   try {
     return typeof value === 'string' ? value : JSON.stringify(value);
@@ -47,7 +47,7 @@ export function printableJson(value: object): string {
   return textOfJson(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));
 }
 
-/** What a command is given or returns, on one line: a text as it is, all else as JSON. Empty if there is nothing. */
+/** An argument or a value of a command on one line: a text as it is, others as JSON. Empty if there is none. */
 export function excerptOfJson(field: unknown): string {
   if (field === undefined) return '';
   const text = typeof field === 'object' && field !== null ? printableJson(field) : String(field);

@@ -64,7 +64,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual([code, stdout], [5, '']);
     const [late, unanswered] = stderr.trimEnd().split('\n').sort((line) => (line.includes(silent) ? 1 : -1));
     assert.match(`${late}`, /: not paused after \d+\.\d s: the system is active; the command is still pending$/);
-    assert.match(`${unanswered}`, /: pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
+    assert.match(`${unanswered}`, /: pause sent, but no response within \d+(\.\d)? s: it may still take effect$/);
   });
 
   it('runs an own command of the program, and lists them', async (t) => {

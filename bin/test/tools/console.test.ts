@@ -114,7 +114,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
   });
 
   it('exits with 2 after a usage error, in one line', async (t) => {
-    const rows = [['pause', '; a host of that name is pause:8391'], ['gpu1:1', 'gpu2:1', '; see --help']];
+    const rows = [['pause', '; for a host of that name, write pause:8391'], ['gpu1:1', 'gpu2:1', '; see --help']];
     for (const row of rows) {
       const [args, hint] = [row.slice(0, -1), row.at(-1)];
       const stderr = `control-console: unexpected argument '${args.at(-1)}'${hint}\n`;

@@ -92,7 +92,7 @@ describe('The command line of control-board', LIMIT, () => {
     }
     if (lacks('Unix') !== false) return;
     chmodSync(file, 0o666);
-    await refuses(['--targets', file], /^cannot use the targets file '.*': others can write it; chmod go-w '.*'$/);
+    await refuses(['--targets', file], /^cannot use the targets file '.*': others can write to it; chmod go-w '.*'$/);
   });
 });
 
@@ -231,7 +231,7 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     writeFileSync(path, KEY);
     for (const [mode, problem] of [
       [0o640, 'others can read it; chmod go-r'], [0o604, 'others can read it; chmod go-r'],
-      [0o620, 'others can write it; chmod go-w'], [0o602, 'others can write it; chmod go-w'],
+      [0o620, 'others can write to it; chmod go-w'], [0o602, 'others can write to it; chmod go-w'],
     ] as const) {
       chmodSync(path, mode);
       await refuses(['--key-file', path], `cannot use the key file '${path}': ${problem} '${path}'`);

@@ -92,7 +92,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.ok(all.length - received.length <= 1, `${all.length - received.length} samples are missing`);
   });
 
-  it('reports since when a system that hangs has not answered', { skip: lacks('Unix') }, async (t) => {
+  it('reports since when a system that hangs has not responded', { skip: lacks('Unix') }, async (t) => {
     const { running: { child }, port } = await startHost(t, 'step: () => sleep(20)');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const startedAt = Date.now();

@@ -111,7 +111,7 @@ describe('control-client list', SUITE, () => {
     assert.equal(code, 5);
     const [one, other, ...more] = linesOf(stderr);
     assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${refused}`, []]);
-    assert.match(other ?? '', /^control-client: my-job-77: has not answered within \d+(\.\d)? s$/);
+    assert.match(other ?? '', /^control-client: my-job-77: has not responded within \d+(\.\d)? s$/);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
       ['my-job', '77', 'no answer', silent],
@@ -119,7 +119,7 @@ describe('control-client list', SUITE, () => {
     const [first, second] = linesOf(asJson.stdout).map((line) => JSON.parse(line) as { error: string });
     const status = 'missing or wrong token';
     assert.deepEqual(first, { target: locked, name: 'locked', pid: process.pid, status, error: refused });
-    assert.match(second?.error ?? '', /^has not answered within \d+(\.\d)? s$/);
+    assert.match(second?.error ?? '', /^has not responded within \d+(\.\d)? s$/);
     assert.deepEqual({ ...second, error: '' }, { target: silent, name: 'my-job', pid: 77, status: 'no answer', error: '' });
     assert.match(linesOf(allowed.stdout)[0] ?? '', /^locked .* active /);
   });

@@ -124,7 +124,7 @@ describe('A name as a target', SUITE, () => {
     const parse = (): Promise<object[]> => parseTargets(['my_app'], { dir: folder, timeoutMs: 500 });
     assert.equal((await parse()).length, 2);
     await startNamed('my_app-7', 'my app');
-    await assert.rejects(parse(), { message: /^cannot tell whether my_app-5 is 'my_app': .*; write my_app-5$/ });
+    await assert.rejects(parse(), { message: /^cannot determine whether my_app-5 is 'my_app': .*; write my_app-5$/ });
   });
 
   it('is refused if a system with a similar path reports no name, and sends nothing', async (t) => {
@@ -133,7 +133,7 @@ describe('A name as a target', SUITE, () => {
     const respond = (): object => ({ name: 'train 7B?', status: 'active' });
     const { requests } = await startWeb(t, respond, { socketPath: `${folder}/train_7B_-5.sock` });
     const title = `train_7B_-${process.pid}`;
-    const message = new RegExp(`^cannot tell whether ${title} is 'train 7B\\?': .*token.*; write ${title}$`);
+    const message = new RegExp(`^cannot determine whether ${title} is 'train 7B\\?': .*token.*; write ${title}$`);
     await assert.rejects(call(['shutdown', 'train 7B?', '--dir', folder]), { message });
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
   });
@@ -149,7 +149,7 @@ describe('A name as a target', SUITE, () => {
 
   it('is refused if it is also a process ID', async (t) => {
     const folder = await openFolder(t, 'exp-12', 'exp-12-40');
-    const message = "'exp-12' is a name and a process, of " +
+    const message = "'exp-12' is a name and a process id, of " +
       `unix:${folder}/exp-12-40.sock and unix:${folder}/exp-12.sock: write one of these`;
     await assert.rejects(call(['shutdown', 'exp-12', '--dir', folder]), new UsageError(message));
     assert.deepEqual(await titlesOf('exp-12-40', folder), ['exp-12-40']);
@@ -163,7 +163,7 @@ describe('A name as a target', SUITE, () => {
     const client = await selectClient('paused', { dir: folder });
     assert.equal(client.target, 'paused-6');
     await assert.rejects(call(['pause', 'top', 'run', ...dir]), {
-      message: "unexpected argument 'run'; a host of that name is run:8391",
+      message: "unexpected argument 'run'; for a host of that name, write run:8391",
     });
   });
 
@@ -204,10 +204,10 @@ describe('A name as a target', SUITE, () => {
     const client = await selectClient('eval', { dir: folder });
     assert.deepEqual([client.baseUrl, client.target], [`unix:${folder}/eval-7.sock`, 'eval-7']);
     const rows: [word: string | undefined, values: object, message: string][] = [
-      ['train', { dir: folder }, "TARGET must be one system, got 'train', which is train-5 and train-6"],
-      ['eval', { dir: folder, port: '1' }, '--port and targets are mutually exclusive: a target is a whole address'],
-      ['pause', { dir: folder }, "unexpected argument 'pause'; a host of that name is pause:8391"],
-      ['7', { dir: folder, host: 'x' }, '--host and targets are mutually exclusive: a target is a whole address'],
+      ['train', { dir: folder }, "TARGET must be one system, got 'train', which matches train-5 and train-6"],
+      ['eval', { dir: folder, port: '1' }, '--port and targets are mutually exclusive: a target is a complete address'],
+      ['pause', { dir: folder }, "unexpected argument 'pause'; for a host of that name, write pause:8391"],
+      ['7', { dir: folder, host: 'x' }, '--host and targets are mutually exclusive: a target is a complete address'],
       [undefined, { dir: folder }, '--dir requires a TARGET'],
     ];
     for (const [word, values, message] of rows) {

@@ -206,7 +206,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const { port, requests } = await startWeb(t, () => null);
     const { code, stdout, stderr } = await call([...at(port), 'pause']);
     assert.deepEqual([code, stdout], [5, '']);
-    assert.match(stderr, /^control-client: pause sent, but not answered \(.+\): it may still take effect\n$/);
+    assert.match(stderr, /^control-client: pause sent, but no response \(.+\): it may still take effect\n$/);
     assert.deepEqual(requests, ['POST /api/pause']);
   });
 
@@ -215,7 +215,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const address = at(Number(target.split(':')[1]));
     const silent = await call([...address, 'status', '--timeout', '1.5']);
     assert.deepEqual([silent.code, silent.stdout], [5, 'no answer\n']);
-    const line = new RegExp(`^control-client: ${target} has not answered within \\d+(\\.\\d)? s\n$`);
+    const line = new RegExp(`^control-client: ${target} has not responded within \\d+(\\.\\d)? s\n$`);
     assert.match(silent.stderr, line);
     const json = await call([...address, 'status', '--timeout', '1.5', '--json']);
     const { status, error } = JSON.parse(json.stdout);
@@ -223,7 +223,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const wait = await call([...address, 'pause', '--wait', '--timeout', '1.5', '--json']);
     const { error: reason, ...outcome } = JSON.parse(wait.stdout);
     assert.deepEqual([wait.code, Object.keys(outcome), wait.stderr], [5, ['seconds'], `control-client: ${reason}\n`]);
-    assert.match(reason, /^pause sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
+    assert.match(reason, /^pause sent, but no response within \d+(\.\d)? s: it may still take effect$/);
   });
 
   it('exits with 5 if the connection queue is full, and says that nothing was sent', LINUX, async (t) => {
@@ -276,7 +276,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     await stop();
     const shutdown = await call([...at(port), 'shutdown']);
     assert.deepEqual([shutdown.code, shutdown.stdout], [5, '']);
-    assert.match(shutdown.stderr, /^control-client: shutdown sent, but not answered within \d+(\.\d)? s: it may /);
+    assert.match(shutdown.stderr, /^control-client: shutdown sent, but no response within \d+(\.\d)? s: it may /);
     child.kill('SIGCONT');
     assert.deepEqual(await ended, [0, null], 'it has shut down');
   });

@@ -212,9 +212,9 @@ describe('control-client run', AT_ONCE, () => {
     assert.equal(server.receiveCommand(), 'list');
     const { code, stderr } = await call([...at(silent), 'run', 'list', '--wait', '--timeout', '1']);
     assert.equal(code, 5, 'as that of status');
-    assert.match(stderr, /^control-client: list not sent: 127\.0\.0\.1:\d+ has not answered within \d(\.\d)? s\n$/);
+    assert.match(stderr, /^control-client: list not sent: 127\.0\.0\.1:\d+ has not responded within \d(\.\d)? s\n$/);
     const target = await call(['run', 'list', `127.0.0.1:${silent}`, '--wait', '--timeout', '1']);
-    assert.match(target.stderr, /^control-client: 127\.0\.0\.1:\d+: list not sent: has not answered within /);
+    assert.match(target.stderr, /^control-client: 127\.0\.0\.1:\d+: list not sent: has not responded within /);
     const listed = await call([...at(silent), 'run', '--timeout', '1']);
     assert.deepEqual([listed.code, /^control-client: 127\.0\.0\.1:\d+ has not/.test(listed.stderr)], [5, true]);
     const mistyped = await call(['run', 'list', 'episodes.invalid']);

@@ -120,7 +120,7 @@ describe('control-client with several targets', SUITE, () => {
     const lines = linesOf(stdout).map((line) => line.replace(/within .*/, 'within N s')).sort();
     assert.deepEqual(lines, [
       `${offline.padEnd(width)}  offline: connect ECONNREFUSED ${offline}`,
-      `${silent.padEnd(width)}  no answer: has not answered within N s`,
+      `${silent.padEnd(width)}  no answer: has not responded within N s`,
       `${foreign.padEnd(width)}  offline: is not a control server: it responded with status code 200`,
     ].sort());
     assert.equal(stderr, `control-client: 127.0.0.1:${port}: ${NO_TOKEN}\n`);
@@ -346,7 +346,7 @@ describe('control-client and tokens', SUITE, () => {
     for (const mode of [0o666, 0o620, 0o602]) {
       const [targets, token] = [makeFile(t, target, mode), makeFile(t, TOKEN, mode)];
       const line = (what: string, path: string): string =>
-        `cannot use the ${what} file '${path}': others can write it; chmod go-w '${path}'`;
+        `cannot use the ${what} file '${path}': others can write to it; chmod go-w '${path}'`;
       await assert.rejects(call(['pause', '--targets', targets]), new UsageError(line('targets', targets)));
       const own = call(['pause', target], { CONTROL_TOKEN_FILE: token });
       await assert.rejects(own, new UsageError(line('token', token)));

@@ -243,7 +243,7 @@ describe('control-client top and the terminal', SUITE, () => {
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), ['POST /api/pause']);
     left = () => new Promise(() => {});
     view = await top();
-    assert.match(await quit(), /control-client: pause t1: (not paused after|pause sent, but not answered within) /);
+    assert.match(await quit(), /control-client: pause t1: (not paused after|pause sent, but no response within) /);
   });
 
   it('restores it at Ctrl-Z, and takes it back at fg', async (t) => {

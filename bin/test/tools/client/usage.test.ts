@@ -13,15 +13,14 @@ import { call, makeFile, run } from './helpers.ts';
 
 const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
 const STATUS = STATUS_WORDS.join(', ');
-const AWAITED = `the status must be one of ${STATUS}, or a condition in quotes such as 'loss < 0.1'`;
+const AWAITED = `the status must be one of ${STATUS}, or a quoted condition: 'loss < 0.1'`;
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
 const NUMBER = "'200' is neither a process of the folder nor an address: write :200 for the port";
-const SECONDS = 'must be a number of seconds above 0, or one such as 30m, 2h or 1.5d, and at most';
+const SECONDS = 'must be a number of seconds or a duration (30m, 2h, 1.5d), above 0 and up to';
 
-const CONDITION = "a condition must compare a field with a number, such as 'loss < 0.1', " +
-  "or for equality with a text, such as 'phase = test'";
+const CONDITION = 'a condition must be FIELD < NUMBER (or <=, >, >=, =, !=) or FIELD = TEXT (or !=)';
 
 type Row = [args: string[], line: string | RegExp];
 
@@ -46,15 +45,15 @@ const REFUSED: Record<string, Row[]> = {
   ],
   'contradictory arguments, and invalid JSON': [
     [['run', 'set', 'a=1', 'b=', 'a=2'], "a must be given only once, got '1' and '2'"],
-    [['run', 'set', '{}', 'a=1'], "an object has all arguments, got '{}' and 'a=1'"],
-    [['run', 'set', 'a=1', '{}'], "an argument must be name=value or one object of JSON, got '{}'"],
-    [['run', 'set', '{a:1}'], /^the arguments must be an object of JSON, got '\{a:1\}': ./],
+    [['run', 'set', '{}', 'a=1'], "one JSON object must hold all arguments, got '{}' and 'a=1'"],
+    [['run', 'set', 'a=1', '{}'], "an argument must be name=value or one JSON object, got '{}'"],
+    [['run', 'set', '{a:1}'], /^the arguments must be a JSON object, got '\{a:1\}': ./],
   ],
   'a second command or status, which could be mistaken for a target': [
-    [['pause', 'resume'], "unexpected argument 'resume'; a host of that name is resume:8391"],
-    [['shutdown', 'gpu1:1', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
-    [['run', 'evaluate', 'pause'], "unexpected argument 'pause'; a host of that name is pause:8391"],
-    [['wait', 'paused', 'active'], "unexpected argument 'active'; a host of that name is active:8391"],
+    [['pause', 'resume'], "unexpected argument 'resume'; for a host of that name, write resume:8391"],
+    [['shutdown', 'gpu1:1', 'pause'], "unexpected argument 'pause'; for a host of that name, write pause:8391"],
+    [['run', 'evaluate', 'pause'], "unexpected argument 'pause'; for a host of that name, write pause:8391"],
+    [['wait', 'paused', 'active'], "unexpected argument 'active'; for a host of that name, write active:8391"],
   ],
   'a number as a target, because it would be the address 0.0.0.200': [
     ...['status', 'pause', 'watch', 'info', 'shutdown'].map((command): Row => [[command, '200'], NUMBER]),
@@ -128,7 +127,7 @@ const REFUSED: Record<string, Row[]> = {
     .filter(([, , token]) => token === '')
     .map(([, args, , line]) => [['status', ...args], line]),
   'an address beside targets': ['host', 'port', 'socket'].flatMap((option) => {
-    const line = `--${option} and targets are mutually exclusive: a target is a whole address`;
+    const line = `--${option} and targets are mutually exclusive: a target is a complete address`;
     const all = [['gpu1:1'], ['--targets', '/nowhere/x']];
     return all.map((targets): Row => [['pause', `--${option}`, '1', ...targets], line]);
   }),

@@ -230,7 +230,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     ]);
     assert.deepEqual([shutdown, pause, wait, target].map(({ code }) => code), [5, 5, 4, 5]);
     assert.deepEqual([pause, wait, target].map(({ stdout }) => stdout), ['', '', '']);
-    assert.match(JSON.parse(shutdown.stdout).error, /^shutdown sent, but not answered within \d+(\.\d)? s: it may/);
+    assert.match(JSON.parse(shutdown.stdout).error, /^shutdown sent, but no response within \d+(\.\d)? s: it may/);
     assert.match(wait.stderr, /^control-client: not offline after \d+\.\d s: the system does not report its status\n$/);
     const ended = call([...at(port), 'wait', 'offline', '--timeout', '60']);
     child.kill('SIGKILL');
@@ -241,7 +241,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     const { port } = await startWeb(t, ({ method }) => (method === 'POST' ? null : ACTIVE));
     const cut = await call([...at(port), 'pause', '--wait']);
     assert.deepEqual([cut.code, cut.stdout], [5, '']);
-    assert.match(cut.stderr, /^control-client: pause sent, but not answered \(.+\): it may still take effect\n$/);
+    assert.match(cut.stderr, /^control-client: pause sent, but no response \(.+\): it may still take effect\n$/);
     const web = await startWeb(t, () => {
       web.end();
       return null;
@@ -263,7 +263,7 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
       const { code, stdout } = await call([...at(port), command, '--wait', '--timeout', '4', '--json']);
       const { seconds, error } = JSON.parse(stdout);
       assert.equal(code, 5, stdout);
-      assert.match(error, /^\w+ sent, but not answered within \d+(\.\d)? s: it may still take effect$/);
+      assert.match(error, /^\w+ sent, but no response within \d+(\.\d)? s: it may still take effect$/);
       assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit per request would add up to 8
     });
     await Promise.all(commands);

@@ -110,7 +110,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     const lines = said.stdout.trimEnd().split('\n');
     assert.deepEqual(lines.map((line) => line.replace(/ \(\d+\.\d s\)$/, '')), outcomes);
     const wrong: [line: string, error: string | RegExp][] = [
-      ['say hello', "an argument must be name=value or one object of JSON, got 'hello'"],
+      ['say hello', "an argument must be name=value or one JSON object, got 'hello'"],
       ['say word=hello', /^say: .*\bword\b.*\btext, ?other, ?on\b/],
       ['say on=yes', 'say: on must be a boolean, got "yes"'],
       [`say text=${'x'.repeat(5000)}`, 'say failed: The arguments exceed 4096 bytes'],
@@ -250,7 +250,7 @@ describe('control-console and a system that does not let it in, is away or does 
     const port = Number((await startSilent(t)).split(':')[1]);
     const { code, stdout, stderr } = await converse(port, 'pause\n', { timeoutMs: 1500 });
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^pause not sent: 127\.0\.0\.1:\d+ has not answered within \d+(\.\d)? s\n$/);
+    assert.match(stderr, /^pause not sent: 127\.0\.0\.1:\d+ has not responded within \d+(\.\d)? s\n$/);
   });
 
   it('prints no control characters of a server or of the input', async (t) => {

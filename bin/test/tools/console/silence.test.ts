@@ -41,10 +41,10 @@ describe('control-console and a system that does not respond', SUITE, () => {
     for (const command of ['shutdown', 'status', 'info', 'save']) {
       await type(`${command}\r`, new RegExp(`\nwaiting for 127.0.0.1:${port} \\(Ctrl-C gives up\\) … $`));
       const sent = ['status', 'info'].includes(command) ? '' : `(${command}|save-state) not sent: `;
-      const error = `127.0.0.1:${port} has not answered within [0-4](\\.\\d)? s`;
+      const error = `127.0.0.1:${port} has not responded within [0-4](\\.\\d)? s`;
       await type(CTRL_C, new RegExp(`^\n${sent}${error}\n${noAnswer}`));
     }
-    await type('pause\r', new RegExp(`\npause not sent: 127.0.0.1:${port} has not answered within [5-9](\\.\\d)? s\n`));
+    await type('pause\r', new RegExp(`\npause not sent: 127.0.0.1:${port} has not responded within [5-9](\\.\\d)? s\n`));
     child.kill('SIGCONT');
     assert.deepEqual((await getInfo(port)).commands, []);
   });
@@ -57,7 +57,7 @@ describe('control-console and a system that does not respond', SUITE, () => {
       await shows(new RegExp(`${prompt('active')}$`));
       if (word === 'shutdown') await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
       await type(word === 'shutdown' ? 'y\r' : `${word}\r`, /\(Ctrl-C gives up\) … $/);
-      const summary = `${command} sent, but not answered within \\d+(\\.\\d)? s: it may still take effect`;
+      const summary = `${command} sent, but no response within \\d+(\\.\\d)? s: it may still take effect`;
       await type(CTRL_C, shown(summary, '.*'));
       assert.deepEqual(posted, [command]);
     }

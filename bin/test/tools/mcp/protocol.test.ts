@@ -641,7 +641,7 @@ describe('The command line of control-mcp', SUITE, () => {
       [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
       [['--by', 'ana'], /^unknown option '--by'.*; see --help$/],
       [['9999'], /^'9999' is neither a process of the folder nor an address: write :9999 for the port$/],
-      [['pause'], /^unexpected argument 'pause'; a host of that name is pause:8391$/],
+      [['pause'], /^unexpected argument 'pause'; for a host of that name, write pause:8391$/],
       [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
       [['--targets', '/nowhere/targets'], /^cannot use the targets file '\/nowhere\/targets': ENOENT: /],
       [['--targets', '-'], /^--targets must be a file: standard input is for the assistant$/],

@@ -200,9 +200,9 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     const mcp = startMcp(t, [at(offline), cut.target, at(stopped.port), `unix:${full}`, silent]);
     const rows: [system: string, outcome: string, error: RegExp][] = [
       [at(offline), 'offline', /ECONNREFUSED/],
-      [cut.target, 'unanswered', /pause sent, but not answered .*it may still take effect/],
-      [at(stopped.port), 'unanswered', /pause sent, but not answered .*it may still take effect/],
-      [silent, 'unanswered', /pause sent, but not answered .*it may still take effect/],
+      [cut.target, 'unanswered', /pause sent, but no response .*it may still take effect/],
+      [at(stopped.port), 'unanswered', /pause sent, but no response .*it may still take effect/],
+      [silent, 'unanswered', /pause sent, but no response .*it may still take effect/],
       [`unix:${full}`, 'unanswered', /pause not sent: .*queue of connections is full/],
     ];
     await Promise.all(rows.map(async ([system, expected, message]) => {
@@ -349,7 +349,7 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     const mcp = startAt(t, [locked, stopped.port, offline, foreign.port]);
     const expected: [port: number, status: string, error?: RegExp][] = [
       [locked, 'missing or wrong token', /^Missing or wrong token/],
-      [stopped.port, 'no answer', /has not answered|not answered|no answer/],
+      [stopped.port, 'no answer', /has not responded|no response|no answer/],
       [offline, 'offline'],
       [foreign.port, 'offline', /is not a control server/],
     ];

@@ -8,7 +8,7 @@ import { UsageError } from '../../../shared/options.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
-const DURATION = 'must be a number of seconds above 0, or one such as 30m, 2h or 1.5d, and at most 24d';
+const DURATION = 'must be a number of seconds or a duration (30m, 2h, 1.5d), above 0 and up to 24d';
 
 /** Invalid command lines, with their messages. */
 const WRONG: [args: string[], message: string][] = [
