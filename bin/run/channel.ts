@@ -157,7 +157,7 @@ export class Channel {
   }
 }
 
-/** The length of the line does not tell: `1e20` becomes 100000000000000000000. */
+/** Measures the JSON, not the line, which may be shorter: `1e20` becomes 100000000000000000000. */
 function fits(detail: object): boolean {
   try {
     return Buffer.byteLength(JSON.stringify(detail)) <= MAX_DETAIL_BYTES;

@@ -110,7 +110,7 @@ if [ -n "$cgroup" ]; then
 fi
 `;
 
-/** A process id, and a start time that tells it from a later process with the same id; 0 if unknown. */
+/** A process id, and a start time, which differs for a later process with the same id; 0 if unknown. */
 export interface Target {
   pid: number;
   startedAt: number;

@@ -25,16 +25,16 @@ const OPTIONS = {
   },
   'pause-command': {
     type: 'string', value: 'CMD',
-    help: 'pause first runs this shell command, and fails if the command fails; CONTROL_REASON is the reason',
+    help: 'pause runs this shell command first, and fails if it fails; CONTROL_REASON is the reason',
   },
-  'resume-command': { type: 'string', value: 'CMD', help: 'resume finally runs this shell command' },
+  'resume-command': { type: 'string', value: 'CMD', help: 'resume runs this shell command last' },
   'release-gpu': {
     type: 'boolean',
     help: 'pause moves the memory of NVIDIA GPUs to host memory, with cuda-checkpoint; resume moves it back',
   },
   state: {
     type: 'string', value: 'FILE',
-    help: 'record in this file that the program is paused, by whom and why; the next start is then paused',
+    help: 'record in this file that the program is paused, by whom and why; the program then also starts paused',
     completion: 'files',
   },
   grace: {
@@ -43,7 +43,8 @@ const OPTIONS = {
   },
   'force-stop': {
     type: 'string', value: 'SECONDS',
-    help: 'stop a program on CONTROL_FD that has not paused by then (default: wait until another command waits)',
+    help: 'stop a program on CONTROL_FD that has not paused by then (default: when another command has waited for ' +
+      '--grace)',
   },
   restart: {
     type: 'string', value: 'on-failure[:N]',

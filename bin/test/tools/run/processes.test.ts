@@ -320,7 +320,7 @@ describe('control-run: processes of another user', {
   ...suite, skip: suite.skip || lacks('root', 'nobody'),
 }, () => {
   const [become = '', ...rights] = NOBODY;
-  /** As a user whose program has more rights: of root, what tells them apart is the right to signal all. */
+  /** Runs control-run as root without the right to signal other users' processes. */
   const way: Way = {
     ...IN_CGROUP, skip: false, line: (t) => [become, '--bounding-set=-kill', ...IN_CGROUP.line(t)],
   };
@@ -374,7 +374,7 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
     t.after(async () => {
       child.kill('SIGKILL');
       await once(child, 'exit');
-      spawnSync('rmdir', [living, join(full, 'inner'), full]); // a control-run of other tests may remove these, too
+      spawnSync('rmdir', [living, join(full, 'inner'), full]); // another test's control-run may remove these
     });
     for (const one of [empty, join(nested, 'inner'), living, join(full, 'inner')]) mkdirSync(one, { recursive: true });
     writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
