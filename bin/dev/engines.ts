@@ -1,176 +1,136 @@
-// Tries the recipes with the engines that run programs: `npm run engines`.
-//
-// Each engine runs here, as root, in a folder of its own; its trainer is control-demo. The table shows what was seen,
-// also of what an engine cannot do. At the end, no process and no mount of an engine may be left.
+// Runs the recipes with the engines that they are for: `npm run engines`. Each engine is a table of steps.
 
-import { chmod, mkdir, mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { CHECKS, execute, interruption, mountsIn, succeed, throwIfInterrupted } from './engines/engine.ts';
-import { buildRootFileSystem } from './engines/root.ts';
+import { endDaemon, interruption, ROOT_PATH, shellIn, startDaemon, throwIfInterrupted } from './engines/engine.ts';
 import { docker } from './engines/docker.ts';
 import { podman } from './engines/podman.ts';
 import { slurm } from './engines/slurm.ts';
 import { ssh } from './engines/ssh.ts';
 import { supervisord } from './engines/supervisord.ts';
 import { systemd } from './engines/systemd.ts';
-import { describeOptions, EXIT, parseOptions, run, UsageError, warn } from '../shared/options.ts';
-import type { CheckName, Engine, Place } from './engines/engine.ts';
-import type { Options } from '../shared/options.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/options.ts';
+import { freePort } from '../test/helpers.ts';
+import type { ChildProcess } from 'node:child_process';
+import type { Engine } from './engines/engine.ts';
 
-const ENGINES: readonly Engine[] = [systemd, docker, podman, slurm, supervisord, ssh];
-
-const OPTIONS = {
-  json: { type: 'boolean', help: 'print the results as JSON: engine, check, result (works, fails, cannot), seen' },
-} as const satisfies Options;
+const ENGINES: Record<string, Engine> = { systemd, docker, podman, slurm, supervisord, ssh };
+const ALL = Object.keys(ENGINES);
 
 const HELP = `
-Usage: npm run engines -- [options] [ENGINE ...]
+Usage: npm run engines -- [ENGINE ...]
 
-Starts each engine that is installed (${ENGINES.map(({ name }) => name).join(', ')}), runs the recipes in it and
-shows what works. Needs root and Linux. Takes six minutes. Their Debian packages:
+Starts each engine, runs its recipe and shows what works. Needs Linux and root. Takes five minutes. The engines and
+their Debian packages:
 
-${ENGINES.map(({ name, packages }) => `  ${name.padEnd(12)} ${packages}`).join('\n')}
+${Object.entries(ENGINES).map(([name, { packages }]) => `  ${name.padEnd(12)} ${packages}`).join('\n')}
 
-${describeOptions(OPTIONS)}
-
-Exit codes: 0 nothing fails, 1 something fails or an engine is missing, 2 wrong usage.
+Exit codes: 0 all steps work, 1 a step fails or an engine is not installed, 2 usage error.
 `;
 
-interface Result {
-  engine: string;
-  check: string;
-  result: 'works' | 'fails' | 'cannot';
-  seen: string;
-}
+// Root file system with Node and npm where the images of Node have them, and with the libraries of this machine.
+const BUILD_ROOT = `
+  release=$(. /etc/os-release; [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo stable)
+  mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,libstdc++6 "$release" root
+  cp "${process.execPath}" root/usr/local/bin/node
+  mkdir -p root/usr/local/lib/node_modules
+  cp --archive "$(npm root --global)/npm" root/usr/local/lib/node_modules
+  ln -s ../lib/node_modules/npm/bin/npm-cli.js root/usr/local/bin/npm
+  for file in $(ldd "${process.execPath}" | grep -o '/[^ ]*'); do
+    [ -e "root$file" ] || cp --parents --dereference "$file" root
+  done`;
+const READY = 'ready() { until client status >/dev/null 2>&1; do sleep 0.2; done; }';
 
 async function main(): Promise<number> {
-  const parsed = parseOptions(OPTIONS, HELP, Infinity);
+  const parsed = parseOptions({}, HELP, Infinity);
   if (parsed === null) return EXIT.DONE;
-  const { values, positionals: names } = parsed;
-  const unknown = names.find((name) => ENGINES.every((engine) => engine.name !== name));
-  if (unknown !== undefined) {
-    throw new UsageError(`the engine must be one of ${ENGINES.map(({ name }) => name).join(', ')}, got '${unknown}'`);
-  }
+  const names = parsed.positionals.length > 0 ? parsed.positionals : ALL;
+  const unknown = names.find((name) => !ALL.includes(name));
+  if (unknown !== undefined) throw new UsageError(`the engine must be one of ${ALL.join(', ')}, got '${unknown}'`);
   if (process.platform !== 'linux' || process.geteuid?.() !== 0) throw new UsageError('engines need Linux and root');
-  const engines = ENGINES.filter(({ name }) => names.length === 0 || names.includes(name));
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => (interruption.by = name));
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(name, () => { interruption.by = name; interruption.end(); });
+  }
   const root = await mkdtemp('/tmp/engines-'); // a short path, for Unix sockets
   await chmod(root, 0o711); // a trainer may be another user's
-  const results: Result[] = [];
+  let fails = 0;
   try {
-    const place = await prepare(root);
-    for (const engine of engines) {
+    const env = await prepare(root, names.some((name) => ENGINES[name]?.needsRoot));
+    for (const name of names) {
+      console.log(name);
+      fails += await tryEngine(ENGINES[name] as Engine, join(root, name), env);
       throwIfInterrupted();
-      const ofEngine = await tryEngine(engine, { ...place, folder: join(root, engine.name) });
-      results.push(...ofEngine);
-      if (!values.json) show(engine, ofEngine);
     }
   } finally {
-    const mounts = await mountsIn(root); // rm() would empty what is mounted there, such as /dev
-    if (mounts.length === 0) await rm(root, { recursive: true, force: true });
-    else warn(`'${root}' is kept, because of its mounts: ${mounts.join(', ')}`);
+    await shellIn('/')(`rm -rf --one-file-system '${root}'`); // not what is mounted there, such as /dev
   }
-  if (values.json) console.log(JSON.stringify(results, null, 2));
-  return results.some(({ result }) => result === 'fails') ? EXIT.REFUSED : EXIT.DONE;
+  return fails === 0 ? EXIT.DONE : EXIT.REFUSED;
 }
 
-/** Packs the package, and installs it for the engines that share this file system. */
-async function prepare(root: string): Promise<Omit<Place, 'folder'>> {
-  progress('packing the package');
-  const options = ['--silent', '--ignore-scripts', '--pack-destination', root]; // it is built
-  const output = await succeed('npm', ['pack', ...options], { cwd: '.' });
-  const tarball = join(root, output.split('\n').at(-1) as string);
-  await succeed('npm', ['install', '--silent', '--global', '--prefix', join(root, 'npm'), tarball]);
-  let image: Promise<string> | null = null;
+/** Installs the package. Returns the environment of the engines, without their ports. */
+async function prepare(root: string, needsRoot: boolean): Promise<NodeJS.ProcessEnv> {
+  const pack = shellIn('.', { ROOT: root });
+  const name = (await pack('npm pack --silent --ignore-scripts --pack-destination "$ROOT"')).split('\n').at(-1) ?? '';
+  const shell = shellIn(root);
+  await shell(`npm install --silent --global --prefix "$PWD/npm" "./${name}"`);
+  if (needsRoot) await shell(BUILD_ROOT);
   return {
-    recipes: resolve('bin/recipes'),
-    trainer: resolve('dist/bin/demo.js'),
-    tarball,
-    programs: join(root, 'npm', 'bin'),
-    rootFileSystem: () => (image ??= buildRootFileSystem(join(root, 'image'), tarball, progress)),
-    progress,
+    PATH: `${join(root, 'npm/bin')}:${process.env['PATH'] ?? ROOT_PATH}`,
+    RECIPES: resolve('bin/recipes'), TRAINER: resolve('dist/bin/demo.js'), TARBALL: join(root, name),
+    ROOT: join(root, 'root'),
   };
 }
 
-async function tryEngine(engine: Engine, place: Place): Promise<Result[]> {
-  const results: Result[] = [];
-  const note = (check: string, result: Result['result'], seen: string): void => {
-    results.push({ engine: engine.name, check, result, seen });
-  };
-  const missing = await findMissing(engine.programs);
-  if (missing.length > 0) {
-    note('starts', 'fails', `not installed: apt-get install ${engine.packages}`);
-    return results;
-  }
-  await mkdir(place.folder);
-  progress(`${engine.name}: starting`);
-  try {
-    const running = await engine.start(place);
+/** Prints a row for each step. Returns how many fail. */
+async function tryEngine(engine: Engine, folder: string, common: NodeJS.ProcessEnv): Promise<number> {
+  const width = Math.max(...engine.steps.map(({ name }) => name.length));
+  let fails = 0;
+  const attempt = async (name: string, act: () => Promise<string | void>): Promise<void> => {
     try {
-      for (const [name, title] of Object.entries(CHECKS)) {
-        throwIfInterrupted();
-        progress(`${engine.name}: ${title}`);
-        const check = running.checks[name as CheckName];
-        if (typeof check === 'string') {
-          note(title, 'cannot', check);
-          continue;
-        }
-        const works = (seen: string): void => note(title, 'works', seen);
-        const fails = ({ message }: Error): void => note(title, 'fails', message);
-        await check().catch((error: Error) => {
-          throwIfInterrupted(); // which may be why it fails
-          throw error;
-        }).then(works, fails);
-      }
-    } finally {
-      progress(`${engine.name}: stopping`);
-      const { by } = interruption;
-      interruption.by = null; // stop() may wait, too
-      await running.stop();
-      interruption.by = by;
+      console.log(`  works  ${name.padEnd(width)}  ${await act() ?? ''}`.trimEnd());
+    } catch (error) {
+      fails += 1;
+      console.log(`  FAILS  ${name.padEnd(width)}  ${(error as Error).message}`);
     }
-  } catch (error) {
-    note('starts and stops', 'fails', (error as Error).message);
+  };
+  await mkdir(folder);
+  const env = { ...common, PORT: `${await freePort()}`, PORT2: `${await freePort()}` };
+  const functions = `${READY}\n${engine.functions}`;
+  const shell = shellIn(folder, env, functions);
+  const daemons: ChildProcess[] = [];
+  const isInstalled = await shell(`type ${engine.programs.join(' ')}`).then(() => true, () => false);
+  if (!isInstalled) {
+    console.log(`  FAILS  not installed: apt-get install ${engine.packages}`);
+    return 1;
   }
-  const left = await leftIn(place.folder);
-  if (left.length > 0) note('nothing is left', 'fails', left.join(', '));
-  else note('nothing is left', 'works', 'no process, no mount');
-  progress('');
-  return results;
-}
-
-async function findMissing(programs: readonly string[]): Promise<string[]> {
-  const found = await Promise.all(programs.map((program) => execute('sh', ['-c', `command -v ${program}`])));
-  return programs.filter((_, index) => found[index]?.code !== 0);
-}
-
-/** Returns the processes that name the folder in their command line or environment, and the mounts below it. */
-async function leftIn(folder: string): Promise<string[]> {
-  const left: string[] = [];
-  for (const pid of await readdir('/proc')) {
-    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) continue;
-    const texts = await Promise.all(['cmdline', 'environ'].map((file) => {
-      return readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '');
-    }));
-    if (texts.some((text) => text.includes(folder))) left.push(`process ${pid}`);
+  await attempt('start', async () => {
+    await shell(engine.prepare);
+    for (const command of engine.daemons ?? []) daemons.unshift(startDaemon(folder, env, functions, command));
+    await shell(engine.start ?? '');
+  });
+  for (const step of fails === 0 ? engine.steps : []) {
+    if (interruption.by !== null) break;
+    await attempt(step.name, async () => {
+      await shell(step.begin ?? 'begin');
+      return step.expect({ shell, states: join(folder, engine.states) }, () => shell(step.do ?? ''));
+    });
   }
-  return [...left, ...(await mountsIn(folder)).map((path) => `the mount ${path}`)];
+  await attempt('stop', async () => {
+    await shell(engine.stop ?? '').finally(async () => {
+      for (const daemon of daemons) await endDaemon(daemon); // the latest first
+    });
+    const left = await leftIn(folder);
+    if (left !== '') throw new Error(`left: ${left.replaceAll('\n', ', ')}`);
+    return 'no process and no mount is left';
+  });
+  return fails;
 }
 
-// ───── Output ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-function show({ name }: Engine, results: readonly Result[]): void {
-  const width = Math.max(...Object.values(CHECKS).map((title) => title.length));
-  console.log(name);
-  for (const { check, result, seen } of results) {
-    console.log(`  ${check.padEnd(width)}  ${result === 'works' ? '' : `${result.toUpperCase()}: `}${seen}`);
-  }
-}
-
-/** Redraws one line on a terminal, and otherwise prints a line. */
-function progress(text: string): void {
-  if (process.stderr.isTTY) process.stderr.write(`\r\x1b[K${text.slice(0, process.stderr.columns - 1)}`);
-  else if (text !== '') process.stderr.write(`${text}\n`);
+/** Returns the processes that name the folder in their command line or environment, and the mounts in it. */
+function leftIn(folder: string): Promise<string> {
+  const pattern = `[/]${folder.slice(1)}`; // does not match itself, in the command line of this shell
+  return shellIn('/')(`grep -ls '${pattern}' /proc/[0-9]*/{cmdline,environ} || true
+    grep -o '${pattern}\\S*' /proc/self/mounts || true`);
 }
 
 await run('engines', main);

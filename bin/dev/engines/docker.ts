@@ -1,210 +1,88 @@
-// A Docker daemon of its own, with Dockerfile and compose.yaml as they are.
+// A Docker daemon that leaves the network of this machine as it is.
 
-import { copyFile, mkdir, readFile } from 'node:fs/promises';
-import { basename, join } from 'node:path';
 import {
-  checkConfined, checkContinuation, checkMany, checkOutside, checkPausedKept, checkSave, commandsIn, endProgram,
-  startProgram, succeed, TASKS, until, untilStarted,
+  commandsOf, continues, isConfined, obeys, pausesAll, pauseStep, prints, readRecipe, ROOT_PATH, saves,
+  staysPaused, TASKS,
 } from './engine.ts';
-import { importBaseImage } from './root.ts';
-import type { ChildProcess } from 'node:child_process';
-import type { Engine, Place, RunningEngine, Trainer } from './engine.ts';
+import type { Engine } from './engine.ts';
 
-const HEALTH_CHECKS = 3;
-const STATUS = "sh -c 'cat /proc/$(pidof node)/status'"; // what checkConfined() reads
+const [build, run = '', pause] = commandsOf('Dockerfile');
+const [up, pauseService, stopService] = commandsOf('compose.yaml')
+  .map((command) => command.replace('docker compose', 'docker-compose').replace('exec', 'exec -T')); // as Debian has it
+const HEALTH = "docker inspect --format '{{.State.Health.Status}} {{.RestartCount}}' trainer";
+
+/** Imports the root file system under the name of the Dockerfile's base image, which is therefore not downloaded. */
+export function importBaseImage(program: 'docker' | 'podman'): string {
+  const name = /^FROM (\S+)$/m.exec(readRecipe('Dockerfile'))?.[1];
+  return `tar -C "$ROOT" -c . | ${program} import --change 'ENV PATH=${ROOT_PATH}' - ${name}`;
+}
 
 export const docker: Engine = {
-  name: 'docker',
   packages: 'docker.io docker-compose mmdebstrap',
   programs: ['dockerd', 'docker', 'docker-compose', 'mmdebstrap'],
-  async start(place) {
-    const daemon = new Daemon(place.folder);
-    try {
-      const dockerfile = await copyRecipes(place, daemon.recipe);
-      await daemon.start();
-      await importBaseImage(await place.rootFileSystem(), 'docker', dockerfile, (command) => daemon.run(command));
-      return await run(daemon, dockerfile);
-    } catch (error) {
-      await daemon.stop();
-      throw error;
-    }
-  },
-};
-
-/** All its files are in the folder, and it responds at a Unix socket there. */
-class Daemon {
-  readonly recipe: string;
-  readonly #folder: string;
-  #process: ChildProcess | null = null;
-
-  constructor(folder: string) {
-    this.#folder = folder;
-    this.recipe = join(folder, 'trainer');
-  }
-
-  async start(): Promise<void> {
-    const below = (name: string): string => join(this.#folder, name);
-    this.#process = startProgram('dockerd', [
-      '--data-root', below('data'), '--exec-root', below('exec'), '--pidfile', below('pid'), '--host', this.#address,
-      '--bridge=none', '--iptables=false', '--ip-forward=false', // the network of this machine stays as it is
-    ]);
-    await until('the daemon responds', () => this.run('docker version'));
-  }
-
-  /** Runs a shell command in the folder of the recipes, and returns its output. Throws unless its exit code is 0. */
-  run(command: string): Promise<string> {
-    const env = { DOCKER_HOST: this.#address, DOCKER_CONFIG: join(this.#folder, 'config') };
-    return succeed('sh', ['-c', command], { cwd: this.recipe, env });
-  }
-
-  /** @param volume Its name. */
-  folderOf(volume: string): string {
-    return join(this.#folder, 'data/volumes', volume, '_data');
-  }
-
-  /** Removes all containers and their networks, and ends the daemon. */
-  async stop(): Promise<void> {
-    if (this.#process === null) return;
-    await this.run('docker-compose down; docker rm --force $(docker ps --all --quiet)').catch(() => {}); // maybe none
-    await endProgram(this.#process);
-    this.#process = null;
-  }
-
-  get #address(): string {
-    return `unix://${this.#folder}/docker.sock`;
-  }
-}
-
-/** Returns the Dockerfile. */
-async function copyRecipes({ recipes, trainer, tarball }: Place, folder: string): Promise<string> {
-  await mkdir(folder);
-  await copyFile(trainer, join(folder, 'trainer.mjs'));
-  await copyFile(tarball, join(folder, basename(tarball)));
-  for (const name of ['Dockerfile', 'compose.yaml']) await copyFile(join(recipes, name), join(folder, name));
-  return readFile(join(folder, 'Dockerfile'), 'utf8');
-}
-
-async function run(daemon: Daemon, dockerfile: string): Promise<RunningEngine> {
-  const [build = '', start = '', pause = ''] = commandsIn(dockerfile);
-  await daemon.run(build);
-  await daemon.run(start);
-  const trainer: Trainer = {
-    client: (...args) => daemon.run(`docker exec trainer control-client ${args.join(' ')}`),
-    states: join(daemon.folderOf('states'), 'trainer'),
-  };
-  await untilStarted(trainer);
-  await daemon.run(pause);
-
-  /** Starts a container without checkpoints. @param option A further option of docker run. */
-  async function restart(option = ''): Promise<void> {
-    await daemon.run('docker rm --force trainer; docker volume rm --force states control');
-    await daemon.run(start.replace('docker run', `docker run ${option}`));
-  }
-
-  async function stop(): Promise<string> {
-    await daemon.run('docker stop trainer');
-    return `exit code ${await inspect('.State.ExitCode')}`;
-  }
-
-  const inspect = (what: string): Promise<string> => daemon.run(`docker inspect --format '{{${what}}}' trainer`);
-
-  return {
-    checks: {
-      async outside() {
-        await restart();
-        return checkOutside(trainer);
-      },
-      async confined() {
-        await restart();
-        await untilStarted(trainer);
-        return checkConfined(await daemon.run(`docker exec trainer ${STATUS}`));
-      },
-      async stop() {
-        await restart();
-        const seen = await checkSave(trainer, stop);
-        return `${seen}; docker-compose stop: ${await checkCompose(daemon)}`;
-      },
-      limit: 'it has no time limit',
-      async preemption() {
-        await restart();
-        return checkSave(trainer, async () => {
-          await daemon.run('docker pause trainer');
-          return `${await stop()}: frozen by docker pause, then docker stop`;
-        });
-      },
-      async death() {
-        const option = '--restart on-failure'; // as in compose.yaml
-        await restart(option);
-        const seen = await checkContinuation(trainer, async () => {
-          const init = await inspect('.State.Pid');
-          process.kill(Number(await readFile(`/proc/${init}/task/${init}/children`, 'utf8')), 'SIGKILL');
-        });
-        return `${seen}, with ${option}`;
-      },
-      requeue: 'it has no queue',
-      async probes() {
-        await restart('--health-interval 0.5s');
-        await untilStarted(trainer);
-        await trainer.client('pause', '--wait');
-        const pausedAt = Date.now();
-        const lookAt = '{{range .State.Health.Log}}{{.Start.UnixMilli}} {{.ExitCode}}\n{{end}}';
-        const probes = await until(`${HEALTH_CHECKS} health checks`, async () => {
-          const log = (await daemon.run(`docker inspect --format '${lookAt}' trainer`)).split('\n');
-          const since = log.filter((line) => Number(line.split(' ')[0]) > pausedAt);
-          return since.length >= HEALTH_CHECKS ? since : undefined;
-        });
-        const seen = `${await inspect('.State.Health.Status')}, ${await trainer.client('status')}`;
-        const restarts = await inspect('.RestartCount');
-        if (seen !== 'healthy, paused' || restarts !== '0') throw new Error(`${seen}, ${restarts} restarts`);
-        const failed = probes.filter((line) => !line.endsWith(' 0'));
-        if (failed.length > 0) throw new Error(`${failed.length} of ${probes.length} health checks failed`);
-        return `${seen} after ${probes.length} health checks, ${restarts} restarts`;
-      },
-      async paused() {
-        await restart();
-        return checkPausedKept(trainer, async () => {
-          await daemon.run('docker restart trainer');
-          return 'docker restart';
-        });
-      },
-      async many() {
-        await restart();
-        const tasks = Array.from({ length: TASKS - 1 }, (_, index) => index + 1); // beside the first container
-        await Promise.all(tasks.map((task) => {
-          const socket = `/run/control/${task}.sock`;
-          const named = start.replace('--name trainer', `--name trainer-${task} --env CONTROL_SOCKET=${socket}`);
-          return daemon.run(`${named} --socket ${socket} --states-dir /states/${task}`);
-        }));
-        // Here, two cores compute for all of them, and the client would get a 64th of these, too.
-        const client = 'docker run --rm --cpu-shares 65536 -v control:/run/control --entrypoint control-client trainer';
-        const seen = await checkMany((...args) => daemon.run(`${client} ${args.join(' ')} --dir /run/control`));
-        await daemon.run('docker rm --force $(docker ps --all --quiet)');
-        return `${TASKS} containers that share a volume: ${seen}`;
-      },
+  needsRoot: true,
+  functions: `
+    export DOCKER_HOST=unix://$PWD/docker.sock DOCKER_CONFIG=$PWD/config
+    client() { docker exec trainer control-client "$@"; }
+    clear() { docker ps --all --quiet | xargs --no-run-if-empty docker rm --force --volumes; }
+    begin() { # [OPTION…] of docker run
+      clear
+      docker volume rm --force states control
+      ${run.replace('docker run', 'docker run "$@"')}
+    }`,
+  prepare: `
+    mkdir trainer
+    cp "$RECIPES/Dockerfile" "$RECIPES/compose.yaml" "$TARBALL" trainer
+    cp "$TRAINER" trainer/trainer.mjs`,
+  daemons: [`
+    exec dockerd --data-root "$PWD/data" --exec-root "$PWD/exec" --pidfile "$PWD/pid" --host "$DOCKER_HOST" \\
+      --bridge=none --iptables=false --ip-forward=false`],
+  start: `
+    until docker version; do sleep 0.2; done
+    ${importBaseImage('docker')}
+    cd trainer; ${build}`,
+  states: 'data/volumes/states/_data/trainer',
+  steps: [
+    { name: 'pause, save-state, resume', expect: obeys() },
+    pauseStep(pause),
+    { name: 'docker stop', do: 'docker stop trainer', expect: saves() },
+    { name: 'docker restart while paused', do: 'docker restart trainer', expect: staysPaused() },
+    {
+      name: 'kill -9, with the restart policy of compose.yaml',
+      begin: 'begin --restart on-failure',
+      do: 'pkill -KILL --parent "$(docker inspect --format {{.State.Pid}} trainer)"',
+      expect: continues(),
     },
-    stop: () => daemon.stop(),
-  };
-}
-
-/** Does what the comment of compose.yaml says, with Debian's program for it. */
-async function checkCompose(daemon: Daemon): Promise<string> {
-  const recipe = await readFile(join(daemon.recipe, 'compose.yaml'), 'utf8');
-  const commands = commandsIn(recipe).map((command) => {
-    return command.replace('docker compose', 'docker-compose').replace('exec', 'exec -T'); // without a terminal
-  });
-  const [up = '', pause = '', stop = ''] = commands;
-  await daemon.run(up);
-  const trainer: Trainer = {
-    client: (...args) => daemon.run(`docker-compose exec -T trainer control-client ${args.join(' ')}`),
-    states: join(daemon.folderOf('trainer_states'), 'trainer'),
-  };
-  await untilStarted(trainer);
-  await daemon.run(pause);
-  checkConfined(await daemon.run(`docker-compose exec -T trainer ${STATUS}`));
-  const seen = await checkSave(trainer, async () => {
-    await daemon.run(stop);
-    return 'paused before';
-  });
-  await daemon.run('docker-compose down --volumes');
-  return seen;
-}
+    {
+      name: 'health checks while paused',
+      begin: 'begin --health-interval 0.5s',
+      do: `ready; client pause --wait >/dev/null
+        sleep 5; ${HEALTH}; client status
+        docker inspect --format '{{range .State.Health.Log}}{{.ExitCode}}{{end}}' trainer`,
+      expect: prints(/^healthy 0, paused, 0{3,}$/),
+    },
+    { name: 'privileges', do: "docker exec trainer sh -c 'cat /proc/$(pidof node)/status'", expect: isConfined() },
+    {
+      name: 'docker compose: up, pause, stop',
+      begin: 'clear',
+      do: `cd trainer
+        ${up} >/dev/null; until ${pauseService}; do sleep 0.2; done
+        docker-compose exec -T trainer sh -c 'cat /proc/$(pidof node)/status' | grep NoNewPrivs
+        ${stopService}; ls "$(docker volume inspect --format {{.Mountpoint}} trainer_states)/trainer"
+        docker-compose down --volumes`,
+      expect: prints(/^paused.*, NoNewPrivs:\t1, \S+\.json$/),
+    },
+    {
+      name: `${TASKS} containers that share a volume`,
+      begin: `clear
+        for n in {1..${TASKS}}; do
+          ${run.replace('--name trainer', '--name trainer-$n --env CONTROL_SOCKET=/run/control/$n.sock')} \\
+            --socket /run/control/$n.sock --states-dir /states/$n
+        done`,
+      // The client needs more than the 65th part of the processors that it would get.
+      expect: pausesAll('docker run --rm --cpu-shares 65536 -v control:/run/control --entrypoint control-client trainer'
+        + ' --dir /run/control'),
+    },
+  ],
+  stop: 'clear; rm -rf config',
+};
