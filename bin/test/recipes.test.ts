@@ -1,4 +1,4 @@
-// The files in bin/recipes: their length, their syntax, and the options that they use. `npm run engines` runs them.
+// The files in bin/recipes: their length, syntax and options. `npm run engines` runs them.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -19,7 +19,7 @@ const FOLDER = 'bin/recipes';
 const MAX_LINES = 46;
 const MAX_COLUMNS = 120;
 
-/** Each fails if a file has no such syntax. */
+/** These fail if a file has a syntax error. */
 const YAML = `
 import sys, yaml
 class Loader(yaml.SafeLoader): pass
@@ -39,7 +39,7 @@ const UNIX = { skip: lacks('Unix') };
 const NOT_INSTALLED = /: Command \S+ is not executable: No such file or directory$/;
 
 describe('The recipes', () => {
-  it(`are ten files of at most ${MAX_LINES} lines, none of them wide`, () => {
+  it(`are ten files of at most ${MAX_LINES} lines and ${MAX_COLUMNS} columns`, () => {
     const names = readdirSync(FOLDER).filter((name) => name !== 'README.md').sort();
     assert.deepEqual(names, [
       'Dockerfile', 'compose.yaml', 'office-hours.cron', 'office-hours.service', 'office-hours.timer',
@@ -52,7 +52,7 @@ describe('The recipes', () => {
     }
   });
 
-  it('use commands and options that the programs have', async (t) => {
+  it('use commands and options that the tools have', async (t) => {
     const [client, demo, run] = await Promise.all([helpOf(t, 'client'), helpOf(t, 'demo'), helpOf(t, 'run')]);
     let count = 0;
     for (const name of [...readdirSync(FOLDER), '../run/stops.md']) {
@@ -69,17 +69,17 @@ describe('The recipes', () => {
     assert.ok(count > 20, `${count} options`);
   });
 
-  it('trainer.sbatch is a script of bash', { skip: lacks('bash') }, () => {
+  it('trainer.sbatch is a bash script', { skip: lacks('bash') }, () => {
     check('bash', '-n', join(FOLDER, 'trainer.sbatch'));
   });
 
-  it('trainer.sbatch refuses a folder that another user may have prepared', { skip: lacks('bash') }, (t) => {
+  it('trainer.sbatch refuses a folder that another user may have created', { skip: lacks('bash') }, (t) => {
     const root = makeFolder(t);
     const script = readFileSync(join(FOLDER, 'trainer.sbatch'), 'utf8').replaceAll('/tmp/', `${root}/`);
     writeFileSync(join(root, 'node'), '#!/bin/sh\necho started', { mode: 0o755 });
     const prepare: [jobId: number, how: (folder: string) => void, isStarted: boolean][] = [
       [1, () => {}, true],
-      [2, (folder) => mkdirSync(folder, 0o700), true], // of an earlier run, or of another task
+      [2, (folder) => mkdirSync(folder, 0o700), true], // from an earlier run or another task
       [3, (folder) => symlinkSync(mkdtempSync(join(root, 'own-')), folder), false],
       [4, (folder) => mkdirSync(folder, 0o755), false],
       [5, (folder) => writeFileSync(folder, '', { mode: 0o700 }), false],
@@ -99,11 +99,11 @@ describe('The recipes', () => {
     }
   });
 
-  it('for systemd have no key that it does not know', { skip: lacks('systemd-analyze') }, () => {
+  it('for systemd have only keys that it knows', { skip: lacks('systemd-analyze') }, () => {
     const units = ['trainer.service', 'office-hours.service', 'office-hours.timer'].map((name) => join(FOLDER, name));
     const { stderr } = spawnSync('systemd-analyze', ['verify', ...units], { encoding: 'utf8' });
     const lines = stderr.split('\n').filter((line) => line !== '' && !NOT_INSTALLED.test(line));
-    assert.deepEqual(lines, []); // its exit code is 0 for keys that it ignores
+    assert.deepEqual(lines, []); // it exits with 0 even if it ignores a key
   });
 
   it('office-hours.timer starts at 8:00 on weekdays', { skip: lacks('systemd-analyze') }, () => {
@@ -112,7 +112,7 @@ describe('The recipes', () => {
     assert.match(stdout, /^Normalized form: Mon\.\.Fri \*-\*-\* 08:00:00$/m);
   });
 
-  it('office-hours.cron pauses at 8:00, and resumes what nobody else has paused at 18:00', UNIX, async (t) => {
+  it('office-hours.cron pauses at 8:00, and at 18:00 resumes what nobody else has paused', UNIX, async (t) => {
     const { folder, path, ana, ben } = await startTwo(t);
     const [environment, lines] = [{} as Record<string, string>, [] as string[]];
     for (const line of linesOf('office-hours.cron').filter((line) => !line.startsWith('#'))) {
@@ -120,7 +120,7 @@ describe('The recipes', () => {
       if (name === undefined) lines.push(line);
       else environment[name] = value;
     }
-    const run = (line: string = '', times: string): Promise<Ended> => { // as cron does: with nothing else
+    const run = (line: string = '', times: string): Promise<Ended> => { // cron sets nothing else
       assert.ok(line.startsWith(times), line);
       const env = { ...environment, XDG_RUNTIME_DIR: folder, PATH: `${path}:${environment['PATH']}` };
       return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
@@ -137,11 +137,11 @@ describe('The recipes', () => {
     assert.deepEqual([await ana.getStatus(), await ben.getStatus()], [SystemStatus.ACTIVE, SystemStatus.PAUSED]);
   });
 
-  it('yield-gpu.sh pauses while another user computes on the GPU, and undoes no pause of a person', UNIX, async (t) => {
+  it('yield-gpu.sh pauses while another user computes on the GPU, and keeps the pause of a person', UNIX, async (t) => {
     const { folder, path, ana, ben } = await startTwo(t);
     const use = standInForGpu(folder, path);
     const asked = (): number => readFileSync(join(folder, 'asked'), 'utf8').split('\n').length - 1;
-    const looks = async (count: number): Promise<void> => { // and the last but one has had its effect
+    const looks = async (count: number): Promise<void> => { // the one before the last has taken effect
       const before = asked();
       await until(() => asked() > before + count);
     };
@@ -149,7 +149,7 @@ describe('The recipes', () => {
       for (const client of [ana, ben]) await client.waitFor(status, { timeout: 60_000 });
     };
     writeFileSync(join(folder, 'asked'), '');
-    use('300, 9000', '201, 9000', '100, 499'); // ours, one that has ended, and one that is small
+    use('300, 9000', '201, 9000', '100, 499'); // ours, one that has ended, and a small one
     const env = { XDG_RUNTIME_DIR: folder, PATH: `${path}:${process.env['PATH']}` };
     const { child, output, shows, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
     await looks(3);
@@ -166,7 +166,7 @@ describe('The recipes', () => {
     await shows(/not resumed: paused by ben: lunch/);
     await ana.waitFor(SystemStatus.ACTIVE);
     await looks(9);
-    assert.equal(output().match(/lunch/g)?.length, 1); // it does not try again
+    assert.equal(output().match(/lunch/g)?.length, 1); // it does not retry
     assert.equal(await ben.getStatus(), SystemStatus.PAUSED);
     await ben.request('resume', { by: 'ben', wait: 30 });
     use('102, 500');
@@ -180,7 +180,7 @@ describe('The recipes', () => {
     assert.match(readFileSync(join(folder, 'asked'), 'utf8'), question);
   });
 
-  it('yield-gpu.sh pauses again after a resume to which not all systems have responded', UNIX, async (t) => {
+  it('yield-gpu.sh pauses again after a resume that not all systems have acknowledged', UNIX, async (t) => {
     const [folder, path] = [makeFolder(t), makeFolder(t)];
     const use = standInForGpu(folder, path);
     const client = `echo $1 >>${folder}/sent; [ $1 = pause ] || exit 5`;
@@ -193,7 +193,7 @@ describe('The recipes', () => {
     const { child, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], { PATH: `${path}:${process.env['PATH']}` });
     await hasSent(/^pause\n$/);
     use();
-    await hasSent(/^pause\nresume\nresume\n/); // it tries again
+    await hasSent(/^pause\nresume\nresume\n/); // it retries
     use('102, 9000');
     await hasSent(/resume\npause\n$/);
     child.kill('SIGTERM');
@@ -215,12 +215,12 @@ describe('The recipes', () => {
   });
 });
 
-/** Two systems in the folder of a session, and a folder for the PATH with control-client. */
+/** Starts two systems in the default folder of a user, and makes a folder for the PATH with control-client. */
 async function startTwo(
   t: TestContext,
 ): Promise<{ folder: string; path: string; ana: WebApiClient; ben: WebApiClient }> {
   const systems: LaunchedSystem[] = [];
-  t.after(async () => { // while their sockets are there
+  t.after(async () => { // while their sockets exist
     for (const { client, finished } of systems) await Promise.all([client.shutdown(), finished]);
   });
   const [folder, path] = [makeFolder(t), makeFolder(t)];
@@ -236,11 +236,11 @@ async function startTwo(
   return { folder, path, ana: ana.client, ben: ben.client };
 }
 
-/** Puts programs for yield-gpu.sh on the PATH. The function that it returns sets the processes on the GPU. */
+/** Puts stand-ins for yield-gpu.sh on the PATH. Returns a function that sets the processes on the GPU. */
 function standInForGpu(folder: string, path: string): (...lines: string[]) => void {
   const standIns = {
-    'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails if there is no such file
-    ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // of 2.. there are none
+    'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails without that file
+    ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // processes 2.. have ended
     sleep: `PATH=${process.env['PATH']}; exec sleep 0.02`,
   };
   for (const [name, script] of Object.entries(standIns)) {
@@ -256,8 +256,8 @@ function linesOf(name: string): string[] {
   return readFileSync(join(FOLDER, name), 'utf8').trimEnd().split('\n');
 }
 
-async function helpOf(t: TestContext, program: 'client' | 'demo' | 'run'): Promise<string> {
-  return (await runProgram(t, program, ['--help'])).stdout;
+async function helpOf(t: TestContext, tool: 'client' | 'demo' | 'run'): Promise<string> {
+  return (await runProgram(t, tool, ['--help'])).stdout;
 }
 
 /** Returns how many options a call has. */
