@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// control-kbctl: pauses and resumes a running system with global keyboard shortcuts.
+// control-kbctl: pauses and resumes a system with keyboard shortcuts that work in every window. bin/kbctl/ parses the
+// key combinations and has one backend for each way to receive keys.
 
 import { once } from 'node:events';
 import { resolve } from 'node:path';
@@ -46,7 +47,7 @@ const OPTIONS = {
 const HELP = `
 Usage: control-kbctl [options] [TARGET]
 
-Pauses and resumes a running system with key combinations that work whichever program has the focus.
+Pauses and resumes a system with key combinations that work in every window.
 
 TARGET is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT, :PORT,
 unix:PATH or a path with a slash.
@@ -64,8 +65,8 @@ Exit codes: 0 quit by the user, or the output was closed; 1 no backend can liste
 `;
 
 const FOLLOW_MS = 30_000;
-const WAIT_S = 1; // of a request for the outcome: the next press is sent after its response
-const NO_ANSWER_MS = 1000; // without a first status: then `no answer` is shown
+const WAIT_S = 1; // time limit for the outcome in a response; the next press is sent after that response
+const NO_ANSWER_MS = 1000; // time limit for the first status; after it, `no answer` is shown
 const QUIT_MS = 2000; // time limit for pending requests when quitting
 
 async function main(): Promise<number> {
@@ -170,7 +171,7 @@ class Sender {
   readonly #abandoned = new AbortController(); // aborted when the time limit for quitting expires
   #sent: Promise<unknown> = Promise.resolve(); // resolves when the latest command has its response
   #printed: Promise<void>; // resolves when the latest outcome has been printed
-  #superseded = new AbortController(); // aborted by the next press: the outcome of the latest is then not awaited
+  #superseded = new AbortController(); // aborted by the next press, which does not wait for this outcome
   #openLine = '';
 
   /** @param introduced Resolves when outcomes may be printed. */
@@ -198,12 +199,12 @@ class Sender {
     });
   }
 
-  /** Prints a line of its own, even while the line of a press is incomplete. */
+  /** Prints a separate line, even while the line of a press is incomplete. */
   print(line: string): void {
     process.stdout.write(`${this.#openLine === '' ? '' : '\n'}${line}\n${this.#openLine}`);
   }
 
-  /** The same for a notice, on stderr. */
+  /** Prints a notice to stderr in the same way. */
   notice(text: string): void {
     if (this.#openLine !== '') process.stdout.write('\n');
     console.error(`${PROGRAM}: ${printable(text)}`); // it may quote a helper process or an X server
@@ -262,7 +263,7 @@ function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): st
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
 }
 
-/** Prints the status at the start, and then when the system stops responding, and when it responds again. */
+/** Prints the first status, and then each time the system stops or resumes responding. */
 async function showStatus(
   client: PrintableClient,
   quitting: AbortSignal,

@@ -1,5 +1,5 @@
-// The evdev backend: reads the keyboards at /dev/input/event*, on Linux only: on the console, under X11 and Wayland.
-// The program with the focus also receives the keys. Key codes are positions on a US keyboard, whatever the layout.
+// The evdev backend: reads the keyboards at /dev/input/event* on Linux: on the console, under X11 and under Wayland.
+// The focused window also receives the keys. Key codes are positions on a US keyboard, whatever the layout.
 
 import { closeSync, constants, openSync, readFileSync, readSync, watch } from 'node:fs';
 import { HeldKeys } from './keys.ts';
@@ -69,7 +69,7 @@ class EvdevListener implements Listener {
         this.#plugTimer = setTimeout(() => this.#noticeNew(), PLUGGED_MS);
       });
     } catch {
-      // new keyboards are not noticed
+      // keyboards connected later are ignored
     }
   }
 
@@ -98,7 +98,7 @@ class EvdevListener implements Listener {
     try {
       for (const path of this.#openNew()) this.#events.onNotice(`new keyboard ${path}`);
     } catch {
-      return; // continue with the open ones
+      return; // the open keyboards still work
     }
     const unreadable = this.#describeUnreadable();
     if (unreadable !== '' && unreadable !== before) this.#events.onNotice(unreadable);

@@ -1,5 +1,5 @@
-// A backend in a helper process: a script in an interpreter that the system includes, for platforms where Node cannot
-// receive keys. The helper writes one line per message; the first word is its type.
+// Runs a backend in a helper process, for platforms where Node cannot receive keys: a script for an interpreter that
+// the platform includes. The helper writes one line per message; the first word is its type.
 
 import { spawn } from 'node:child_process';
 import { BackendError } from './listener.ts';
@@ -7,7 +7,7 @@ import type { Binding, Modifier } from './keys.ts';
 import type { ListenerEvents } from './listener.ts';
 
 const START_MS = 20_000; // compiling the C# of Windows takes seconds on a busy machine
-const MAX_ERROR_LENGTH = 2000; // characters kept of its stderr
+const MAX_ERROR_LENGTH = 2000; // characters of its stderr
 
 export interface HelperOptions {
   /** Name or path of the interpreter, and its arguments. */

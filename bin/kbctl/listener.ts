@@ -1,4 +1,4 @@
-// The interface of the backends, and their order of preference on each platform.
+// The interface that all backends implement, and the order in which each platform tries them.
 
 import { UsageError } from '../shared/options.ts';
 import type { Action, Binding } from './keys.ts';
@@ -61,7 +61,7 @@ export function chooseBackends(
   return { backends: ['evdev', 'terminal'], reason: 'DISPLAY is not set' };
 }
 
-/** Under Wayland, X11 receives keys only while the window of an X11 program has the focus. */
+/** Under Wayland, X11 receives keys only while an X11 window has the focus. */
 export function isWayland(
   platform: NodeJS.Platform = process.platform,
   env: NodeJS.ProcessEnv = process.env,

@@ -12,8 +12,8 @@ const PERMISSION =
   '(or Input Monitoring) and restart it';
 
 /**
- * Uses two sources, because either may miss keys: AppKit's monitor for events of other programs, and the state of the
- * keys, polled 50 times a second. If both report a combination within 250 ms, it is one press.
+ * Uses two sources, because either may miss keys: AppKit's monitor for events of other applications, and the state of
+ * the keys, polled 50 times a second. If both report a combination within 250 ms, it is one press.
  *
  * Writes `ready A I S` (permission for Accessibility, permission for Input Monitoring, secure input is on: 1, 0, or -1
  * for unknown), `hit N` for combination N, and `note TEXT`. Its argument is a JSON array of { code, flags }.

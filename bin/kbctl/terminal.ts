@@ -27,13 +27,13 @@ export class Terminal {
     return this.#rawMode?.isOn === true;
   }
 
-  /** Silences the terminal while this job has it, unless it cannot know when that is. */
+  /** Silences the terminal while this job is in the foreground, if that can be detected. */
   silence(): void {
     if (process.stdin.isTTY && jobState() !== 'none') this.#start();
   }
 
   /**
-   * Passes on the keys typed, or what the terminal sends for them, until the function is called that it returns.
+   * Passes on what the terminal sends for each key, until the returned function is called.
    *
    * @param onHangUp Called when the terminal is closed.
    */
@@ -120,7 +120,7 @@ const OPTION_CHARACTERS: Readonly<Record<string, string>> = {
   'Option+Shift+Q': 'Œ',
 };
 
-/** With Ctrl, these are other keys, or quit or stop the program. */
+/** With Ctrl, these are other keys, or quit or stop control-kbctl. */
 const RESERVED_CTRL_LETTERS = 'CDHIJMZ';
 
 /** Returns what terminals send for a combination; nothing if they cannot distinguish it from other keys. */

@@ -1,5 +1,5 @@
-// The windows backend: a C# class for powershell.exe, which every Windows includes. The program with the focus does not
-// receive the registered combinations.
+// The windows backend: a C# class for powershell.exe, which every Windows includes. The focused window does not receive
+// the registered combinations.
 
 import { win32 } from 'node:path';
 import { flagsOf, startHelper } from './helper.ts';
@@ -11,8 +11,8 @@ const FLAGS: Readonly<Record<Modifier, number>> = { alt: 1, ctrl: 2, shift: 4, s
 const ERROR_HOTKEY_ALREADY_REGISTERED = '1409';
 
 /**
- * Its arguments are the id of the process with which it exits, and `flags,key` for each combination, separated by
- * semicolons. Writes `ok N` or `failed N ERROR` for combination N, then `ready`, then `hit N` for each press.
+ * Its arguments are the ID of its parent, with which it exits, and `flags,key` for each combination, separated by
+ * semicolons. It writes `ok N` or `failed N ERROR` for combination N, then `ready`, then `hit N` for each press.
  */
 export const SOURCE = `
 using System;
@@ -64,7 +64,7 @@ public static class Hotkeys {
 }
 `;
 
-/** Contains no double quotes, which would need double escaping: PowerShell replaces backticks by them. */
+/** Contains no double quotes, which would need double escaping; PowerShell replaces the backticks with them. */
 export function windowsCommand(bindings: readonly Binding[], processId: number): [file: string, ...args: string[]] {
   const folder = process.env['SystemRoot'];
   const file = folder === undefined ? '' : win32.join(folder, 'System32\\WindowsPowerShell\\v1.0\\');
@@ -94,7 +94,7 @@ export async function listenWindows(
       failed: (index, error) => {
         const binding = bindings[Number(index)] as Binding;
         const isTaken = error === ERROR_HOTKEY_ALREADY_REGISTERED;
-        const reason = isTaken ? 'another program uses it' : `Windows rejected it (error ${error})`;
+        const reason = isTaken ? 'another application uses it' : `Windows rejected it (error ${error})`;
         const { combination, option } = binding;
         failures.set(binding, `${combination.name} does not work, ${reason}; set ${option} to another combination`);
       },

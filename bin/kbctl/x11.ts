@@ -1,7 +1,7 @@
 // The x11 backend: speaks the X11 protocol over the socket of the display.
 //
 //   XInput2 raw key events   report each key that goes down or up, whatever window has the focus or a grab
-//   XGrabKey                 keeps the combination from the program with the focus, unless another program grabbed it
+//   XGrabKey                 keeps the combination from the focused window, unless another client has grabbed it
 //
 // A key that activates our grab is reported twice: as a raw event, and as a core KeyPress, whose state includes locked
 // and latched modifiers. Until that key is released, all other keys are reported as core events only.
@@ -148,7 +148,7 @@ class X11Listener implements Listener {
       } catch (error) {
         if (!(error instanceof XError) || error.code !== BAD_ACCESS) return;
         const { name } = binding.combination;
-        this.#notice(binding, `another program also uses ${name} and may react to the same key press`);
+        this.#notice(binding, `another application also uses ${name} and may react to the same key press`);
       }
     });
   }
@@ -486,8 +486,8 @@ function parseDisplay(name: string): Display {
 }
 
 /**
- * Returns the MIT-MAGIC-COOKIE-1 for a display from the file of xauth(1): the one for this host, else the one for any
- * host, else another one; empty if there is none. Each record is a family and four counted fields, all big-endian.
+ * Returns the MIT-MAGIC-COOKIE-1 for a display from the file of xauth(1), in this order: for this host, for any host,
+ * any other; empty if there is none. Each record is a family and four counted fields, all big-endian.
  */
 function readCookie(display: Display): Buffer {
   const [ANY_HOST, THIS_HOST] = [0xffff, 256]; // FamilyWild, FamilyLocal

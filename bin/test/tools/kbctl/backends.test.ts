@@ -1,4 +1,4 @@
-// The choice of the backend, and the backends that are helper processes: macOS and Windows.
+// The choice of the backend, and the backends with helper processes: macOS and Windows.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -40,7 +40,7 @@ describe('the choice of the backend', LIMIT, () => {
     }
   });
 
-  it('is only the one of --backend, even if it cannot listen', async (t) => {
+  it('uses only the one of --backend, even if it cannot listen', async (t) => {
     const ended = await runProgram(t, 'kbctl', ['--backend', 'terminal']);
     const stderr = 'control-kbctl: terminal: standard input is not a terminal\n';
     assert.deepEqual(ended, { code: 1, stdout: '', stderr });
@@ -80,7 +80,7 @@ function startBackend(t: TestContext, listen: typeof listenMacos, script?: strin
 }
 
 describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('reports presses, notes and secure input of macOS', async (t) => {
+  it('reports presses, notes and secure input on macOS', async (t) => {
     const { starting, actions, notices, say } = startBackend(t, listenMacos);
     say('note Error: no monitor', 'ready 1 0 1');
     const { source, bindings } = await starting;
@@ -91,7 +91,7 @@ describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.deepEqual(actions, ['resume', 'pause', 'resume']);
   });
 
-  it('starts when macOS may permit it, and otherwise explains how to get the permission', async (t) => {
+  it('starts unless macOS denies the permission, and then explains how to get it', async (t) => {
     const message = /^the terminal application lacks a permission: .* > Accessibility .*$/;
     for (const permissions of ['0 1 0', '1 0 0', '1 1 -1', '-1 -1 -1', '-1 0 0']) {
       const { starting, notices, say } = startBackend(t, listenMacos);
@@ -128,7 +128,7 @@ describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
   });
 
   function taken(name: string, option: string): string {
-    return `${name} does not work, another program uses it; set ${option} to another combination`;
+    return `${name} does not work, another application uses it; set ${option} to another combination`;
   }
 
   it('joins lines that arrive in pieces', async (t) => {

@@ -12,7 +12,7 @@ import type { Running } from '../../helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
-/** For each suite: what hangs is a failure, not an endless run. */
+/** For each suite: a test that hangs fails. */
 export const LIMIT = { timeout: 300_000 };
 
 /** The names of the default combinations. */
@@ -53,7 +53,7 @@ export async function withEnvironment<Value>(
 
 /** Stands in for `osascript` and `powershell.exe`, the interpreters of the helpers. */
 export interface StandIn {
-  /** The variables with which programs find it. */
+  /** The variables with which tools find it. */
   env: NodeJS.ProcessEnv;
   /** Writes lines to $KEYS. */
   say(...lines: string[]): void;
@@ -86,7 +86,7 @@ export interface Helped extends Running {
   say(...lines: string[]): void;
 }
 
-/** Starts the program with a stand-in for the helper of macOS, unless the arguments choose another backend. */
+/** Starts control-kbctl with a stand-in for the helper of macOS, unless the arguments choose another backend. */
 export function startHelped(t: TestContext, args: readonly string[], options: HelpedOptions = {}): Helped {
   const { env, say } = makeStandIn(t, options.script);
   const backend = args.includes('--backend') ? [] : ['--backend', 'macos'];
@@ -120,11 +120,11 @@ export interface InTerminal extends Helped {
   type(keys: string, pattern: RegExp): Promise<void>;
   /** Whether the terminal shows what is typed. */
   isEchoing(): boolean;
-  /** Sets the mode of the terminal as another program does. */
+  /** Sets the mode of the terminal, as another process does. */
   reset(): void;
-  /** The id of control-kbctl; its helper writes it. */
+  /** The process ID of control-kbctl; its helper writes it. */
   processId(): number;
-  /** Checks the exit code of the program, and that the terminal has its original mode again. Returns the output. */
+  /** Checks the exit code of control-kbctl, and that the terminal has its original mode again. Returns the output. */
   checkEnd(code: number): Promise<string>;
 }
 
@@ -132,7 +132,7 @@ export interface InTerminal extends Helped {
 export const END = 'echo code $?; echo mode $(stty -g)';
 
 /**
- * Runs a script for sh in a pseudo-terminal. In it, $KBCTL is the program with a stand-in for the helper of macOS,
+ * Runs a script for sh in a pseudo-terminal. In it, $KBCTL is control-kbctl with a stand-in for the helper of macOS,
  * unless `args` say otherwise.
  */
 export function startInTerminal(

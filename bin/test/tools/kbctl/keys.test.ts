@@ -1,3 +1,5 @@
+// Key combinations, the key table, held keys, the evdev backend, and what terminals send.
+
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -44,7 +46,7 @@ describe('key combinations', LIMIT, () => {
     ['F1', ['f1', '<f1>', ' F1 ']], ['F12', ['f12']], ['F13', ['F13']], ['F20', ['f20']], ['F24', ['F24'], null],
     ['Shift+F5', ['shift+f5']],
   ];
-  it('may be spelled as in pynput and Electron, and as a Mac types them', () => {
+  it('may be spelled as in pynput, in Electron, or as a Mac types them', () => {
     for (const [name, spellings, mac] of good) {
       const usual = name.replace('Alt', 'Option').replace('Super', 'Command');
       const names = { linux: name, darwin: mac === undefined ? usual : mac, win32: name.replace('Super', 'Win') };
@@ -77,7 +79,7 @@ describe('key combinations', LIMIT, () => {
     ['alt+alt+p', twice('alt')], ['alt_l+alt_r+p', twice('alt_r')], ['cmd+win+p', twice('win')],
     [`alt+${'x'.repeat(10_000)}`, noKey('x'.repeat(10_000))],
   ];
-  it('are rejected with the reason if they are wrong', () => {
+  it('are rejected with the reason if they are invalid', () => {
     for (const [text, why] of bad) {
       for (const platform of PLATFORMS) {
         assert.throws(() => parseCombination('--pause-key', text, platform), wrongKeys('--pause-key', text, why));

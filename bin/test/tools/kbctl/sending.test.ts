@@ -1,4 +1,4 @@
-// What control-kbctl sends when keys are pressed, and what it prints of the system.
+// What control-kbctl sends for each key press, and what it prints about the system.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -12,7 +12,7 @@ import {
 const NOT_CONFIRMED = 'accepted, not confirmed';
 
 describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
-  it('each press with its author, although the command before is not done, and prints the outcomes', async (t) => {
+  it('each press with its author, even while the previous command runs, and prints the outcomes', async (t) => {
     let status = SystemStatus.ACTIVE;
     const { port, server, client } = await startServer(t, { maxQueueSize: 1, systemStatus: () => status });
     const { say, shows, output } = await listening(t, ['--port', `${port}`], { env: { CONTROL_BY: 'ana@laptop' } });
@@ -45,7 +45,7 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     ]);
   });
 
-  it('one command at a time, and each press once, in order, even those before two signals', async (t) => {
+  it('one command at a time, each press once and in order, also after two signals', async (t) => {
     const { port, posted, hold, release, holds } = await startSlowServer(t);
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
     hold('POST');
@@ -88,7 +88,7 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     await until(() => !isRunning(Number(helper)));
   });
 
-  it('nothing later than two seconds after SIGTERM to a system that does not respond', async (t) => {
+  it('nothing more, two seconds after SIGTERM, to a system that does not respond', async (t) => {
     const { port, posted, hold } = await startSlowServer(t);
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
     hold('GET', 'POST');
@@ -131,7 +131,7 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     assert.equal((await ended).code, 0);
   });
 
-  it('nothing that takes effect with a wrong token', async (t) => {
+  it('commands without effect if the token is wrong', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     const wrong = { env: { CONTROL_TOKEN: `not-${TOKEN}` } };
     const { say, shows, output } = await listening(t, ['--port', `${port}`], wrong);
@@ -165,7 +165,7 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     assertHarmless(output());
   });
 
-  it('nothing when it is told to quit while the helper starts, and does not wait for children of the helper', async (t) => {
+  it('nothing if it quits while the helper starts, and does not wait for children of the helper', async (t) => {
     const { child, shows, output, ended } = startHelped(t, [], { script: 'cat "$KEYS" & echo "note $$"; wait' });
     await shows(/^control-kbctl: \d+\n/m);
     const [, helper] = /^control-kbctl: (\d+)/m.exec(output()) ?? [];

@@ -1,4 +1,4 @@
-// The terminal of control-kbctl: what it shows, who has it, and that it is as before at the end.
+// The terminal of control-kbctl: what it shows, which job has it, and that its mode is restored at the end.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -125,7 +125,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     assert.doesNotMatch(await typed.checkEnd(0), /^pause/m);
   });
 
-  it('leaves it alone when it ends in the background', async (t) => {
+  it('leaves it alone when control-kbctl ends in the background', async (t) => {
     const { port } = await startSlowServer(t);
     const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
     const typed = startInTerminal(t, port, script);
@@ -136,7 +136,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     assert.equal(typed.isEchoing(), false);
   });
 
-  it('silences it again after another program has changed its mode', async (t) => {
+  it('silences it again after another process has changed its mode', async (t) => {
     const { port } = await startSlowServer(t);
     const typed = startInTerminal(t, port, `$KBCTL; ${END}`);
     typed.say(READY);
@@ -164,7 +164,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     await checkEnd(0);
   });
 
-  it('leaves it alone without job control, unless the terminal is the backend', { skip: lacks('setsid') }, async (t) => {
+  it('leaves it alone without job control, except as the backend', { skip: lacks('setsid') }, async (t) => {
     const { port } = await startSlowServer(t);
     const TERMINAL = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
     const { shows, isEchoing, say, type } = startInTerminal(t, port, 'setsid --wait $KBCTL; setsid --wait $TERMINAL', {
@@ -178,7 +178,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     await type('p', /^pause … paused after/m);
   });
 
-  it('quits on Ctrl-C although it is not its input; the helper does not receive it', async (t) => {
+  it('quits on Ctrl-C even if the terminal is not its input; the helper does not receive it', async (t) => {
     const { port } = await startSlowServer(t);
     const marker = join(makeFolder(t), 'interrupted');
     const typed = startInTerminal(t, port, `trap : INT; $KBCTL < /dev/null; ${END}`, {

@@ -1,4 +1,4 @@
-// The x11 backend, on X servers without a screen; a client of these tests is their keyboard and the focused program.
+// The x11 backend, on X servers without a screen; a client of these tests is their keyboard and the focused window.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -119,7 +119,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb') }, () => {
     assert.deepEqual(await arrived(), ['pause']);
   });
 
-  it('keeps only the combinations from the program with the focus, until it closes', async (t) => {
+  it('keeps only the combinations from the focused window, until it closes', async (t) => {
     const { user } = shared();
     const { actions, close } = await listen(t, shared());
     await user.typed();
@@ -135,7 +135,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb') }, () => {
     assert.equal(actions.length, 3);
   });
 
-  it('works when another program has grabbed the combination, and reports that', async (t) => {
+  it('works when another client has grabbed the combination, and reports that', async (t) => {
     const [first, second] = [await listen(t, shared()), await listen(t, shared())];
     const { user } = shared();
     await user.press('+alt +shift +p hold -p -shift -alt alt+shift+p alt+shift+p');
@@ -143,9 +143,9 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb') }, () => {
     await until(() => second.actions.length === 4);
     assert.deepEqual(second.actions, ['pause', 'pause', 'pause', 'resume']);
     assert.deepEqual([first.notices, second.notices], [[], [
-      'another program also uses Alt+Shift+P and may react to the same key press; ' +
+      'another application also uses Alt+Shift+P and may react to the same key press; ' +
         'set --pause-key to another combination',
-      'another program also uses Alt+Shift+R and may react to the same key press; ' +
+      'another application also uses Alt+Shift+R and may react to the same key press; ' +
         'set --resume-key to another combination',
     ]]);
   });
@@ -185,7 +185,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb') }, () => {
     }
   });
 
-  it('is used by control-kbctl, which prints no typed keys, and warns under Wayland', async (t) => {
+  it('is used by control-kbctl, which prints no typed keys and warns under Wayland', async (t) => {
     const { name, user, env } = shared();
     const { port } = await startSlowServer(t);
     const args = ['--port', `${port}`, '--backend', 'x11', '--quit-key', 'ctrl+F9'];
@@ -218,7 +218,7 @@ describe('the x11 backend with a layout', { ...LIMIT, skip: lacks('Xvfb', 'setxk
 
   const toggle = ['us,ru', 'grp:alt_shift_toggle'] as const;
   const capsKeys = { 'pause-key': 'ctrl+alt+p', 'resume-key': 'ctrl+alt+r' };
-  // Key codes: the keys labelled P and R are P and R in fr and ru, and L and P in dvorak.
+  // Key codes: the keys labeled P and R are P and R in fr and ru, and L and P in dvorak.
   const rows: [layout: readonly [string, string?], keys: string, pause: number, resume: number, values?: Values][] = [
     [['fr'], 'alt+shift+CODE', 33, 27],
     [['dvorak'], 'alt+shift+CODE', 27, 32],
@@ -239,7 +239,7 @@ describe('the x11 backend with a layout', { ...LIMIT, skip: lacks('Xvfb', 'setxk
     });
   }
 
-  it('takes Meta neither for Alt nor for Super', async (t) => {
+  it('does not take Meta for Alt or Super', async (t) => {
     await shared().setLayout('us', 'altwin:meta_win');
     const { arrived } = await listen(t, shared());
     await shared().user.press('super+shift+p alt+shift+p super+shift+p');
@@ -298,8 +298,8 @@ describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
       const starting = listen(t, { env: { ...env, XAUTHORITY: '/dev/null' } }, {}, startMs);
       await assert.rejects(starting, new BackendError(`the X server at ${name} ${line}`), what);
     }
-    const nobody = /^no X server at DISPLAY 127.0.0.1:59000: connect ECONNREFUSED 127.0.0.1:65000$/;
-    await assert.rejects(listen(t, { env: { DISPLAY: '127.0.0.1:59000' } }), { message: nobody });
+    const refused = /^no X server at DISPLAY 127.0.0.1:59000: connect ECONNREFUSED 127.0.0.1:65000$/;
+    await assert.rejects(listen(t, { env: { DISPLAY: '127.0.0.1:59000' } }), { message: refused });
   });
 
   it('does not wait for the X server when the start is cancelled', async (t) => {
@@ -331,7 +331,7 @@ describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
     ['the one in ~/.Xauthority if XAUTHORITY is empty', (number) => [mine(number)], 'this host', { XAUTHORITY: '' }],
   ];
   for (const [what, records, chosen, env] of files) {
-    it(`uses of several cookies ${what}`, async (t) => {
+    it(`chooses from several cookies: ${what}`, async (t) => {
       const stub = await startStub(t, formatRefusal('Go away'));
       const home = makeFolder(t);
       const file = join(home, '.Xauthority');
@@ -470,7 +470,7 @@ function formatRefusal(reason: string): Buffer {
   return Buffer.concat([head, Buffer.from(reason.padEnd(4 * (head[6] as number), '\0'))]);
 }
 
-// ───── The keyboard, and the program with the focus ──────────────────────────────────────────────────────────────
+// ───── The keyboard, and the focused window ──────────────────────────────────────────────────────────────────────
 
 const MODIFIER_CODES: Readonly<Record<string, number>> = {
   alt: 64, altR: 108, shift: 50, shiftR: 62, ctrl: 37, super: 133, numLock: 77, capsLock: 66,
@@ -504,7 +504,7 @@ class XClient {
     const start = await client.#read(8);
     assert.equal(start[0], 1, 'accepted');
     const setup = await client.#read(4 * start.readUInt16LE(6));
-    client.#window = setup.readUInt32LE(4); // the first of its ids
+    client.#window = setup.readUInt32LE(4); // the first of its IDs
     client.#root = setup.readUInt32LE(32 + 4 * Math.ceil(setup.readUInt16LE(16) / 4) + 8 * (setup[21] as number));
     client.#test = await client.#findExtension('XTEST');
     return client;
