@@ -1,8 +1,8 @@
 // Measures what the remote control costs a program, compared with node:http: `npm run bench`.
 //
 // The programs run in processes of their own: this file again, with BENCH_PROGRAM set. This process sends the load.
-// The machine is rarely quiet, so what is compared is measured in alternation, under load in slices of 100 ms. Ratios
-// and differences are formed within a round.
+// The machine is rarely quiet, so figures that are compared are measured in alternation, floods in slices of 100 ms.
+// Ratios and differences are formed within a round.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -30,8 +30,7 @@ ${describeOptions(OPTIONS)}
 `;
 
 const SLICE_MS = 100;
-const SLICES = 15; // of a flood, per server and round, after the warm-up
-const WARM_UP_SLICES = 3;
+const [SLICES, WARM_UP_SLICES] = [15, 3]; // of a flood, per server and round
 const WARM_UP_MS = 300;
 const LOAD_MS = 3000; // of a program whose latency is measured
 const REPORT_MS = 20; // between two reports of a program that counts its steps
@@ -39,6 +38,7 @@ const WATCHERS = 40; // connections that wait for a change of status
 const CHANGES = 100;
 const CALLS = 20_000_000; // after as many for the warm-up
 const STARTS = 5; // of each program in a round
+const SETTLED_MS = 15_000; // after the start of a program, its heap has been tidied
 const IDLE_MS = 10_000;
 
 // ───── Figures ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +79,7 @@ async function throughput(round: number): Promise<Figures> {
   return { throughput: [[100 * ourGet / get, 100 * ourPost / post, 100 * wakingPost / post], [100]] };
 }
 
-/** Sends requests to programs that poll every 50 ms, and commands to those that poll each millisecond. */
+/** Sends requests to programs with steps of 50 ms, and commands to programs with steps of 1 ms. */
 async function latency(round: number): Promise<Figures> {
   const measure = (server: Server, behavior: Behavior, stepMs: number, ...requests: string[]) => async () => {
     const program = await startProgram(server, behavior, stepMs);
@@ -101,7 +101,7 @@ async function latency(round: number): Promise<Figures> {
   };
 }
 
-/** Floods a program, and a server in another process, which competes for the cores as well. Compares its steps. */
+/** Counts the steps of a program under flood, relative to a flood of another process that competes for the cores. */
 async function steps(round: number): Promise<Figures> {
   const measure = (server: Server) => async () => {
     const [program, other] = [await startProgram(server, 'yields', 1), await startProgram('node:http', 'sleeps')];
@@ -122,7 +122,7 @@ async function changes(round: number): Promise<Figures> {
     const [actor, ...watchers] = connectTo(program, 1 + WATCHERS) as [Exchange, ...Exchange[]];
     const delays: number[] = [];
     for (let change = 0; change < CHANGES; change += 1) {
-      const [tag, command] = change % 2 === 0 ? ['active', 'pause'] as const : ['paused', 'resume'] as const;
+      const [tag, command] = change % 2 === 0 ? ['active', 'pause'] : ['paused', 'resume'];
       const received = watchers.map(async (watcher) => {
         await watcher(requestOf('GET', 'status', `If-None-Match: "${tag}"`, 'Prefer: wait=5'));
         return clock();
@@ -153,11 +153,11 @@ async function footprint(round: number): Promise<Figures> {
     const program = await startProcess(['--input-type=module', '--eval', source]);
     if (program.port !== 0) await connectTo(program, 1)[0]?.(STATUS);
     const duration = clock() - startedAt;
-    const { memory, user, system } = await nthReport(program, 0);
+    const { memory } = await nthReport(program, 0);
     return async () => {
-      const later = await nthReport(program, 1);
+      const [before, after] = [await nthReport(program, 1), await nthReport(program, 2)];
       stop(program);
-      return [memory / 1024 / 1024, duration, 100 * (later.user + later.system - user - system) / 1000 / IDLE_MS];
+      return [memory / 1024 / 1024, duration, 100 * (cpuMs(after) - cpuMs(before)) / IDLE_MS];
     };
   };
   const runs: (() => Promise<number[]>)[][] = [];
@@ -178,9 +178,11 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
   const count = parseInteger('--rounds', parsed.values.rounds, 1, 1000);
-  const start = cpuTime();
-  compute(1e8, 1);
-  iterationsPerMs = Math.round(1e14 / (cpuTime() - start));
+  for (let pass = 0; pass < 20; pass += 1) { // the first ones are slower, until compute() is optimized
+    const start = cpuMs();
+    compute(1e7, pass);
+    iterationsPerMs = Math.max(iterationsPerMs, Math.round(1e7 / (cpuMs() - start)));
+  }
   const rounds: Figures[] = [];
   while (rounds.length < count) {
     const figures: Figures = {};
@@ -214,7 +216,7 @@ function printTables(rounds: readonly Figures[], machine: string): void {
     else console.log(`${index === 5 ? '\n' : ''}${what.padEnd(72)} ${ours?.padEnd(18)} ${theirs}: ${reference}`);
     spreads.push(`${name} ${(100 * spread).toFixed(0)} %`);
   }
-  console.log(`\nBetween the least and the most of the rounds, relative to the median: ${spreads.join(', ')}`);
+  if (rounds.length > 1) console.log(`\nRange of the rounds, relative to the median: ${spreads.join(', ')}`);
 }
 
 function quantile(values: readonly number[], share: number): number {
@@ -232,9 +234,7 @@ interface Child extends Awaited<ReturnType<typeof startProcess>> {}
 
 async function startProcess(args: readonly string[], env: NodeJS.ProcessEnv = process.env) {
   const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'], env });
-  child.on('exit', () => {
-    if (!child.killed) throw new Error('a program ended unexpectedly');
-  });
+  child.on('exit', () => { if (!child.killed) throw new Error('a program ended unexpectedly'); });
   const reports: Report[] = [];
   const lines = createInterface(child.stdout).on('line', (line) => reports.push(JSON.parse(line)));
   await once(lines, 'line');
@@ -445,7 +445,7 @@ async function measureCalls(server: WebApiServer<any>): Promise<void> {
   let [taken, start] = [0, 0];
   const step = (): void => {
     taken += 1;
-    if (taken === CALLS) start = cpuTime(); // after the warm-up
+    if (taken === CALLS) start = cpuMs(); // after the warm-up
     if (taken === 2 * CALLS) throw end;
   };
   const nanoseconds: number[] = [];
@@ -457,16 +457,13 @@ async function measureCalls(server: WebApiServer<any>): Promise<void> {
   ]) {
     taken = 0;
     await loop().catch((error) => { if (error !== end) throw error; });
-    nanoseconds.push((cpuTime() - start) / CALLS);
+    nanoseconds.push(1e6 * (cpuMs() - start) / CALLS);
   }
   report({ nanoseconds });
 }
 
-/** Nanoseconds of CPU time: other processes do not count. */
-function cpuTime(): number {
-  const { user, system } = process.cpuUsage();
-  return 1000 * (user + system);
-}
+/** CPU time: other processes do not count. */
+const cpuMs = ({ user, system }: NodeJS.CpuUsage = process.cpuUsage()): number => (user + system) / 1000;
 
 /** Source text, because the imports of this file would add to the footprint. Its directory is .dev. */
 const SOURCES = [
@@ -484,8 +481,7 @@ const SOURCES = [
   const report = () => console.log(JSON.stringify({ memory: process.memoryUsage.rss(), ...process.cpuUsage() }));
   const ready = (port) => {
     console.log(JSON.stringify({ port }));
-    setTimeout(report, ${WARM_UP_MS});
-    setTimeout(report, ${WARM_UP_MS + IDLE_MS});
+    for (const ms of ${JSON.stringify([WARM_UP_MS, SETTLED_MS, SETTLED_MS + IDLE_MS])}) setTimeout(report, ms);
   };
   process.stdin.on('end', () => process.exit()).resume();
   ${program}`);
