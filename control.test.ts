@@ -1,8 +1,8 @@
-// The specification of control.ts: what it promises to the program that it is copied into, and to those who control
-// that program. Each promise stands here once, in the order in which a stranger asks; bin/test/module/ has what takes
-// more rows, more time or more stress. The program under control is mostly this process: `start()` starts its server,
-// and the test takes the commands. One that blocks its thread, exits or gets signals is a process of its own:
-// `runHost()`. Clients speak HTTP as anyone could write it: `ask()` sends one request, `exchange()` any bytes.
+// The specification of control.ts: its promises to the program into which it is copied, and to the people who control
+// that program. Each promise appears once, in the order in which a newcomer asks; bin/test/module/ has the tests with
+// more rows, time or stress. The program under control is mostly this process: `start()` starts its server, and the
+// test takes the commands. A program that blocks its thread, exits or gets signals is a separate process: `runHost()`.
+// Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -150,7 +150,7 @@ describe('GET /api/status', LIMIT, () => {
     await loop;
   });
 
-  it('responds 500 while systemStatus() fails, warns once for each reason, and goes on taking commands', async (t) => {
+  it('responds 500 while systemStatus() fails, warns once for each reason, and keeps accepting commands', async (t) => {
     const warnings = collectWarnings(t);
     let sample = (): unknown => ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => sample() as SystemStatus });
@@ -220,7 +220,7 @@ describe('POST', LIMIT, () => {
     });
   }
 
-  it('is the only method of commands; status and info take GET and HEAD; else 405', async (t) => {
+  it('is the only method for commands; status and info take GET and HEAD; others get 405', async (t) => {
     const { server, port } = await start(t);
     for (const [allow, paths] of [['POST', COMMANDS], ['GET, HEAD', ['status', 'info']]] as const) {
       for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
@@ -305,7 +305,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
-  it('reads the preference as RFC 7240 writes it, up to 300 seconds, and ignores any other form', async (t) => {
+  it('reads the preference as in RFC 7240, up to 300 seconds, and ignores any other form', async (t) => {
     const { server, port } = await start(t);
     const rows: [applied: string | undefined, ...prefers: string[]][] = [
       ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = 7', 'wait=7; x=y', 'wait=7, wait=8'],
@@ -323,7 +323,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     }
   });
 
-  it('sends the value of report(): JSON of at most 4 KiB, a text truncated to 1000 characters', async (t) => {
+  it('sends the value of report(): JSON up to 4 KiB, a text truncated to 1000 characters', async (t) => {
     const { server, port } = await start(t);
     for (const [value, expected] of [
       ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
@@ -351,7 +351,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 });
 
-// ───── What is going on ──────────────────────────────────────────────────────────────────────────────────────────
+// ───── Information ───────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('GET /api/info', LIMIT, () => {
   it('describes the program', async (t) => {
@@ -370,7 +370,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.equal((await ask(unnamed, INFO)).body.name, basename(process.argv[1] ?? '', '.js'));
   });
 
-  it('lists the latest 16 commands, oldest first, with who, why, state and outcome', async (t) => {
+  it('lists the latest 16 commands, oldest first, with sender, reason, state and outcome', async (t) => {
     const { server, port } = await start(t);
     for (let count = 0; count < 20; count += 1) {
       await ask(port, `${RESUME}?by=ana@laptop&reason=${count}`);
@@ -396,7 +396,7 @@ describe('GET /api/info', LIMIT, () => {
     ]);
   });
 
-  it('takes who and why from the query: up to 200 characters, without control characters', async (t) => {
+  it('takes sender and reason from the query: up to 200 characters, without control characters', async (t) => {
     const { server, port } = await start(t);
     for (const [query, by, reason] of [
       ['?by=ana%40laptop&reason=GPU+needed%20now', 'ana@laptop', 'GPU needed now'],
@@ -465,7 +465,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual(warnings.filter((warning) => !warning.includes('BigInt')), [tooLong, 'describe failed: lost']);
   });
 
-  it('waits for the detail of a program that polls now and then', async (t) => {
+  it('waits for the detail of a program that polls occasionally', async (t) => {
     const host = runHost(t, `
       const servers = [];
       for (const name of 'abc') servers.push(await serve({ name, describe: () => name }));
@@ -545,11 +545,11 @@ describe('The queue', LIMIT, () => {
 
 // ───── Commands of the program itself ────────────────────────────────────────────────────────────────────────────
 
-describe('Declared commands', LIMIT, () => {
+describe('Own commands', LIMIT, () => {
   const episodes = { type: 'integer', minimum: 1, default: 100 } as const;
   const evaluate = { description: 'Runs episodes without learning', parameters: { episodes } };
 
-  it('run between two steps of launch(), also while paused; what they return or throw is the outcome', async (t) => {
+  it('run between two steps of launch(), also while paused; their value or error is the outcome', async (t) => {
     let rate = 0.1;
     const { client } = await launchSystem(t, {
       describe: () => ({ rate }),
@@ -578,7 +578,7 @@ describe('Declared commands', LIMIT, () => {
     assert.deepEqual([status, by, detail], ['paused', 'bob', { rate: 0 }]);
   });
 
-  it('reach a loop with their arguments, who and why; /api/info has the declarations and the arguments', async (t) => {
+  it('reach a loop with arguments, sender and reason; /api/info has declarations and arguments', async (t) => {
     const { server, port } = await start(t, { commands: { evaluate, 'cool-down': {} } });
     const line = 'POST /api/evaluate?by=ana&reason=before+lunch';
     assert.equal((await ask(port, line)).text, '{"result":"ok"}');
@@ -595,7 +595,7 @@ describe('Declared commands', LIMIT, () => {
   });
 });
 
-describe('Own commands:', LIMIT, () => {
+describe('A program that commands itself:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 2 });
     await ask(port, PAUSE);
@@ -671,7 +671,7 @@ describe('Own commands:', LIMIT, () => {
     assert.deepEqual([server.hasCommands(), await states()], [false, ['done', 'failed']]);
   });
 
-  it('request says which command was taken last, by whom it was sent, and why', async (t) => {
+  it('request is the command taken last, with its sender and reason', async (t) => {
     const { server, port } = await start(t);
     assert.equal(server.request, null);
     await ask(port, `${PAUSE}?by=ana%40laptop&reason=GPU+needed+until+noon`);
@@ -746,7 +746,7 @@ describe('A program that sleeps', LIMIT, () => {
     await host.ends('pause');
   });
 
-  it('may block its thread in nextCommandSync(): the status, the detail and outcomes are sent meanwhile', async (t) => {
+  it('may block its thread in nextCommandSync(): status, detail and outcomes are still sent', async (t) => {
     const host = runHost(t, `
       let status = ACTIVE;
       const server = await serve({ systemStatus: () => status, describe: () => 'asleep' });
@@ -827,7 +827,7 @@ describe('A server', LIMIT, () => {
     assert.equal(await client.getStatus(), PAUSED);
   });
 
-  it('completes a request in progress on close(), and waits for no idle or slow client', async (t) => {
+  it('completes a request in progress on close(), without waiting for idle or slow clients', async (t) => {
     const { server, port } = await start(t, { host: '127.0.0.1' });
     const [pending, idle, slow] = [connectTo(port), connectTo(port), connectTo(port)];
     idle.write(head(STATUS, HOST));
@@ -845,7 +845,7 @@ describe('A server', LIMIT, () => {
   });
 });
 
-// ───── Who may use it ────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Access ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 const CHUNKED = 'Transfer-Encoding: chunked';
 const UPGRADE = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
@@ -926,7 +926,7 @@ describe('A request', LIMIT, () => {
 });
 
 describe('A connection', LIMIT, () => {
-  it('has one request at a time: a second one before the response is dropped, and ends the connection', async (t) => {
+  it('takes one request at a time: a second one before the response is dropped and ends the connection', async (t) => {
     const { server, port } = await start(t);
     const [first, ...others] = await exchange(port, head(PAUSE, HOST, WAIT) + head(SAVE, HOST));
     assert.deepEqual([first?.summary, first?.headers['connection'], others], ['202 waiting', 'close', []]);
@@ -950,7 +950,7 @@ describe('The options', LIMIT, () => {
     }
   });
 
-  it('token is required from every client, and stands in no response, error or output of inspect()', async (t) => {
+  it('token is required from every client, and appears in no response, error or output of inspect()', async (t) => {
     const { server, port, client } = await start(t, { token: TOKEN });
     assert.equal(await client.pause(), 'ok');
     assert.equal((await ask(port, PAUSE, `authorization: bearer ${TOKEN} `)).statusCode, 200);
@@ -1044,7 +1044,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
     await host.ends(...commands, 'resume', 'shutdown', 'closed');
   });
 
-  it('is reported at once with its last status and its age, while it does not even poll', async (t) => {
+  it('is reported at once with its last status and its age, even while it does not poll', async (t) => {
     const began = Date.now();
     const port = await freePort();
     const host = runHost(t, `
@@ -1284,7 +1284,7 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([most, saves], [1, 3]);
   });
 
-  it('goes on if a hook fails, reports that to the client and as a warning, and keeps the status', async (t) => {
+  it('continues if a hook fails, reports that to the client and as a warning, and keeps the status', async (t) => {
     const warnings = collectWarnings(t);
     let failing = '';
     const hooks = ['onPaused', 'onResumed', 'saveState', 'onShutdown'].map((name) => {
@@ -1308,7 +1308,7 @@ describe('launch()', LIMIT, () => {
     await finished;
   });
 
-  it('ends at a command only after a save that succeeded, however often it is sent; else it pauses', async (t) => {
+  it('ends at a command only after a successful save, however often it is sent; otherwise it pauses', async (t) => {
     collectWarnings(t);
     let isFull = true;
     const log: string[] = [];
@@ -1353,7 +1353,7 @@ describe('launch()', LIMIT, () => {
     await until(() => log.includes('step'));
   });
 
-  it('gives each step a control, which sees what waits; its commands take effect after the step', async (t) => {
+  it('gives each step a control, which sees waiting commands; its own take effect after the step', async (t) => {
     const log: unknown[] = [];
     let port = 0;
     const { client, address } = await launchSystem(t, {
@@ -1420,7 +1420,7 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([threads, log], [[], ['step', 'saveState', 'step', 'saveState']]);
   });
 
-  it('passes each hook the command that it is called for, as the last argument', async (t) => {
+  it('passes each hook its command as the last argument', async (t) => {
     const log: string[] = [];
     const hook = (name: string) => (...args: unknown[]): void => {
       const { command, by, reason } = args.at(-1) as CommandRequest;
@@ -1467,7 +1467,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     await host.ends('onPaused', 'saveState', 'saveState', 'onShutdown');
   });
 
-  it('takes effect after the step that runs, even if steps never await', async (t) => {
+  it('takes effect after the running step, even if steps never await', async (t) => {
     await runHost(t, `
       let steps = 0;
       const step = () => {

@@ -33,16 +33,16 @@ export interface Running {
   ended: Promise<Ended>;
 }
 
-/** For each suite: what hangs is a failure, not an endless run. A slow machine needs a fraction of it. */
+/** For each suite: a test that hangs fails. A slow machine needs a fraction of this time. */
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
 
-const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs serve in its folder, too
+const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs also serve in its folder
 process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
 
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
   XDG_RUNTIME_DIR: SESSION,
-  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // which turns colour off
+  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns colour off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,
 };
@@ -67,7 +67,7 @@ export function start(t: TestContext, command: string, args: readonly string[], 
   return { child, output, shows, ended };
 }
 
-/** Starts one of the built programs. */
+/** Starts one of the built tools. */
 export function startProgram(
   t: TestContext,
   name: string,
@@ -77,7 +77,7 @@ export function startProgram(
   return start(t, process.execPath, [`dist/bin/${name}.js`, ...args], env);
 }
 
-/** Runs one of the built programs until it ends. */
+/** Runs one of the built tools until it ends. */
 export function runProgram(
   t: TestContext,
   name: string,
@@ -121,7 +121,7 @@ export async function launchSystem(
   const client = clientAt(t, address, config.token);
   t.after(async () => {
     const ended = finished.then(() => true, () => true);
-    while (!(await Promise.race([ended, sleep(200, false)]))) await client.shutdown(); // it may be called off once
+    while (!(await Promise.race([ended, sleep(200, false)]))) await client.shutdown(); // it may be cancelled once
   });
   return { address, client, finished };
 }
@@ -148,7 +148,7 @@ export async function startServer<Name extends string = never>(
   return { server, address, port, where: socketPath ?? port, client };
 }
 
-/** Sends a command and waits until it is done. Returns its value, or the error, or what it still waits for. */
+/** Sends a command and waits until it is done. Returns its value or error, or its state if it still waits. */
 export async function perform(port: number, command: ControlCommand): Promise<[statusCode: number, outcome: unknown]> {
   const init = { method: 'POST', headers: { Prefer: 'wait=30' } };
   const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
@@ -178,7 +178,7 @@ export async function getInfo(port: number): Promise<Info> {
   return await response.json() as Info;
 }
 
-/** Waits for a detail: a host that does not get the CPU for 250 ms is reported with its previous one. */
+/** Waits for a detail: after 250 ms without the CPU, a host is reported with its previous detail. */
 export async function getDetail(port: number): Promise<unknown> {
   let detail: unknown = null;
   await until(async () => (detail = (await getInfo(port)).detail) !== null);
@@ -210,7 +210,7 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * A server that reports its status only: it knows neither Prefer nor /api/info. Commands take effect after 100 ms.
+ * A server that reports its status only: without Prefer and /api/info. Commands take effect after 100 ms.
  *
  * @param isOriginal The server of PAMIQ-Core instead, which sends the number of the status.
  */
@@ -252,7 +252,7 @@ const [CONTROLS, BIDI] = ['\r\n\t\x00\x7f\x80\x9b', '\x9d\x9f\u061c\u200e\u200f\
 export const HOSTILE: string =
   `PW\x1b]0;title\x07\x1b]52;c;eA==\x07\x1b[2J${CONTROLS}31m${BIDI}NED${'😀'.repeat(300)}`;
 
-/** How the programs print it. */
+/** How the tools print it. */
 export const HARMLESS: string = `PW ]0;title ]52;c;eA== [2J 31m NED${'😀'.repeat(166)}…`;
 
 /** A server that responds to every request with the same body. Returns its port. */
@@ -273,7 +273,7 @@ export function assertHarmless(text: string): void {
 /** A new folder, removed at the end of the test. */
 export function makeFolder(t: { after(end: () => void): void }): string {
   const folder = mkdtempSync(join(tmpdir(), 'control-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 })); // what ends may still write
+  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 })); // processes may write while they end
   return folder;
 }
 
@@ -319,11 +319,11 @@ export async function until(
 export const TOKEN = 'a-token-for-tests-only';
 export const NO_TOKEN = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
 
-const NOWHERE = '/nowhere/control.sock'; // where no program can do harm
+const NOWHERE = '/nowhere/control.sock'; // where no tool can do harm
 const LONG_PATH = `/${'x'.repeat(94)}`;
 const TOKEN_FORM = 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got';
 
-/** What every program refuses with the same message; no message contains the token. */
+/** Arguments that every tool refuses with the same message; no message contains the token. */
 export const WRONG_ACCESS: readonly [what: string, args: string[], token: string, line: string][] = [
   ['--socket and --host', ['--socket', NOWHERE, '--host', 'localhost'], '',
     '--socket replaces --host and --port: give one or the other'],
@@ -362,7 +362,7 @@ export function collectThreads(t: TestContext): Worker[] {
   return threads;
 }
 
-/** A server of another kind, which calls `respond` for each request. Collects the requests. */
+/** A server other than control.ts, which calls `respond` for each request. Collects the requests. */
 export async function startForeign(
   t: TestContext,
   respond: (socket: Socket) => void,

@@ -14,11 +14,11 @@ export interface Host {
   hear<Value>(): Promise<Value>;
   /** Resolves with all further values when the host has ended. */
   hearAll(): Promise<unknown[]>;
-  /** Lets a host go on that has called halt(). */
+  /** Continues a host that has called halt(). */
   release(): void;
   /** Sends a line to a host that has called obey(). */
   order(line: string): void;
-  /** Resolves when the host has ended by itself with exit code 0 and without a word on stderr, and has said the rest. */
+  /** Resolves when the host has ended by itself, with exit code 0, an empty stderr and no further values. */
   ends(...rest: unknown[]): Promise<void>;
   ended: Promise<{ code: number | null; stderr: string }>;
 }
@@ -65,7 +65,7 @@ function evaluate(source: string): string[] {
   return ['--input-type=module', '--eval', PRELUDE + source];
 }
 
-/** Runs a command, Node unless told otherwise, with these arguments; each line of its stdout is a JSON value. */
+/** Runs a command, by default Node, with these arguments; each line of its stdout is a JSON value. */
 export function spawnHost(t: TestContext, args: readonly string[], command: string = process.execPath): Host {
   const { child, ended } = start(t, command, args);
   const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();

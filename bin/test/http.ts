@@ -1,4 +1,4 @@
-// HTTP, written by hand: clients that no library would let one be.
+// HTTP written by hand, for requests that no library sends.
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -52,7 +52,7 @@ export async function readToEnd(socket: Socket): Promise<string> {
   return bytes;
 }
 
-/** Parses responses. One to HEAD must be the last: its length is that of a body which does not follow. */
+/** Parses responses. A response to HEAD must be the last: no body follows, whatever its length says. */
 export function parse(bytes: string): HttpResponse[] {
   const responses: HttpResponse[] = [];
   for (let rest = bytes; rest !== '';) {

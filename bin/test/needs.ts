@@ -1,4 +1,4 @@
-// What tests need besides Node and a POSIX shell. A test without it is skipped, and its reason is how to get it: the
+// What tests need besides Node and a POSIX shell. Without it, a test is skipped, and the reason says how to get it: the
 // reporter gathers these reasons into one line. In CI, nothing that a package provides may be missing.
 
 import { spawnSync } from 'node:child_process';
@@ -6,10 +6,10 @@ import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
 
-/** The Python of Debian, which has Debian's modules. */
+/** Debian's Python, which has Debian's modules. */
 export const PYTHON = '/usr/bin/python3';
 
-/** What lets the completion of a command complete that of another. */
+/** Lets the completion of a command complete another command. */
 export const BASH_COMPLETION = '/usr/share/bash-completion/bash_completion';
 
 /** Commands, and the Debian packages that have them. */
@@ -22,7 +22,7 @@ const PACKAGES = {
 
 type CommandLine = readonly [command: string, ...args: string[]];
 
-/** How a command becomes process 1, and how it becomes one of a user without rights. */
+/** Prefixes that run a command as process 1, and as a user without rights. */
 export const NAMESPACE: CommandLine = ['unshare', '--fork', '--pid', '--mount-proc', '--kill-child'];
 export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'];
 
@@ -38,7 +38,7 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   Linux: [() => process.platform === 'linux', 'use Linux'],
   Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
   bashCompletion: [() => existsSync(BASH_COMPLETION), 'apt-get install bash-completion'],
-  cgroup: [() => ownCgroup() !== null, 'run as root with a cgroup (version 2) that may be written'],
+  cgroup: [() => ownCgroup() !== null, 'run as root with a writable cgroup (version 2)'],
   namespace: [() => runs(...NAMESPACE, 'true'), 'run as root with unshare of util-linux'],
   nobody: [
     () => runs(...NOBODY, process.execPath, '--version'),
@@ -50,13 +50,13 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   yaml: [() => runs(PYTHON, '-c', 'import yaml'), 'apt-get install python3 python3-yaml'],
 };
 
-/** The option `skip` of a test or a suite: how to get what is missing, or false if all of it is there. */
+/** The option `skip` of a test or a suite: how to get what is missing, or false if nothing is. */
 export function lacks(...needs: readonly Need[]): string | false {
   const remedies = needs.map(remedyFor).filter((remedy) => remedy !== null);
   return remedies.length > 0 && remedies.join('; ');
 }
 
-/** The path of the cgroup of this process; null if it may not be written. */
+/** The path of the cgroup of this process; null if it is not writable. */
 export function ownCgroup(): string | null {
   try {
     const [, path = ''] = /^0::(.*)$/m.exec(readFileSync('/proc/self/cgroup', 'utf8')) ?? [];

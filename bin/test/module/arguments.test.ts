@@ -1,4 +1,4 @@
-// Wrong arguments: each causes an error that names it, says what would be right, and shows the value.
+// Wrong arguments: each causes an error with its name, the expected value and the received value.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -76,7 +76,7 @@ describe('A wrong argument', LIMIT, () => {
     ] as const) await assertThrows(call, TypeError, message);
   });
 
-  it('is not shown by the message if it is a token', async () => {
+  it('does not appear in the message if it is a token', async () => {
     for (const [token, errorClass, got] of [
       [123_456_789, TypeError, 'a value of type number'], ['secret-of-15-ch', RangeError, '15'],
       ['secret'.padEnd(1025, 'x'), RangeError, '1025'], ['secret with spaces', RangeError, 'other characters'],

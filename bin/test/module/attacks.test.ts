@@ -1,5 +1,5 @@
-// Clients that are slow, silent, greedy or many: they are disconnected in time, others are served meanwhile, and the
-// host's memory stays bounded.
+// Clients that are slow, silent, greedy or many: the server disconnects them in time, serves others
+// meanwhile, and keeps the host's memory bounded.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import type { Host } from './helpers.ts';
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
-/** The limits of the server: each ends later than the one before. */
+/** The limits of the server, shortest first. */
 const LIMITS = ['at once', 'after 5 s', 'after 10 s', 'after 15 s'] as const;
 
 const SLOW: [name: string, limit: typeof LIMITS[number], code: number | null, attack: (socket: Socket) => void][] = [
@@ -89,7 +89,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
       await checkServed(port);
     }
     const grown = await memoryOf(host) - before;
-    assert.ok(grown < 200e6, `${Math.round(grown / 1e6)} MB`); // the limit of the thread's heap, and as much again
+    assert.ok(grown < 200e6, `${Math.round(grown / 1e6)} MB`); // twice the limit of the thread's heap
     await checkHost(host, port);
   });
 
@@ -145,7 +145,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
 });
 
 describe('maxConnections', LIMIT, () => {
-  it('limits the connections: a further one replaces the one that has been idle longest', async (t) => {
+  it('limits the connections: a new one replaces the one idle for the longest time', async (t) => {
     const { port } = await start(t, { maxConnections: 2 });
     const request = async (socket: Socket): Promise<void> => {
       socket.write(head(GET, HOST));
@@ -210,7 +210,7 @@ async function whileInUse(t: TestContext, port: number, attack: () => Promise<vo
   await Promise.all([use(), attack().finally(() => (isOver = true))]);
 }
 
-/** A connection that the server has not served yet may have to make room for another: then the client tries again. */
+/** A connection that the server has not served yet may have to make room for another: then the client retries. */
 async function checkServed(port: number): Promise<void> {
   await until(async () => /^HTTP\/1\.1 200 /.test(await exchange(port, [head(GET, HOST)], 1)));
 }
@@ -220,7 +220,7 @@ async function memoryOf(host: Host): Promise<number> {
   return host.hear();
 }
 
-/** The server goes on, and no thread has died: the host would have warned. */
+/** The server still runs, and no thread has died: the host would have warned. */
 async function checkHost(host: Host, port: number): Promise<void> {
   await checkServed(port);
   host.order('exit');

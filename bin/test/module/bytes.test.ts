@@ -1,5 +1,5 @@
-// Requests byte by byte: whatever arrives, and however it arrives, every response is JSON, and exactly those commands
-// are queued that were acknowledged.
+// Requests byte by byte: whatever arrives, and however it arrives, every response is JSON, and the server queues
+// exactly the commands that it acknowledges.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -143,8 +143,8 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
 ];
 
 /**
- * Several requests at once. The second comes before the response to the first, which ends the connection: what stands
- * behind it has no response, and is not queued. Only an error behind a response that has been sent has its own.
+ * Several requests at once. The second comes before the response to the first and thereby ends the connection: requests
+ * after it get no response and are not queued. Only an error after a response that has been sent gets its own response.
  */
 const PIPELINED: [name: string, bytes: string, outcomes: string | string[]][] = [
   ['commands', head(POST, HOST).repeat(3), 'ok'],
@@ -213,7 +213,7 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('ends the one that waits and its connection, if it comes later, in whatever form', async (t) => {
+  it('in any form, ends a wait on its connection, and the connection', async (t) => {
     const { server, port } = await start(t);
     for (const [first, outcome] of [
       [head(POST, HOST, WAIT), '202 waiting'], [head(GET, HOST, 'If-None-Match: "active"', WAIT), '304'],
@@ -244,7 +244,7 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
     assert.deepEqual(takeAll(server), ['resume']);
   });
 
-  it('queues nothing if a reset cuts it short', async (t) => {
+  it('queues nothing if a reset truncates it', async (t) => {
     const { server, port, client } = await start(t);
     for (const [, bytes] of INCOMPLETE) {
       const socket = await open(t, port);
@@ -257,7 +257,7 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
     assert.deepEqual(takeAll(server), ['resume']);
   });
 
-  it('gets the same response wherever it is cut into pieces', async (t) => {
+  it('gets the same response wherever it is split', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 1000 });
     const requests: [bytes: string, outcomes: string[]][] = [
       [head(GET, HOST), ['active']],
@@ -285,7 +285,7 @@ describe('2,000 damaged requests', LIMIT, () => {
   const FIRST_SEED = 0;
   const SPECIALS = ['\r\n', '\r\n\r\n', '\n', '\r', '\0', ' ', ':', '/', '%', `${HOST}\r\n`, '\xff', '0', ',', '\t'];
 
-  it('get responses in JSON, and queue exactly what was acknowledged', async (t) => {
+  it('get responses in JSON, and queue exactly the acknowledged commands', async (t) => {
     const { server, port, client } = await start(t, { maxQueueSize: 64 });
     const accepted: ControlCommand[] = [];
     const taken: ControlCommand[] = [];
@@ -362,7 +362,7 @@ describe('2,000 damaged requests', LIMIT, () => {
   }
 });
 
-describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () => {
+describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
   const json = (body: string, statusLine = '200 OK'): string => {
     return `HTTP/1.1 ${statusLine}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
   };
@@ -396,7 +396,7 @@ describe('A server that is no control server', { ...LIMIT, concurrency: 9 }, () 
     });
   }
 
-  it('is not waited for if it sends 1xx responses without end', async (t) => {
+  it('does not make the client wait with endless 1xx responses', async (t) => {
     for (const interim of ['100 Continue', '102 Processing', '103 Early Hints']) {
       const { port } = await startImpostor(t, (socket) => {
         const timer = setInterval(() => socket.write(`HTTP/1.1 ${interim}\r\n\r\n`), 1);

@@ -1,4 +1,4 @@
-// Clients that people have: they need no permission, whatever fields they send.
+// Common HTTP clients: they need no permission, whatever fields they send.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

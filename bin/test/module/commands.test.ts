@@ -1,4 +1,4 @@
-// Declared commands: what is refused, in a declaration and in a request, and what the program then receives.
+// Own commands: what declarations and requests the server refuses, and what the program receives.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -129,7 +129,7 @@ describe('Arguments', LIMIT, () => {
     ['none', '{"a":1}', 'a is unknown, not one of []'],
   ];
 
-  it('that are wrong get a 400 that names them and says what would be right, and nothing is queued', async (t) => {
+  it('that are wrong get a 400 with their name and what is expected, and nothing is queued', async (t) => {
     const { server, port } = await startServer(t, { commands });
     for (const [name, body, error] of WRONG) {
       const response = await post(port, name, body);
@@ -143,7 +143,7 @@ describe('Arguments', LIMIT, () => {
     assert.deepEqual((await ask(port, INFO)).body.commands, []);
   });
 
-  it('reach the program as they were sent, in the order of the declaration, with the defaults', async (t) => {
+  it('reach the program as sent, in the order of the declaration, with the defaults', async (t) => {
     const { server, port } = await startServer(t, { commands, maxQueueSize: 1000 });
     const text = (length: number): string => JSON.stringify({ text: 'é'.repeat(length / 2) });
     const rows: [name: keyof typeof PARAMETERS, body: string, values: object][] = [
@@ -178,7 +178,7 @@ describe('Arguments', LIMIT, () => {
     assert.equal(server.receiveCommand(), 'evaluate');
   });
 
-  it('of more than 4 KiB get a 413, also with their defaults; pause ignores such a body', async (t) => {
+  it('of more than 4 KiB get a 413, defaults included; pause ignores such a body', async (t) => {
     const preset = 'x'.repeat(2000);
     const long: CommandDeclaration = { parameters: { a: { type: 'string' }, b: { type: 'string', default: preset } } };
     const { server, port } = await startServer(t, { commands: { tell: { parameters: PARAMETERS.tell }, long } });
@@ -196,8 +196,8 @@ describe('Arguments', LIMIT, () => {
   });
 });
 
-describe('A declared command', LIMIT, () => {
-  it('takes POST alone, behind the policy and the token; its name is nothing else', async (t) => {
+describe('An own command', LIMIT, () => {
+  it('takes only POST, after the policy and the token; no other path has its name', async (t) => {
     const token = 'a-token-for-tests-only';
     const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} }, token });
     const bearer = `Authorization: Bearer ${token}`;
@@ -222,7 +222,7 @@ describe('A declared command', LIMIT, () => {
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);
   });
 
-  it('has a body of its own on a connection with several requests, also after a refusal', async (t) => {
+  it('has its own body on a connection with several requests, also after a refusal', async (t) => {
     const parameters = { text: { type: 'string', default: 'none' } } as const;
     const { server, port } = await startServer(t, { commands: { say: { parameters } } });
     const request = (body: string, line: string = 'POST /api/say'): string => {
@@ -264,7 +264,7 @@ describe('A declared command', LIMIT, () => {
     assert.equal(signal.reason.message, 'Interrupted by pause');
   });
 
-  it('is sent by the client only with an object of arguments, and a name', async (t) => {
+  it('requires a name and an object of arguments in the client', async (t) => {
     const { server, client } = await startServer(t, { commands: { say: {} } });
     for (const given of [0, '', null, 'text=a', true, { a: 1n }]) {
       await assert.rejects(client.request('say', { arguments: given as object }), TypeError, inspect(given));
@@ -289,7 +289,7 @@ describe('A declared command', LIMIT, () => {
     ]);
   });
 
-  it('stays in the history under its name when the declarations are replaced; what waits is delivered', async (t) => {
+  it('stays in the history when the declarations are replaced, and is delivered if it waits', async (t) => {
     const { server, port } = await startServer<string>(t, { commands: { one: {}, two: {} } });
     await ask(port, 'POST /api/one');
     await ask(port, 'POST /api/two');
@@ -398,7 +398,7 @@ describe('A declaration', LIMIT, () => {
     [{ type: 'integer', minimum: 1, enum: [0] }, 'enum must be an integer from 1, got 0'],
   ];
 
-  it('that is wrong is a TypeError or a RangeError that names what is wrong', () => {
+  it('that is wrong causes a TypeError or a RangeError that names the fault', () => {
     const rows = WRONG_PARAMETERS.map(([rate, message]): [unknown, string] => [set({ rate }), `set.rate.${message}`]);
     for (const [commands, message] of [...WRONG, ...rows]) {
       const [start, end] = message.split('…') as [string, string | undefined];

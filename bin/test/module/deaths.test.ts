@@ -1,4 +1,4 @@
-// Server threads that die: the host goes on, a new thread takes over, and every command is delivered exactly once.
+// Server threads that die: the host continues, a new thread takes over, and every command is delivered exactly once.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -31,7 +31,7 @@ describe('A thread that dies', LIMIT, () => {
     ['runs out of memory', 'setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
   ];
 
-  it('comes back at the same address with the same queue, with a warning, whatever it dies of', async (t) => {
+  it('is replaced at the same address with the same queue and a warning, whatever the cause', async (t) => {
     const host = runHost(t, `
       import { Session } from 'node:inspector';
       ${MORTAL}
@@ -233,7 +233,7 @@ describe('A thread that dies', LIMIT, () => {
     assert.deepEqual(ids, ['1', '2', 'i1', '3', '4', 'i2', '5', '6']);
   });
 
-  it('does not keep the commands of the program itself from it', async (t) => {
+  it('does not block commands that the program sends itself', async (t) => {
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
@@ -253,7 +253,7 @@ describe('A thread that dies', LIMIT, () => {
     assert.equal(warnings.length, 1);
   });
 
-  it('breaks the connections that wait, and the next thread takes no old command for a new one', async (t) => {
+  it('breaks the waiting connections, and the next thread does not mistake an old command for a new one', async (t) => {
     collectWarnings(t);
     const workers = collectThreads(t);
     const { server, port } = await startServer(t);
@@ -277,7 +277,7 @@ describe('A thread that dies', LIMIT, () => {
     assert.notEqual(id, oldId);
   });
 
-  it('is replaced once the host yields, not while it blocks in nextCommandSync()', async (t) => {
+  it('is replaced once the host yields, but not while it blocks in nextCommandSync()', async (t) => {
     const port = await freePort();
     const host = runHost(t, `
       ${MORTAL}
@@ -301,8 +301,8 @@ describe('A thread that dies', LIMIT, () => {
 // ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Takes commands in every way until the order to end, and reports for each what tells it from all others: as a value,
- * or for every third as a failure. Meanwhile it may kill its thread or close its server.
+ * Takes commands in every way until the order to end, and reports what identifies each one: as a value or, for every
+ * third, as a failure. Meanwhile it may kill its thread or close its server.
  */
 const RANDOM_HOST = `
   ${MORTAL_UNDER_LOAD}
@@ -379,12 +379,12 @@ interface Taken {
   name: string;
 }
 
-/** What a client knows of a command; unknown is one whose connection was closed without a response. */
+/** What a client knows about a command: `unknown` if the connection was closed without a response. */
 interface Post {
   command: ControlCommand;
   name: string;
   outcome: 'ok' | 'refused' | 'unknown';
-  /** The response to one that waited. */
+  /** The response, if the client waited. */
   reply?: { id?: string; value?: string; error?: string } | undefined;
 }
 
@@ -400,12 +400,12 @@ describe('Commands are delivered exactly once', LIMIT, () => {
     checkDelivery(taken, posts);
   });
 
-  it('in that order while the thread is killed over and over', async (t) => {
+  it('in that order while the thread is killed repeatedly', async (t) => {
     const deliveries = HOSTS.map(() => deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` }));
     for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
 
-  it('to a host that 16 clients flood while the thread is killed over and over', async (t) => {
+  it('to a host that 16 clients flood while the thread is killed repeatedly', async (t) => {
     const deliveries = HOSTS.map(() => deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` }));
     for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
@@ -429,7 +429,7 @@ describe('Commands are delivered exactly once', LIMIT, () => {
   });
 
   /**
-   * Each client posts commands of its alphabet, and some wait for the outcome: so many in all, or until the host has
+   * Each client posts commands from its alphabet, and some wait for the outcome: a given total, or until the host has
    * carried out a statement.
    */
   async function deliver(
@@ -494,8 +494,8 @@ async function postMany(
 }
 
 /**
- * What was acknowledged was taken once, and what was refused was not; of each client in its order, and in the order of
- * the ids. What is unknown was taken in its place, or not.
+ * Acknowledged commands were taken once and refused ones never, in the order of each client and of the ids. A command
+ * of unknown fate was taken at its place, or not at all.
  */
 function checkDelivery(taken: readonly Taken[], posts: readonly (readonly Post[])[]): void {
   const numbers = taken.map(({ id }) => Number(id.split('-')[1]));

@@ -1,4 +1,4 @@
-// A folder of Unix sockets: what the servers in it are called, and that they leave everything else in it alone.
+// A folder of Unix sockets: the names of the servers in it, and that they leave everything else in it alone.
 
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
 const SUITE = { ...LIMIT, skip: lacks('Unix'), concurrency: 4 };
 const { pid } = process;
-const DEAD = 2_000_000_000; // no kernel numbers a process so high
+const DEAD = 2_000_000_000; // no kernel assigns so high a process id
 
 describe('The socket in a folder', SUITE, () => {
   it('is named after the program and its process', async (t) => {
@@ -42,7 +42,7 @@ describe('The socket in a folder', SUITE, () => {
     }
   });
 
-  it('has an absolute path; a folder that does not exist is made for its user only, the parent stays', async (t) => {
+  it('has an absolute path; creates a missing folder for its user only, but no parent', async (t) => {
     const parent = makeFolder(t);
     chmodSync(parent, 0o755);
     mkdirSync(join(parent, 'old'), 0o750);
@@ -64,7 +64,7 @@ describe('The socket in a folder', SUITE, () => {
     assert.equal(lstatSync(parent).mode, 0o40755);
   });
 
-  it('is not created where no folder can be; nothing changes there', async (t) => {
+  it('is not created if the folder is impossible; nothing changes there', async (t) => {
     const parent = makeFolder(t);
     writeFileSync(join(parent, 'file'), 'precious');
     symlinkSync('nowhere', join(parent, 'dangling'));
@@ -83,7 +83,7 @@ describe('The socket in a folder', SUITE, () => {
     }
   });
 
-  it('is not created where its user may not; nothing changes there until the user may', async (t) => {
+  it('is not created without permission; nothing changes until there is permission', async (t) => {
     const folder = makeFolder(t);
     const host = runHost(t, `
       import { chmodSync, readdirSync, statSync } from 'node:fs';
@@ -126,7 +126,7 @@ describe('The socket in a folder', SUITE, () => {
     assert.deepEqual(readdirSync(parent), [basename(longest)]);
   });
 
-  it('is its own for each program: a second server of the same name in the process is refused', async (t) => {
+  it('is unique in a process: a second server of the same name is refused', async (t) => {
     const socketPath = `${makeFolder(t)}/`;
     const { server, client } = await start(t, { socketPath, name: 'a b' });
     const second = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name: 'a_b' }); // of the same NAME
@@ -157,7 +157,7 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('is not made if the port is in use, and the error names its user', async (t) => {
+  it('is not created if the port is in use, and the error names the user of the port', async (t) => {
     const { port } = await start(t, { name: 'first' });
     const folder = makeFolder(t);
     const options = { port, socketPath: `${folder}/`, name: 'second' };
@@ -181,7 +181,7 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
 });
 
 describe('A server in a folder of sockets', SUITE, () => {
-  it('leaves everything else as it is, the sockets of dead servers of its name, too', async (t) => {
+  it('leaves everything else as it is, also sockets of dead servers of its name', async (t) => {
     const folder = makeFolder(t);
     const dead = (more: number): string => join(folder, `a-${DEAD + more}.sock`);
     for (const more of [0, 1]) await leaveSocket(dead(more));
@@ -200,7 +200,7 @@ describe('A server in a folder of sockets', SUITE, () => {
     assert.deepEqual(contentsOf(folder), before);
   });
 
-  it('replaces the socket that a dead server of its name and process number has left', async (t) => {
+  it('replaces the socket of a dead server of its name and process id', async (t) => {
     const folder = makeFolder(t);
     await leaveSocket(join(folder, `a-${pid}.sock`));
     const { server, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
@@ -211,7 +211,7 @@ describe('A server in a folder of sockets', SUITE, () => {
 });
 
 describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
-  it('start at once in programs of their own, in a folder they make; a killed one leaves its socket', async (t) => {
+  it('start at once in several programs, in a folder they create; a killed one leaves its socket', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     const hosts = Array.from({ length: 4 }, () => runHost(t, `
       const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
@@ -237,7 +237,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     assert.deepEqual(readdirSync(folder), [basename(String(paths[0]))]);
   });
 
-  it('start at once in one program, in a folder that they make', async (t) => {
+  it('start at once in one program, in a folder they create', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     const names = Array.from({ length: 6 }, (_, index) => `s${index}`);
     const started = await Promise.all(names.map((name) => start(t, { socketPath: `${folder}/`, name })));
@@ -248,7 +248,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     }));
   });
 
-  it('may be in PID namespaces of their own: live ones keep their sockets', {
+  it('may be in separate PID namespaces: live ones keep their sockets', {
     skip: lacks('namespace'),
   }, async (t) => {
     const folder = makeFolder(t);
@@ -286,7 +286,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
 });
 
 describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, () => {
-  it('closes all the same; if its thread dies, it is restarted at the same path', async (t) => {
+  it('closes anyway; if its thread dies, it is restarted at the same path', async (t) => {
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const folder = join(makeFolder(t), 'folder');

@@ -1,4 +1,4 @@
-// Shared by the tests of the module: raw HTTP whose every response is checked, files of sockets, random data.
+// Shared by the tests of the module: raw HTTP with every response checked, files of sockets, random data.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -158,8 +158,8 @@ export class Connection {
 }
 
 /**
- * Sends pieces on a new connection, one per write, and half-closes it after so many responses. Returns all that the
- * server sends until it closes the connection.
+ * Sends pieces on a new connection, one per write, and half-closes it after a number of responses. Returns everything
+ * that the server sends until it closes the connection.
  */
 export async function exchange(where: Where, pieces: readonly string[], responses: number): Promise<string> {
   const socket = connectTo(where).setNoDelay().setEncoding('latin1');
@@ -290,7 +290,7 @@ function isOfType(name: string, value: unknown): boolean {
   return typeof value === 'string' ? value !== '' : name === 'value' && typeof value === 'number';
 }
 
-/** In short: the status, result or state; or the status code, with the option or program that its error names. */
+/** In short: the status, result or state; or the status code, with the option or tool that its error names. */
 export function outcomeOf({ statusCode, body }: HttpResponse): string {
   if (body === '') return String(statusCode);
   const { status, result, state, error } = JSON.parse(body);
@@ -342,7 +342,7 @@ export async function wait(t: TestContext, where: Where, request: string): Promi
   return waiting as Waiting;
 }
 
-/** Resolves when a client that came later is served: its requests take the longest way. */
+/** Resolves when a later client is served: its requests take the longest way. */
 export async function serveOthers(where: Where): Promise<void> {
   for (let round = 0; round < 3; round += 1) await send(where, GET);
 }
@@ -369,7 +369,7 @@ export async function startImpostor(
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
-/** Leaves a socket behind as a killed server does; node removes the name at which it has listened. */
+/** Leaves a socket behind as a killed server does: node would remove a socket on which it has listened. */
 export async function leaveSocket(path: string): Promise<void> {
   const server = createServer().listen(`${path}-`);
   await once(server, 'listening');
@@ -378,7 +378,7 @@ export async function leaveSocket(path: string): Promise<void> {
   await once(server, 'close');
 }
 
-/** Statements that make a host nobody, who owns the folder: to root every file is open. */
+/** Statements that make a host the user nobody, who owns the folder: root can open every file. */
 export function becomeNobody(folder: string): string {
   if (process.getuid?.() !== 0) return '';
   chownSync(folder, 65534, 65534);
@@ -408,8 +408,8 @@ export const MORTAL = `
 `;
 
 /**
- * The same for hosts under load. As a debugger can, `kill()` has the thread execute process.exit() in a turn of its own:
- * on Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
+ * The same for hosts under load. Like a debugger, `kill()` makes the thread execute process.exit() in its own turn: on
+ * Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
  */
 export const MORTAL_UNDER_LOAD: string = `
   import { Session } from 'node:inspector';

@@ -1,4 +1,4 @@
-// The program's side of the server: values that throw when they are read, loops that differ from the one in the README,
+// The program's side of the server: values that throw when they are read, loops other than the documented one,
 // and callbacks that call the server.
 
 import assert from 'node:assert/strict';
@@ -47,7 +47,7 @@ describe('A value that throws when it is read', LIMIT, () => {
     }
   });
 
-  it('does not end the program as a status or a detail, nor thrown in their place', async (t) => {
+  it('does not end the program as a status or a detail, or thrown instead', async (t) => {
     const warnings = collectWarnings(t);
     let result = (): unknown => ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => result() as SystemStatus, describe: () => result() });
@@ -64,7 +64,7 @@ describe('A value that throws when it is read', LIMIT, () => {
     assert.ok(warnings.every((warning) => /^(systemStatus|describe) /.test(warning)), inspect(warnings));
   });
 
-  it('does not end launch() as the value of a hook, nor thrown by it', async (t) => {
+  it('does not end launch() as the value of a hook, or thrown by it', async (t) => {
     collectWarnings(t);
     let act = (): unknown => 'saved';
     const { address: { port } } = await launchSystem(t, { onPaused: () => act(), saveState: () => act() });
@@ -83,7 +83,7 @@ describe('A value that throws when it is read', LIMIT, () => {
 });
 
 describe('receiveCommand()', LIMIT, () => {
-  it('publishes the status to which the command before has led, and its cause', async (t) => {
+  it('publishes the status that the previous command has caused, and its cause', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
     await send(port, 'POST /api/pause?by=ana&reason=lunch');
@@ -95,7 +95,7 @@ describe('receiveCommand()', LIMIT, () => {
     assert.deepEqual([name, by, reason], ['paused', 'ana', 'lunch']);
   });
 
-  it('shows no outcome before the status to which it has led, even if the host never looks for commands', async (t) => {
+  it('shows no outcome before the resulting status, even if the host never looks for commands', async (t) => {
     const host = runHost(t, `
       let status = ACTIVE;
       const server = new WebApiServer({ systemStatus: () => status, ...place });

@@ -1,4 +1,4 @@
-// GET /api/info, row by row and under load: who and why, what the program reports, and what it describes.
+// GET /api/info, row by row and under load: who and why, the outcomes and the detail.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -32,7 +32,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     assert.notEqual(second.since, since);
   });
 
-  it('has who sent a command and why, as its query says', async (t) => {
+  it('shows who sent a command and why, from its query', async (t) => {
     const { server, port } = await start(t);
     const smile = '%F0%9F%98%80';
     const rows: [query: string, by?: string | undefined, reason?: string | undefined][] = [
@@ -62,7 +62,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('takes for the cause of a status the command that changed it, or else the program itself', async (t) => {
+  it('names as the cause of a status the command that changed it, or else the program itself', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
     const change = (value: SystemStatus): void => {
@@ -146,7 +146,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('has a tag that is never newer than the commands: who follows it sees every outcome', async (t) => {
+  it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
     const { server, client } = await start(t);
     const poll = setInterval(() => {
       for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
@@ -221,7 +221,7 @@ describe('report()', LIMIT, () => {
 });
 
 describe('describe()', { ...LIMIT, concurrency: true }, () => {
-  it('returns the detail, if its JSON has at most 4 KiB; for all else it is null, with a warning', async (t) => {
+  it('returns the detail, up to 4 KiB of JSON; otherwise the detail is null, with a warning', async (t) => {
     const warnings = collectWarnings(t);
     let sample: () => unknown = () => 0;
     const { port } = await start(t, { describe: () => sample() });
@@ -248,7 +248,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     assert.equal(new Set(warnings).size, warnings.length, 'each text once');
   });
 
-  it('runs only when a client asks, at most ten times a second, and never twice at once', async (t) => {
+  it('runs only on request, up to ten times a second, and never twice at once', async (t) => {
     let calls = 0;
     let depth = 0;
     const host: { server?: WebApiServer } = {};
@@ -276,7 +276,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
 });
 
 describe('systemStatus()', LIMIT, () => {
-  it('runs at the start, at each look for commands, and when a client asks', async (t) => {
+  it('runs at the start, at each look for commands, and on request', async (t) => {
     let calls = 0;
     const { server, port } = await start(t, { systemStatus: () => (calls += 1, ACTIVE) });
     const counts = [calls];
@@ -292,7 +292,7 @@ describe('systemStatus()', LIMIT, () => {
     assert.deepEqual(counts, [1, 2, 3, 3, 3, 4, 5, 5]);
   });
 
-  it('causes only so many warnings, even if each has another text', async (t) => {
+  it('causes a limited number of warnings, even if all texts differ', async (t) => {
     const warnings = collectWarnings(t);
     let calls = 0;
     const { server } = await start(t, { systemStatus: () => assert.fail(`failure ${calls += 1}`) });

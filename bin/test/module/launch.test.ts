@@ -1,4 +1,4 @@
-// launch(): commands and signals that come at the same time as others, and at the wrong time.
+// launch(): commands and signals that coincide or come at the wrong time.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -54,7 +54,7 @@ describe('launch()', LIMIT, () => {
 });
 
 describe('A hook whose value has no JSON', LIMIT, () => {
-  it('fails its command, which has its effect all the same', async (t) => {
+  it('fails its command, which still takes effect', async (t) => {
     const { address: { port }, client, finished } = await launchSystem(t, {
       onPaused: () => process, onResumed: () => 1n, saveState: () => ['x'.repeat(4096)],
     });
@@ -92,7 +92,7 @@ describe('A hook that fails', LIMIT, () => {
 });
 
 describe('A last save that fails', LIMIT, () => {
-  it('fails its shutdown alone: each further one saves again, until one succeeds', async (t) => {
+  it('fails only its shutdown: each further one saves again, until one succeeds', async (t) => {
     collectWarnings(t);
     let saves = 0;
     const pausing = defer<void>();
@@ -118,7 +118,7 @@ describe('A last save that fails', LIMIT, () => {
 });
 
 describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
-  it('carries out the commands that came before it was paused after that, even if its queue is short', async (t) => {
+  it('carries out earlier commands once it is paused, even if its queue is short', async (t) => {
     const log: string[] = [];
     const outcomes: Promise<[number, unknown]>[] = [];
     const { finished } = await launchSystem(t, {
@@ -149,7 +149,7 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual(await Promise.all(outcomes), Array(3).fill([200, undefined]));
   });
 
-  it('is paused by whom, why and since when it was: clients and hooks see that', async (t) => {
+  it('keeps who paused it, why and since when, for clients and hooks', async (t) => {
     const cause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-11-21T14:03:07.120Z' };
     const requests: unknown[] = [];
     const { address: { port }, client } = await launchSystem(t, {
@@ -208,8 +208,8 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
   }
 });
 
-describe('The status that saveState gets', { ...LIMIT, concurrency: 2 }, () => {
-  it('is that before the command, also if a shutdown was cancelled', async (t) => {
+describe('The status passed to saveState', { ...LIMIT, concurrency: 2 }, () => {
+  it('is the one before the command, also if a shutdown was cancelled', async (t) => {
     collectWarnings(t);
     const log: string[] = [];
     let isFull = false;
@@ -239,7 +239,7 @@ describe('The status that saveState gets', { ...LIMIT, concurrency: 2 }, () => {
     await finished;
   });
 
-  it('is that before its own requests and before signals', UNIX_ONLY, async (t) => {
+  it('is the one before its own requests and before signals', UNIX_ONLY, async (t) => {
     const host = runHost(t, `
       const signal = (name) => process.kill(process.pid, name);
       const run = async (...acts) => { // each ends with a save, which the next one awaits
@@ -324,7 +324,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
 
   const SAY_SIGNAL = "process.on('SIGTERM', () => say('SIGTERM'));";
 
-  it('takes effect after the hook that runs', async (t) => {
+  it('takes effect after the running hook', async (t) => {
     const host = runHost(t, SAY_SIGNAL + launched(SERVED, ['onPaused']));
     const outcome = perform(await host.hear(), 'pause');
     assert.equal(await host.hear(), 'onPaused');
@@ -347,7 +347,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     await host.ends('onShutdown', 'end');
   });
 
-  it('kills if it is a second SIGINT, but not within a second', async (t) => {
+  it('kills the program if it is a second SIGINT, but not within a second', async (t) => {
     const host = runHost(t, `
       process.once('SIGINT', () => {
         process.once('SIGINT', () => say('SIGINT')); // the second one is ignored
@@ -365,7 +365,7 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     assert.equal(host.process.signalCode, 'SIGINT');
   });
 
-  it('ends the system even if the last save of a shutdown by command fails at that time', async (t) => {
+  it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {
     const host = runHost(t, SAY_SIGNAL + launched(SERVED, ['saveState']));
     const outcome = perform(await host.hear(), 'shutdown');
     assert.equal(await host.hear(), 'saveState');

@@ -1,6 +1,6 @@
-// A program at random: it polls, waits, blocks, posts, reports, changes its status, loses its thread, closes its server
-// and opens another, while clients send all kinds of requests. Whatever they see must agree with a model. The seed is
-// printed; MODEL_SEED sets it, though the threads take turns as they like. SOAK_SECONDS=600 runs for that long, and
+// A random program polls, waits, blocks, posts, reports, changes its status, loses its thread, closes its server and
+// opens another, while clients send all kinds of requests. Everything they see must agree with a model. The seed is
+// printed; MODEL_SEED sets it, but does not determine how threads interleave. SOAK_SECONDS=600 runs for that long, and
 // prints memory and counts every 30 seconds.
 
 import assert from 'node:assert/strict';

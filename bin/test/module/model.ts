@@ -1,5 +1,4 @@
-// A program that does at random what programs do with the server, and a model of it: what clients may see of it, given
-// what it reports of itself.
+// A program that uses the server at random, and a model of it: what clients may see, given what the program reports.
 
 import assert from 'node:assert/strict';
 import { inspect } from 'node:util';
@@ -9,10 +8,10 @@ import type { CommandInfo, ControlCommand, SystemInfo } from '../../../control.t
 /** All times are those of `Date.now()`, which two processes may read in either order. */
 const SLACK_MS = 3;
 
-/** How much later than its wait a response may come. */
+/** How long after its wait a response may come. */
 const LATE_MS = 5000;
 
-/** How much later than a change a request that waits for it may end. */
+/** How long after a change a request that waits for it may end. */
 const NEWS_MS = 2000;
 
 // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -28,8 +27,8 @@ interface Status {
 }
 
 /**
- * The source of the program. It knows without asking what it has published, and which command is running: every call
- * that publishes a status or completes a command is noted.
+ * The source of the program. It notes every call that publishes a status or completes a command, so that it knows what
+ * it has published and which command is running.
  *
  * @param lifeMs How long each of its servers lives at most.
  */
@@ -305,7 +304,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
 
 // ───── The model ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A POST with a name, which its reason is; the host reports it when it takes the command. */
+/** A POST whose reason is a name; the host reports it when it takes the command. */
 export interface Post {
   readonly client: number;
   readonly number: number;
@@ -314,7 +313,7 @@ export interface Post {
   readonly by: string | undefined;
   /** The latest of this client that was accepted before this one was sent. */
   readonly after: number;
-  /** `never` is one that must not be delivered; `unknown` has no response. */
+  /** `never` must not be delivered; `unknown` has no response. */
   outcome: 'sent' | 'ok' | 'refused' | 'unknown' | 'never';
   settledAt: number;
   id: string | null;
@@ -348,7 +347,7 @@ class Life {
   readonly taken: Map<string, Taken> = new Map(); // by id
   readonly done: Map<string, Outcome & { from: number; to: number }> = new Map();
   readonly takenAt: number[] = []; // those of clients, whose ids have no gaps
-  /** Of what the tag covers, by the host. */
+  /** What the tag covers, as the host reports it. */
   readonly changes: Record<'from' | 'published' | 'to', number[]> = { from: [], published: [], to: [] };
   number = 0; // in the latest id
   ownNumber = 0;
@@ -364,7 +363,7 @@ export class Model {
   port = 0;
   memory: [rss: number, heap: number] | null = null;
   readonly counts: Record<string, number>;
-  readonly posts: Map<string, Post> = new Map(); // those whose fate is not known
+  readonly posts: Map<string, Post> = new Map(); // of unknown fate
   #isOver = false;
   #fault: unknown = null;
   #statuses: { from: number; to: number; status: Status }[] = [];
@@ -642,8 +641,8 @@ export class Model {
   }
 
   /**
-   * Two responses with one tag have the same content. The tag is read before the content, so the content may be newer
-   * by what happened during the later request.
+   * Two responses with the same tag have the same content. The server reads the tag before the content, so the content
+   * may include what happened during the later request.
    */
   #checkContent(life: Life, tag: number, info: SystemInfo, exchange: Exchange): void {
     const { commands, status, since, by, reason } = info;
@@ -678,7 +677,7 @@ export class Model {
     this.count('waited in vain');
   }
 
-  /** When the status became another than the known one, and stayed so for a while. */
+  /** When the status changed from the known one and stayed different for a while. */
   #changesOf(statuses: readonly { from: number; status: Status }[], known: string): number[] {
     return statuses.flatMap(({ from, status }, index) => {
       const until = statuses[index + 1]?.from ?? Infinity;
@@ -686,7 +685,7 @@ export class Model {
     });
   }
 
-  /** All that were published when a request was sent, or since. */
+  /** All statuses published when a request was sent, or since. */
   #statusesAt({ sentAt, receivedAt }: Exchange): { from: number; to: number; status: Status }[] {
     let first = this.#statuses.length - 1;
     while (first > 0 && (this.#statuses[first] as { to: number }).to >= sentAt - SLACK_MS) first -= 1;

@@ -1,4 +1,4 @@
-// Who may use the web API, row by row: whatever a web page can send is refused, whatever other programs send is not.
+// Access to the web API, row by row: requests that a web page can send are refused, those of other programs are not.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

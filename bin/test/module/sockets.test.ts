@@ -1,5 +1,5 @@
-// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, who removes it. Addresses
-// of both kinds that are in use.
+// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, and who removes it. Ports
+// and sockets in use.
 
 import assert from 'node:assert/strict';
 import {
@@ -68,7 +68,7 @@ describe('The file of a Unix socket', SUITE, () => {
     await host.ends([['140600 control.sock'], 0]);
   });
 
-  it('may be out of reach of close(), which responds to a pending request all the same', async (t) => {
+  it('may be out of reach of close(), which still responds to a pending request', async (t) => {
     const folder = makeFolder(t);
     const host = runHost(t, `
       import { chmodSync } from 'node:fs';
@@ -147,7 +147,7 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
-  it('is not taken from a live server, which goes on', async (t) => {
+  it('is not taken from a live server, which keeps serving', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server, client } = await start(t, { socketPath, maxConnections: 1 });
     assert.equal(await client.pause(), 'ok');
@@ -183,7 +183,7 @@ describe('The file of a Unix socket', SUITE, () => {
     });
   }
 
-  it('has nothing beside it: not while the server starts or listens, nor after it failed or was closed', async (t) => {
+  it('has no file beside it, whether the server starts, listens, has failed or is closed', async (t) => {
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
     await leaveSocket(socketPath);
@@ -197,7 +197,7 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it('is not left, nor anything beside it, if the server is closed during a start that takes long', async (t) => {
+  it('leaves nothing behind if the server is closed during a slow start', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, '0.sock'), 'precious');
     await Promise.all(Array.from({ length: 24 }, async (_, index) => { // their threads take turns for a second or more
@@ -213,7 +213,7 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(readdirSync(folder), ['0.sock']);
   });
 
-  it('is not created in a folder that does not exist or is not open to its user', async (t) => {
+  it('is not created in a folder that does not exist or denies access', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, 'file'), '');
     const before = contentsOf(folder);
@@ -305,7 +305,7 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it("is not removed by close() if it is another server's by now", async (t) => {
+  it('is not removed by close() if it now belongs to another server', async (t) => {
     const socketPath = makeSocketPath(t);
     const { server } = await start(t, { socketPath });
     rmSync(socketPath);
@@ -380,7 +380,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
 });
 
 describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
-  it('does not take the path back after a restart if another server has it by now', async (t) => {
+  it('does not take the path back after a restart if another server has it', async (t) => {
     collectWarnings(t);
     const workers = collectThreads(t);
     const socketPath = makeSocketPath(t);

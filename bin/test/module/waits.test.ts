@@ -1,5 +1,5 @@
-// Prefer and If-None-Match, row by row; requests that wait: what ends them, how many there may be, and that they leave
-// nothing behind.
+// Prefer and If-None-Match, row by row; requests that wait: what ends them, their limit, and that they leave nothing
+// behind.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -26,7 +26,7 @@ const KINDS: [name: string, request: string, ended: string][] = [
 ];
 
 describe('A header field', { ...LIMIT, concurrency: true }, () => {
-  it('Prefer says how long the client waits (RFC 7240), but in no quoted value', async (t) => {
+  it('Prefer says how long the client waits (RFC 7240), but not in a quoted value', async (t) => {
     const { server, port } = await start(t);
     const host = setInterval(() => takeAll(server), 1);
     t.after(() => clearInterval(host));
@@ -67,7 +67,7 @@ describe('A header field', { ...LIMIT, concurrency: true }, () => {
 });
 
 describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
-  it('gets what changes, if it names what the client knows in any form', async (t) => {
+  it('gets what changes, in whatever form it names what the client knows', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status });
     const waiting = await waitAll(t, port, [
@@ -107,7 +107,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('does not keep others from being served: 48 wait by default', async (t) => {
+  it('does not block other requests: 48 wait by default', async (t) => {
     let status = ACTIVE;
     const { server, port } = await start(t, { systemStatus: () => status, maxQueueSize: 100 });
     const commands = await waitAll(t, port, Array(16).fill(WAITING_POST));
@@ -183,7 +183,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('is not cut to make room for others', async (t) => {
+  it('is not broken to make room for others', async (t) => {
     const { server, port } = await start(t, { maxConnections: 18 });
     const waiting = await waitAll(t, port, [WAITING_POST, WAITING_GET]);
     for (let count = 0; count < 40; count += 1) await open(t, port);
@@ -207,7 +207,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     assert.deepEqual(takeAll(server), ['pause', 'pause'], 'the commands stand');
   });
 
-  it('leaves nothing behind if it is broken off: 400 of them', async (t) => {
+  it('leaves nothing behind if its client breaks it: 400 of them', async (t) => {
     const { server, port } = await start(t, { maxQueueSize: 1000 });
     const taken: ControlCommand[] = [];
     for (let count = 0; count < 400; count += 40) {
