@@ -90,7 +90,7 @@ interface Cell {
 const ESBUILD = 'esbuild host.ts --bundle --platform=node --log-level=error --minify --keep-names';
 const DENO = 'deno run --allow-net --allow-env --allow-read';
 const inside = (start: string): string => {
-  return `node --input-type=module -e "${start}.on('exit', (code) => process.exit(code))"`;
+  return `node --input-type=module -e "${start}.on('exit', (code) => process.exit(code ?? 1))"`;
 };
 const THREAD = "import { Worker } from 'node:worker_threads'; new Worker('./host.mjs', { execArgv: [] })";
 const CLUSTER = "import cluster from 'node:cluster'; cluster.setupPrimary({ exec: 'host.mjs', execArgv: [] }); " +
@@ -264,7 +264,7 @@ function nodePackage(version: string): string {
 async function install(root: string, cells: readonly Cell[]): Promise<void> {
   await writeFile(join(root, 'package.json'), '{}');
   const needed = cells.flatMap(({ node = '24', install = '' }) => [nodePackage(node), ...install.split(' ')]);
-  const packages = [...new Set(needed), resolve('.')].join(' ');
+  const packages = [...new Set(needed), `"${resolve('.')}"`].join(' ');
   const failure = await execute(`npm install --install-links --no-audit --no-fund --prefer-offline ${packages}`, root);
   if (failure !== null) throw new Error(reasonOf(failure));
 }

@@ -1,5 +1,6 @@
 // Builds the tests and runs them: the specification and the main paths of the tools; with --all, every test; with
-// words, only the files whose paths contain one of them: `npm test -- client/waits`. Options of `node --test` pass.
+// words, only the files whose paths contain one of them: `npm test -- client/waits`. Options of `node --test` pass, with
+// their values after `=`.
 
 import { build } from 'esbuild';
 import { spawnSync } from 'node:child_process';
@@ -12,6 +13,15 @@ const words = process.argv.slice(2);
 const options = words.filter((word) => word.startsWith('--') && word !== '--all');
 const names = words.filter((word) => !word.startsWith('--'));
 const paths = readdirSync('bin/test', { recursive: true }).map((path) => path.replaceAll('\\', '/')).filter(isTest);
+const isChosen = (path) => {
+  if (names.length > 0) return names.some((name) => path.includes(name.replace('bin/test/', '')));
+  return words.includes('--all') || path === 'control.test.ts' || isMain(path);
+};
+const chosen = ['control.test.ts', ...paths].filter(isChosen);
+if (chosen.length === 0) { // without a file, `node --test` would run all it finds
+  console.error(`no path of a test file contains ${names.join(' or ')}`);
+  process.exit(2);
+}
 
 rmSync('.test', { recursive: true, force: true });
 await build({
@@ -23,11 +33,7 @@ await build({
   conditions: ['bundle'], loader: { '.py': 'text' }, sourcemap: 'inline', logLevel: 'warning',
 });
 
-const isChosen = (path) => {
-  if (names.length > 0) return names.some((name) => path.includes(name));
-  return words.includes('--all') || path === 'control.test.ts' || isMain(path);
-};
-const files = ['control.test.ts', ...paths].filter(isChosen).map((path) => `.test/${path.replace('.ts', '.js')}`);
+const files = chosen.map((path) => `.test/${path.replace('.ts', '.js')}`);
 const { status } = spawnSync(process.execPath, [
   '--enable-source-maps', '--test', '--test-concurrency=6', '--test-reporter=./.test/reporter.js', ...options, ...files,
 ], { stdio: 'inherit' });
