@@ -332,7 +332,8 @@ function toPattern(line: string): RegExp {
 }
 
 function normalize(line: string): string {
-  const words = line.replace(/^(\w+ … )+/, '').replaceAll(/[\w.:+-]*\d(?:[\w.:+-]|,(?=\d))*/g, '0').replaceAll(/\[[# ]+\]/g, '[#]');
+  const outcome = line.replace(/^(\w+( down)? … )+/, '');
+  const words = outcome.replaceAll(/[\w.:+-]*\d(?:[\w.:+-]|,(?=\d))*/g, '0').replaceAll(/\[[# ]+\]/g, '[#]');
   return words.replaceAll(/\b0 (ms|s|min|h|days?)\b/g, '0 s').replaceAll(/\s+/g, ' ').trimEnd();
 }
 
