@@ -14,7 +14,7 @@ import type { AddressInfo } from 'node:net';
 import type { CommandLine } from './board/options.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
-const PROBE_MS = 500; // of a request to the server that uses the port
+const PROBE_MS = 2000; // of a request to the server that uses the port
 
 async function main(): Promise<number> {
   const commandLine = await parseCommandLine(TIMEOUT_MS);

@@ -1,4 +1,4 @@
-// control-board as a user runs it first, without a browser: it prints an address, shows systems and controls them.
+// The main paths of control-board, without a browser. board/ has the rest.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { lacks } from '../needs.ts';
 import type { AddressInfo } from 'node:net';
 
 describe('control-board', LIMIT, () => {
-  it('prints its address with a random key, without which the page that it serves stays empty', async (t) => {
+  it('prints its address with a random key, without which the page stays empty', async (t) => {
     const { running, url, port, key } = await startBoard(t, [NOWHERE, NOWHERE, '127.0.0.1:10']);
     assert.equal(running.output(), `2 systems · ${url}#${key}   (open it; the part after # is the key)\n`);
     assert.equal(url, `http://localhost:${port}/`);
@@ -28,7 +28,7 @@ describe('control-board', LIMIT, () => {
     }
   });
 
-  it('shows a system, sends it commands with who and why, and shows their outcomes', async (t) => {
+  it('shows a system, sends it commands with author and reason, and shows their outcomes', async (t) => {
     let isBroken = true;
     const { address, finished } = await launchSystem(t, {
       describe: () => ({ epoch: 7 }),
@@ -37,7 +37,7 @@ describe('control-board', LIMIT, () => {
         if (isBroken) throw new Error('GPU busy');
       },
     }, { name: 'trainer' });
-    t.mock.method(process, 'emitWarning', () => {}); // of the pause that fails
+    t.mock.method(process, 'emitWarning', () => {}); // for the failing pause
     const board = await startBoard(t, [`127.0.0.1:${address.port}`], [], { CONTROL_BY: 'ana@phone' });
     const shown = await untilSystem(board, ({ name, detail }) => name === 'trainer' && detail.length > 0);
     assert.equal(shown.status, 'active');
@@ -58,7 +58,7 @@ describe('control-board', LIMIT, () => {
     });
     assert.match(saved.sent[0]?.text ?? '', /^saved states\/1\.json \(\d+\.\d s\)$/);
     assert.equal(saved.sent.length, 1, 'only the latest of those that are done');
-    await board.post('/api/systems/pause?reason=lunch'); // all systems
+    await board.post('/api/systems/pause?reason=lunch'); // to all systems
     const paused = await untilSystem(board, ({ status, by }) => status === 'paused' && by !== '');
     assert.deepEqual([paused.by, paused.reason], ['ana@phone', 'lunch']);
     await board.post('/api/systems/0/shutdown');
@@ -69,7 +69,7 @@ describe('control-board', LIMIT, () => {
     assert.match(ended.sent[0]?.text ?? '', /^offline/);
   });
 
-  it('keeps the key in --key-file, and goes on with its versions when it is started again', async (t) => {
+  it('keeps the key in --key-file, and its versions increase across a restart', async (t) => {
     const { port } = await startServer(t);
     const path = join(makeFolder(t), 'key');
     const options = ['--listen', `127.0.0.1:${await freePort()}`, '--key-file', path];
@@ -86,7 +86,7 @@ describe('control-board', LIMIT, () => {
     assert.notEqual(later.startedAt, earlier.startedAt, 'the page loads itself again');
   });
 
-  it('--dir shows the live systems of a folder, and those that start later', { skip: lacks('Unix') }, async (t) => {
+  it('--dir shows the live systems of a folder and those that start later', { skip: lacks('Unix') }, async (t) => {
     const folder = makeFolder(t);
     const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'early' });
     const board = await startBoard(t, [], ['--dir', folder]);
@@ -112,13 +112,13 @@ describe('control-board', LIMIT, () => {
     assert.match(second.stderr, /: the port is in use by another control-board; --listen localhost:0 picks a free one\n$/);
   });
 
-  it('exits with 2 and one line when an option is wrong', async (t) => {
+  it('exits with 2 and one line when an option is invalid', async (t) => {
     const line = "control-board: --listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'\n";
     const ended = await runProgram(t, 'board', ['--listen', '9000']);
     assert.deepEqual(ended, { code: 2, stdout: '', stderr: line });
   });
 
-  it('--help prints all options, and --version the version', async (t) => {
+  it('prints all options with --help, and its version with --version', async (t) => {
     const help = await runProgram(t, 'board', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
     for (const words of [

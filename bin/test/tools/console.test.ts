@@ -1,4 +1,4 @@
-// The main paths of control-console: what people do with it first, and a pipe. console/ has the rest.
+// The main paths of control-console. console/ has the rest.
 
 import assert from 'node:assert/strict';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ hideFailures();
 describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
   it('runs one command per line, without prompt or echo', async (t) => {
     const paused = defer();
-    t.after(() => paused.resolve()); // first, or a failure keeps the system from its end
+    t.after(() => paused.resolve()); // first, or a failure would block the system's end
     const port = await startSystem(t, { onPaused: () => paused.promise, saveState: () => 'states/1.json' });
     const { child, shows, ended } = startProgram(t, 'console', ['--port', `${port}`]);
     child.stdin?.end('pause\n\n  RESUME  \nsave\n# a comment\nhelp\nq\nnever reached\n');
@@ -40,7 +40,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(lines.slice(3).join('\n'), new RegExp(`^${help.join('')}\n${REASON_HELP}\n$`));
   });
 
-  it('runs the commands that the program declares, and lists them in its help', async (t) => {
+  it('runs own commands, and lists them in its help', async (t) => {
     const port = await startSystem(t, {
       commands: {
         evaluate: {
@@ -63,7 +63,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.ok(stdout.endsWith(`\n${help.join('\n')}\n\n${REASON_HELP}\n`), stdout);
   });
 
-  it('sends a command again while the queue is full, and says who sends it', async (t) => {
+  it('retries a command while the queue is full, and sends its author', async (t) => {
     const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
     await client.resume();
     const { child, ended, shows } = startProgram(t, 'console', ['--port', `${port}`]);
@@ -91,14 +91,14 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     ]);
   });
 
-  it('goes on after a failed command, and exits with 1', async (t) => {
+  it('continues after a failed command, and exits with 1', async (t) => {
     const port = await startSystem(t);
     const { code, stdout, stderr } = await runProgram(t, 'console', ['--port', `${port}`], 'paws\nshutdown\ny\n');
     assert.deepEqual([code, stderr], [1, "unknown command 'paws'; type help for a list of commands\n"]);
     assert.match(stdout, /offline \(\d+\.\d s\)\n$/);
   });
 
-  it('finds the system, the token and the sender in the environment', { skip: lacks('Unix') }, async (t) => {
+  it('reads the address, the token and the author from the environment', { skip: lacks('Unix') }, async (t) => {
     const socketPath = makeSocketPath(t);
     const { server, client } = await startServer(t, { socketPath, token: TOKEN });
     const file = join(makeFolder(t), 'token');
@@ -113,7 +113,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal((await client.info())?.commands[0]?.by, 'ana@laptop');
   });
 
-  it('exits with 2 after a usage error, in one line', async (t) => {
+  it('exits with 2 and one line after a usage error', async (t) => {
     const rows = [['pause', '; for a host of that name, write pause:8391'], ['gpu1:1', 'gpu2:1', '; see --help']];
     for (const row of rows) {
       const [args, hint] = [row.slice(0, -1), row.at(-1)];
@@ -122,7 +122,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     }
   });
 
-  it('--help explains commands, options and variables, and --version is the version', async (t) => {
+  it('explains commands, options and variables with --help, and prints its version with --version', async (t) => {
     const { stdout } = await runProgram(t, 'console', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.match(stdout, /^Usage: control-console [^]*^ {2}p, pause [^]*^ {2}--socket PATH [^]*^ {2}--no-history /m);
     for (const name of ['HOST', 'PORT', 'SOCKET', 'TOKEN', 'TOKEN_FILE', 'BY']) {
@@ -135,7 +135,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
 });
 
 describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lacks('script') }, () => {
-  it('takes the name of a system in the folder of the session', async (t) => {
+  it('accepts the name of a system in the folder of the session', async (t) => {
     const session = makeFolder(t);
     const socketPath = `${session}/control/`;
     await launchSystem(t, {}, { name: 'train', webApiAddress: undefined, socketPath });
@@ -148,13 +148,13 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
 
   it('shows the status in the prompt, completes and recalls commands, and asks before a shutdown', async (t) => {
     const paused = defer();
-    t.after(() => paused.resolve()); // first, or a failure keeps the system from its end
+    t.after(() => paused.resolve()); // first, or a failure would block the system's end
     const { address: { port }, client } = await launchSystem(t, { onPaused: () => paused.promise });
     const { shows, type, write, ended } = await terminal(t, at(port));
     const question = new RegExp(`Shut 127\\.0\\.0\\.1:${port} down\\? \\(y/\\[N\\]\\) $`);
     const tabTwice = async (pattern: RegExp): Promise<void> => {
       write('\t');
-      await sleep(250); // readline takes tabs that arrive together for text, and shows nothing at the first
+      await sleep(250); // readline treats tabs that arrive together as text, and shows nothing after the first
       write('\t');
       await shows(pattern);
     };
@@ -179,14 +179,14 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
       await type('\r', shown('(.* … )?paused \\(\\d+\\.\\d s\\)', 'paused'));
     });
 
-    await t.test('clears the line with Ctrl-C, and goes on after a mistake', async () => {
+    await t.test('clears the line with Ctrl-C, and continues after a mistake', async () => {
       await type('shutdo', /shutdo$/);
       await type(CTRL_C, /> $/);
       await type(CTRL_C, /press Ctrl-C again or Ctrl-D to quit\n.*> $/s);
       await type('nonsense\r', shown("unknown command 'nonsense'; type help for a list of commands", 'paused'));
     });
 
-    await t.test('shuts down after y alone, and then exits with 0', async () => {
+    await t.test('shuts down only after y, and then exits with 0', async () => {
       await type('shutdown\r', question);
       await tabTwice(/^\s*y +n\s+Shut 127\.0\.0\.1:\d+ down\? \(y\/\[N\]\) $/);
       await type('n\r', shown('shutdown cancelled', 'paused'));
@@ -196,7 +196,7 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
     });
   });
 
-  it('keeps the history between two runs, in a file for the user alone', async (t) => {
+  it('keeps the history between two runs, in a private file', async (t) => {
     const { port } = await startServer(t);
     const state = join(makeFolder(t), 'state');
     const first = await terminal(t, at(port), { XDG_STATE_HOME: state });
@@ -216,7 +216,7 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
     assert.equal(readFileSync(file, 'utf8'), 'status\nhelp quit\nstatus\n');
   });
 
-  it('says that the system is offline, and exits with 0 after a command that failed', async (t) => {
+  it('reports that the system is offline, and exits with 0 after a failed command', async (t) => {
     const { shows, type, ended } = await terminal(t, at(await freePort()));
     await shows(new RegExp(`${prompt('offline')}$`));
     await type('pause\r', shown('pause not sent: .* does not respond: .*ECONNREFUSED.*', 'offline'));

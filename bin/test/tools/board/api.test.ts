@@ -12,9 +12,9 @@ import type { Update } from '../../../board/state.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
-const COUNT = 40; // of commands at once: a system accepts 64 connections
+const COUNT = 40; // commands at once; a system accepts 64 connections
 
-/** What the last system declares. */
+/** The own commands of the last system. */
 const EVALUATE = {
   description: 'Runs episodes without learning',
   parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 }, note: { type: 'string' } },
@@ -50,7 +50,7 @@ describe('The web API of control-board', LIMIT, () => {
     await untilSystem(board, ({ status }) => status === 'offline', ABSENT);
   });
 
-  it('has these responses', async () => {
+  it('returns these responses', async () => {
     const [none, wrong] = ['X: x', `Authorization: Bearer ${board.key}x`];
     const rows: [status: number, line: string, field?: string][] = [
       [200, 'GET /', none], [200, 'HEAD /', none], [200, 'GET /?a=b', none], [405, 'POST /', none], [405, 'PUT /'],
@@ -86,10 +86,10 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
   });
 
-  it('shows everything with the view key, and takes no command', { skip: lacks('Unix') }, async (t) => {
+  it('shows everything with the view key, and refuses its commands', { skip: lacks('Unix') }, async (t) => {
     const path = join(makeFolder(t), 'view');
     const viewing = await startBoard(t, [`127.0.0.1:${declaring.port}`], ['--view-key-file', path]);
-    await viewing.running.shows(/view only .*\n/); // the second line may arrive later than the first
+    await viewing.running.shows(/view only .*\n/); // the second line may arrive later
     const [, url, viewKey = ''] = /view only · (http:.*)#([\w-]+) /.exec(viewing.running.output()) ?? [];
     assert.deepEqual([url, viewKey], [viewing.url, readFileSync(path, 'utf8').trim()]);
     assert.equal(statSync(path).mode & 0o777, 0o600);
@@ -114,7 +114,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.equal(await take(DECLARING), 'pause');
   });
 
-  it('serves a page that holds no secret, and may do nothing but what its hashes permit', async () => {
+  it('serves a page that holds no secret, and runs only scripts and styles with its hashes', async () => {
     const response = await fetch(board.url);
     const page = await response.text();
     assert.ok(!page.includes(board.key) && !page.includes(NOWHERE));
@@ -136,18 +136,18 @@ describe('The web API of control-board', LIMIT, () => {
     assert.doesNotMatch(page, /<\w[^>]* (?:src|action|on\w+)=|@import|url\(|https?:(?!\/\/www\.w3\.org\/2000\/svg)/);
   });
 
-  it('ignores the bodies of the four commands, also large ones', async () => {
+  it('ignores the bodies of standard commands, even large ones', async () => {
     const init = { method: 'POST', headers: { Authorization: `Bearer ${board.key}` }, body: 'x'.repeat(5_000_000) };
     assert.equal((await fetch(`${board.url}api/systems/0/pause`, init)).status, 202);
     assert.equal(await take(FIRST), 'pause');
   });
 
-  it('responds with news at once, or when there are some, or after the wait', async () => {
+  it('responds at once if there is news, otherwise when some arrives or after the wait', async () => {
     const all = await newsOf(board, 0, 30);
     assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]);
     assert.ok(Number.isSafeInteger(all.version) && all.now <= Date.now());
     let { version, systems: changed } = all;
-    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // none in the wait
+    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // until none comes
     assert.deepEqual((await newsOf(board, version)).systems, [], 'without a wait');
 
     const waiting = newsOf(board, version, 30);
@@ -159,12 +159,12 @@ describe('The web API of control-board', LIMIT, () => {
     assert.equal(await take(SECOND), 'save-state');
   });
 
-  it('responds with everything to a page whose version is from the future', async () => {
+  it('sends everything to a page whose version is in the future', async () => {
     const { systems } = await newsOf(board, 999_999_999_999_999, 30);
     assert.equal(systems.length, 5);
   });
 
-  it('shows a command as sent until it is done, and what comes of one that is refused', async () => {
+  it('shows a command as sent until it is completed, and why one was refused', async () => {
     await board.post(`/api/systems/${LOCKED}/pause`);
     const refused = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed', LOCKED);
     assert.match(refused.sent[0]?.text ?? '', /Missing or wrong token/);
@@ -179,7 +179,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.match(done.sent[0]?.text ?? '', /^saved states\/1\.json \(\d+\.\d s\)$/);
   });
 
-  it('shows what comes of a command to a system that is offline', async () => {
+  it('shows the outcome of a command to an offline system', async () => {
     await board.post(`/api/systems/${ABSENT}/shutdown`);
     await untilSystem(board, ({ sent: [latest] }) => {
       return latest?.state === 'done' && /already offline$/.test(latest.text);
@@ -190,7 +190,7 @@ describe('The web API of control-board', LIMIT, () => {
     }, ABSENT);
   });
 
-  it('passes on the arguments of a declared command as they are, and no other body', async () => {
+  it('passes on the arguments of an own command unchanged, and no other body', async () => {
     const path = `/api/systems/${DECLARING}/evaluate`;
     const { server } = declaring;
     for (const [body, expected] of [
@@ -219,11 +219,11 @@ describe('The web API of control-board', LIMIT, () => {
     assert.equal(server.hasCommands(), false);
   });
 
-  it('shows what comes of a declared command until the next one of its name, and which argument is wrong', async () => {
+  it('shows the outcome of an own command until the next one of its name, and which argument is invalid', async () => {
     const path = `/api/systems/${DECLARING}/evaluate`;
     const { server } = declaring;
     const areDone = ({ sent }: Update): boolean => sent.every(({ state }) => state !== 'sent');
-    await untilSystem(board, areDone, DECLARING); // those of other tests
+    await untilSystem(board, areDone, DECLARING); // commands of other tests
     for (const [body, text, parameter] of [
       ['', 'evaluate: note must be a string, got nothing', 'note'],
       ['{"episodes":5000,"note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got 5000', 'episodes'],
@@ -260,7 +260,7 @@ describe('The web API of control-board', LIMIT, () => {
     await untilSystem(board, hasFailed, DECLARING);
   });
 
-  it('sends the declarations to a page that lacks them, and again when they have changed', async () => {
+  it('sends the declarations to a page that lacks them, and again after a change', async () => {
     const { server } = declaring;
     const described = (system: Update): unknown[] | undefined => system.accepts?.map(({ name }) => name);
     let { version, systems: all } = await newsOf(board);
@@ -292,7 +292,7 @@ describe('The web API of control-board', LIMIT, () => {
     await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
   });
 
-  it('takes any reason', async () => {
+  it('accepts any reason', async () => {
     for (const [query, reason] of [
       ['reason=a%26b%3Dc+d', 'a&b=c d'], ['reason=a?b=?', 'a?b=?'], ['reason=%', '%'], ['', undefined],
       ['reason=', undefined], [`reason=${'x'.repeat(5000)}`, 'x'.repeat(200)], ['reason=first&reason=second', 'first'],
@@ -310,7 +310,7 @@ describe('The web API of control-board', LIMIT, () => {
     }
   });
 
-  it('sends a command to all systems but those that are offline', async () => {
+  it('sends a command to all systems except offline ones', async () => {
     const { sent: before } = await untilSystem(board, () => true, ABSENT);
     const response = await board.post('/api/systems/pause?reason=lunch');
     assert.deepEqual([response.status, await response.json()], [202, { result: 'sent' }]);
@@ -323,7 +323,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual(sent, before);
   });
 
-  it('delivers each of many commands once, to the system that is named', async () => {
+  it('delivers each of many commands once, to the right system', async () => {
     const reasons = Array.from({ length: COUNT }, (_, index) => String(index));
     const responses = Promise.all(reasons.map((reason) => board.post(`/api/systems/1/save-state?reason=${reason}`)));
     for (const _ of reasons) assert.equal(await take(SECOND), 'save-state');
@@ -334,7 +334,7 @@ describe('The web API of control-board', LIMIT, () => {
   });
 });
 
-/** What every response must have. */
+/** The headers that every response must have. */
 function checkResponse({ status, headers, body }: RawResponse, line: string): void {
   assert.equal(headers['cache-control'], 'no-store');
   assert.equal(headers['cross-origin-resource-policy'], 'same-origin');

@@ -1,5 +1,5 @@
-// Other sites and other users against control-board: nobody without the key sees or controls anything. What a browser
-// adds to that is in page.test.ts.
+// control-board under attack from other sites and users: without the key, nothing is visible or controllable. See
+// page.test.ts for attacks in a browser.
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -21,7 +21,7 @@ const LOCAL_HOSTS = [
   'localhost', 'LOCALHOST:1', '127.0.0.1', '127.9.9.9:80', '[::1]:8391', '[::1]', '192.168.1.7', '[::ffff:127.0.0.1]:',
   '[2001:DB8::1]', '255.255.255.255:65536', '[fe80::1%eth0]:8390', '[fe80::1%25eth0]',
 ];
-const UNSPECIFIED_HOSTS = [ // browsers take them for this machine
+const UNSPECIFIED_HOSTS = [ // browsers treat them as this machine
   '0.0.0.0', '0.1.2.3', '0.255.255.255:80', '[::]', '[::]:80', '[0:0:0:0:0:0:0:0]', '[::0.0.0.0]', '[::ffff:0.0.0.0]',
   '[::ffff:0:1]', '[::%lo]', '[::%25lo]:80', '[::ffff:0.0.0.0%lo]',
 ];
@@ -43,11 +43,11 @@ describe('control-board keeps others out', LIMIT, () => {
   before(async () => {
     system = await startServer(suite, { maxQueueSize: 1000, commands: { evaluate: {} } });
     board = await startBoard(suite, [`127.0.0.1:${system.port}`]);
-    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1); // before, there is no such path
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1); // until then, there is no such path
     key = `Authorization: Bearer ${board.key}`;
   });
 
-  /** Checks that the system gets this one, and no command that was sent before it. */
+  /** Checks that the system receives this command and none of the earlier ones. */
   const isFirst = async (line: string, ...fields: string[]): Promise<void> => {
     assert.equal(await statusOf(board, line.replace('pause', 'save-state'), ...fields), 202);
     assert.equal(await system.server.nextCommand(), 'save-state');
@@ -75,7 +75,7 @@ describe('control-board keeps others out', LIMIT, () => {
     await decides(open, READ, [...UNSPECIFIED_HOSTS, '', ':80', 'x:y', '[::1', '::1'], 403);
   });
 
-  it('by fields that are missing or repeated', async () => {
+  it('by missing or repeated header fields', async () => {
     for (const [expected, line, ...fields] of [
       [400, PAUSE, key], [400, EVALUATE, key], [400, PAGE],
       [400, READ, HOST, 'Host: evil', key], [400, READ, 'Host: evil', HOST, key],
@@ -90,7 +90,7 @@ describe('control-board keeps others out', LIMIT, () => {
     await isFirst(PAUSE, HOST, key);
   });
 
-  it('by Origin, of which only its own is not refused, and which grants nothing', async () => {
+  it('by Origin: others are refused, and its own grants nothing', async () => {
     const host = `localhost:${board.port}`;
     for (const origin of [
       'null', '', '*', `https://${host}`, 'http://localhost', `http://127.0.0.1:${board.port}`, `http://${host}/`,
@@ -131,8 +131,8 @@ describe('control-board keeps others out', LIMIT, () => {
   });
 });
 
-describe('control-board serves others in spite of', LIMIT, () => {
-  it('more connections than it accepts, of which the silent ones are closed', async (t) => {
+describe('control-board keeps serving despite', LIMIT, () => {
+  it('more connections than it accepts; it closes silent ones', async (t) => {
     const board = await startBoard(t, ['127.0.0.1:9']);
     const sockets = Array.from({ length: 300 }, () => openTo(t, board.port));
     const open = (): number => sockets.filter(({ destroyed }) => !destroyed).length;
@@ -142,7 +142,7 @@ describe('control-board serves others in spite of', LIMIT, () => {
     await until(() => open() === 0);
   });
 
-  it('a request that never ends: its header, its body, or a body that nobody asked for', async (t) => {
+  it('a request that never ends: in its header, its body, or an unexpected body', async (t) => {
     const { port: system } = await startServer(t, { commands: { evaluate: {} } });
     const board = await startBoard(t, [`127.0.0.1:${system}`]);
     await untilSystem(board, ({ accepts = [] }) => accepts.length === 1);
@@ -174,7 +174,7 @@ function openTo(t: TestContext, port: number): Socket {
   return socket;
 }
 
-/** Checks the status code that requests with the key and each of these values of Host get. */
+/** Checks the status code of requests with the key and each of these Host values. */
 async function decides(board: StartedBoard, line: string, hosts: readonly string[], expected: number): Promise<void> {
   const codes = await Promise.all(hosts.map(async (host) => {
     return [host, await statusOf(board, line, `Host: ${host}`, `Authorization: Bearer ${board.key}`)];

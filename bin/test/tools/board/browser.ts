@@ -1,4 +1,4 @@
-// A real Chromium for the tests of web pages: a client of WebDriver (https://www.w3.org/TR/webdriver2/).
+// A real Chromium for browser tests: a client for WebDriver (https://www.w3.org/TR/webdriver2/).
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync } from 'node:fs';
@@ -11,21 +11,21 @@ import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
 /**
- * Lets the browser connect to this machine only. A test that needs another name of it puts its rule before these:
+ * Lets the browser connect to this machine only. A test that needs another host name puts its rule first:
  * `--host-resolver-rules=MAP name.test 127.0.0.1, ${LOOPBACK_ONLY}`.
  */
 export const LOOPBACK_ONLY: string = 'MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1';
 
-/** chromedriver adds those that turn off the first run, background networking and sync. */
+/** chromedriver adds the options that disable the first run, background networking and sync. */
 const ARGS: readonly string[] = [
   '--headless=new',
-  '--remote-debugging-pipe', // the browser ends with chromedriver, even if that is killed
+  '--remote-debugging-pipe', // the browser ends with chromedriver, even if the latter is killed
   `--host-resolver-rules=${LOOPBACK_ONLY}`,
-  '--no-proxy-server', // a proxy would look up the names instead
+  '--no-proxy-server', // a proxy would resolve the names itself
   '--disable-component-update',
   '--disable-domain-reliability',
   '--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationGuideModelDownloading,OptimizationHints',
-  '--disable-site-isolation-trials', // the logs miss frames that have a process of their own
+  '--disable-site-isolation-trials', // the logs omit frames in separate processes
   ...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), // as root, Chromium does not start with its sandbox
 ];
 
@@ -33,9 +33,9 @@ const TIMEOUT_MS = 60_000;
 const END_TIMEOUT_MS = 20_000;
 
 /**
- * Starts Chromium without a window, with a profile of its own. It ends with the test.
+ * Starts a headless Chromium with a new profile. It ends with the test.
  *
- * @param args More options of Chromium. The last one of a name counts.
+ * @param args More options for Chromium. The last one of a name counts.
  */
 export async function startBrowser(
   t: { after(end: () => void | Promise<void>): void },
@@ -44,11 +44,11 @@ export async function startBrowser(
   const folder = mkdtempSync(join(tmpdir(), 'control-'));
   let driver: Running | undefined;
   let session: { url: string; browserPid: number } | undefined;
-  t.after(async () => { // before start(), which would kill chromedriver first
+  t.after(async () => { // runs before the hook of start(), which kills chromedriver
     if (session !== undefined) {
       const { url, browserPid } = session;
-      const ended = send('DELETE', url, undefined, END_TIMEOUT_MS); // waits until all processes have ended
-      await ended.catch(() => killAll([browserPid])); // the others end with it
+      const ended = send('DELETE', url, undefined, END_TIMEOUT_MS); // returns once all processes have ended
+      await ended.catch(() => killAll([browserPid])); // its child processes end with it
     }
     driver?.child.kill('SIGKILL');
     await driver?.ended;
@@ -78,12 +78,12 @@ interface Session {
   capabilities: { 'goog:processID': number };
 }
 
-/** Sends a command of WebDriver, and returns its value: null if it has none. */
+/** Sends a WebDriver command and returns its value, or null if it has none. */
 async function send<Value = null>(
   method: 'GET' | 'POST' | 'DELETE',
   url: string,
   body?: object,
-  timeoutMs: number = 2 * TIMEOUT_MS, // chromedriver's own timeouts tell more
+  timeoutMs: number = 2 * TIMEOUT_MS, // chromedriver's own timeouts report more
 ): Promise<Value> {
   const init = { method, body: body === undefined ? null : JSON.stringify(body) };
   const response = await fetch(url, { ...init, signal: AbortSignal.timeout(timeoutMs) });
@@ -92,18 +92,18 @@ async function send<Value = null>(
   return value;
 }
 
-/** The name that WebDriver gives to the id of an element. */
+/** WebDriver's key for the id of an element. */
 const ELEMENT_ID = 'element-6066-11e4-a52e-4f735466cecf';
 
-/** An element of a page; also an argument or a result of `Browser.run()`. */
+/** An element of a page; `Browser.run()` accepts and returns it, too. */
 export interface Element {
   readonly [ELEMENT_ID]: string;
 }
 
-/** Which elements may have a role without saying so. What Chromium tells assistive technology decides. */
+/** Elements that may have a role implicitly. What Chromium reports to assistive technology decides. */
 const CANDIDATES = { button: 'button, input, summary', dialog: 'dialog' } as const;
 
-/** Puts those that probably have a name first: to compute the name of each takes long. */
+/** Puts the likely matches of a name first, because computing each name is slow. */
 const SORT = `
   const [elements, name] = arguments;
   const isLikely = ({ ariaLabel, innerText }) => (ariaLabel ?? innerText).includes(name);
@@ -114,13 +114,13 @@ const KEYS: Readonly<Record<string, string>> = {
   Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c', Backspace: '\ue003',
 };
 
-/** A browser. All methods but the logs are about its current window. */
+/** A browser. Its methods, except the logs, apply to the current window. */
 export class Browser {
-  /** Of the requests that `requests()` has returned. */
+  /** The origins of the requests that `requests()` has returned. */
   readonly origins: Set<string> = new Set();
   readonly #session: string;
 
-  /** @param session The URL of a session of WebDriver. */
+  /** @param session The URL of a WebDriver session. */
   constructor(session: string) {
     this.#session = session;
   }
@@ -143,7 +143,7 @@ export class Browser {
     return this.#send('POST', '/execute/sync', { script, args });
   }
 
-  /** The elements that match a CSS selector now. */
+  /** The elements that match a CSS selector at the moment. */
   findAll(selector: string, inside?: Element): Promise<Element[]> {
     const path = inside === undefined ? '' : pathOf(inside);
     return this.#send('POST', `${path}/elements`, { using: 'css selector', value: selector });
@@ -154,7 +154,7 @@ export class Browser {
     return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector, inside))[index]);
   }
 
-  /** Waits for an element that assistive technology knows by this role and name. */
+  /** Waits for an element with this role and accessible name. */
   findByRole(role: keyof typeof CANDIDATES, name: string, inside?: Element): Promise<Element> {
     const candidates = `${CANDIDATES[role]}, [role=${role}]`;
     return awaitElement(`${role} '${name}'`, async () => {
@@ -166,12 +166,12 @@ export class Browser {
     });
   }
 
-  /** The name for assistive technology. */
+  /** The accessible name. */
   name(element: Element): Promise<string> {
     return this.#send('GET', `${pathOf(element)}/computedlabel`);
   }
 
-  /** The role for assistive technology. */
+  /** The accessible role. */
   role(element: Element): Promise<string> {
     return this.#send('GET', `${pathOf(element)}/computedrole`);
   }
@@ -186,7 +186,7 @@ export class Browser {
     await this.#send('POST', `${pathOf(await this.#resolve(target, index))}/click`, {});
   }
 
-  /** Clicks an element without the mouse, as assistive technology does: at a fifth of the cost, whatever covers it. */
+  /** Clicks an element as assistive technology does: even if it is covered, and five times as fast as a mouse click. */
   async activate(target: Element | string, index: number = 0): Promise<void> {
     await this.run('arguments[0].click()', await this.#resolve(target, index));
   }
@@ -206,13 +206,13 @@ export class Browser {
     await this.#send('POST', '/actions', { actions: [{ type: 'key', id: 'keyboard', actions }] });
   }
 
-  /** Sets the size of the viewport: that of a window has a minimum. */
+  /** Sets the size of the viewport, which can be smaller than a window. */
   async resize(width: number, height: number): Promise<void> {
     const metrics = { width, height, deviceScaleFactor: 1, mobile: false };
     await this.#callDevTools('Emulation.setDeviceMetricsOverride', metrics);
   }
 
-  /** Sets the colours that the user prefers. */
+  /** Sets the user's preferred color scheme. */
   async emulate({ dark = false }: { dark?: boolean }): Promise<void> {
     const features = [{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }];
     await this.#callDevTools('Emulation.setEmulatedMedia', { features });

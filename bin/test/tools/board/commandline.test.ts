@@ -1,4 +1,4 @@
-// The command line of control-board: what it refuses, where it listens, its targets and its key.
+// The command line of control-board: what it refuses, where it listens, its targets and its keys.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -50,11 +50,11 @@ describe('The command line of control-board', LIMIT, () => {
     [/^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /, [NOWHERE, '--dir', 'package.json']],
   ];
 
-  it('is refused with the option, what is expected and what was given', async () => {
+  it('is refused with the option, the expected value and the given one', async () => {
     for (const [message, args] of WRONG) await refuses(args, message);
   });
 
-  it('is refused if a variable in its place is wrong', async (t) => {
+  it('is refused if an environment variable is invalid', async (t) => {
     for (const [name, value, line] of [
       ['CONTROL_SOCKET', '/nowhere/', "CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'"],
       ['CONTROL_TOKEN', 'short', 'CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got 5'],
@@ -64,14 +64,14 @@ describe('The command line of control-board', LIMIT, () => {
     }
   });
 
-  it('is quoted without the control characters of a terminal', async (t) => {
+  it('is quoted without control characters', async (t) => {
     const { code, stderr } = await runProgram(t, 'board', ['--listen', '\x1b[2J:80']);
     assert.equal(code, 2);
     assert.match(stderr, /^control-board: the host of --listen ' \[2J:80' must be .*, got '\\x1B\[2J:80'\n$/);
     assertHarmless(stderr);
   });
 
-  it('names targets in a file, each once and with its own token, of which nobody else may be the author', async (t) => {
+  it('names a file of targets, each listed once and with its own token, that others cannot write', async (t) => {
     const folder = makeFolder(t);
     const file = join(folder, 'targets');
     writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });
@@ -97,13 +97,13 @@ describe('The command line of control-board', LIMIT, () => {
 });
 
 describe('The systems of control-board', LIMIT, () => {
-  it('come from standard input', async (t) => {
+  it('are read from standard input', async (t) => {
     const running = startProgram(t, 'board', ['--listen', 'localhost:0', '--targets', '-']);
     running.child.stdin?.end(`${NOWHERE}\n127.0.0.1:10\n`);
     await running.shows(/^2 systems · /);
   });
 
-  it('are reached with the tokens of their lines, or else the one in the environment', async (t) => {
+  it('receive the tokens of their lines, or else the one in the environment', async (t) => {
     const folder = makeFolder(t);
     const [own, common] = [await startServer(t, { token: `${TOKEN}-own` }), await startServer(t, { token: TOKEN })];
     writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });
@@ -115,7 +115,7 @@ describe('The systems of control-board', LIMIT, () => {
     });
   });
 
-  it('are the one at the address in the environment, if none is given', { skip: lacks('Unix') }, async (t) => {
+  it('default to the one at the address in the environment', { skip: lacks('Unix') }, async (t) => {
     const socketPath = makeSocketPath(t);
     await startServer(t, { socketPath, token: TOKEN });
     const board = await startBoard(t, [], [], { CONTROL_SOCKET: socketPath, CONTROL_TOKEN: TOKEN });
@@ -125,7 +125,7 @@ describe('The systems of control-board', LIMIT, () => {
 });
 
 describe('--listen of control-board', LIMIT, () => {
-  it('is on all addresses of localhost, with the same port, and on no other', async (t) => {
+  it('listens on all addresses of localhost with the same port, and on no others', async (t) => {
     const { port, key } = await startBoard(t, [NOWHERE], ['--listen', 'LOCALHOST:0']);
     for (const host of ['127.0.0.1', ...(lacks('IPv6') === false ? ['[::1]'] : [])]) {
       const headers = { Authorization: `Bearer ${key}` };
@@ -142,14 +142,14 @@ describe('--listen of control-board', LIMIT, () => {
     t.after(() => server.close());
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
-    const systemPort = await startSystem(t); // that the board follows by then
+    const systemPort = await startSystem(t); // the board already follows it
     const args = ['--listen', `localhost:${port}`, `127.0.0.1:${systemPort}`];
     const { code, stdout, stderr } = await runProgram(t, 'board', args);
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(stderr, /^control-board: cannot listen on localhost:\d+: the port is in use; --listen .*\n$/);
   });
 
-  it('fails if a program uses the port, which it neither follows elsewhere nor reads to the end', async (t) => {
+  it('fails if the port is in use, and neither follows redirects nor reads long responses from there', async (t) => {
     let requests = 0;
     let isEndless = false;
     const elsewhere = await startFake(t, () => `<title>control-board</title>${requests += 1}`);
@@ -167,7 +167,7 @@ describe('--listen of control-board', LIMIT, () => {
     assert.equal(requests, 0);
   });
 
-  it('fails if the host is no address of this machine', async (t) => {
+  it('fails if the host is not an address of this machine', async (t) => {
     const { code, stdout, stderr } = await runProgram(t, 'board', ['--listen', '192.0.2.1:0', NOWHERE]);
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(stderr, /^control-board: cannot listen on 192\.0\.2\.1:0: listen EADDRNOTAVAIL.*\n$/);
@@ -211,7 +211,7 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     assert.equal(await keyIn(path), key);
   });
 
-  it('is another one than --view-key-file', async (t) => {
+  it('must differ from --view-key-file', async (t) => {
     const path = join(makeFolder(t), 'key');
     const message = `--view-key-file must hold another key than --key-file: '${path}'`;
     await refuses(['--key-file', path, '--view-key-file', path], message);
@@ -220,13 +220,13 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     assert.ok(viewKey === readFileSync(path, 'utf8').trim() && viewKey !== key);
   });
 
-  it('may be written by a person', async (t) => {
+  it('may be written by hand', async (t) => {
     const path = join(makeFolder(t), 'key');
     writeFileSync(path, `  ${KEY}\r\n\n`, { mode: 0o600 });
     assert.equal(await keyIn(path), KEY);
   });
 
-  it('is refused if others can use it', async (t) => {
+  it('is refused if others can read or write it', async (t) => {
     const path = join(makeFolder(t), 'key');
     writeFileSync(path, KEY);
     for (const [mode, problem] of [
@@ -238,7 +238,7 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     }
   });
 
-  it('is refused, and left alone, if its content is no key', async (t) => {
+  it('is refused and left unchanged if it does not contain a key', async (t) => {
     const path = join(makeFolder(t), 'key');
     for (const text of ['', '\n', KEY.slice(1), `${KEY}\n${KEY}`, `${KEY} x`, `${KEY}+`, 'ö'.repeat(30), `${KEY}\0`]) {
       writeFileSync(path, text, { mode: 0o600 });
@@ -247,7 +247,7 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     }
   });
 
-  it('is refused if it is no file', async (t) => {
+  it('is refused if it is not a file', async (t) => {
     const folder = makeFolder(t);
     const [lost, loop] = [join(folder, 'lost'), join(folder, 'loop')];
     symlinkSync(join(folder, 'none'), lost);

@@ -1,4 +1,4 @@
-// control-board --dir: the systems of a folder, as they come and end.
+// control-board --dir: systems of a folder that start and end.
 
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,10 +9,10 @@ import { lacks } from '../../needs.ts';
 import { LIMIT, newsOf, startBoard, startFakeIn, untilSystem, untilSystems } from './helpers.ts';
 import type { StartedBoard } from './helpers.ts';
 
-const MAX_ENDED = 16; // found systems that are offline
+const MAX_ENDED = 16; // offline systems of the folder
 
 describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('shows the live systems of the folder, at the start and later, and those that are given', async (t) => {
+  it('shows the live systems of the folder, at the start and later, besides the targets', async (t) => {
     const folder = makeFolder(t);
     const socketPath = `${folder}/`;
     const { address } = await startServer(t, { socketPath, name: 'both' });
@@ -34,7 +34,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.equal(board.running.output().split('\n').length, 2, board.running.output());
   });
 
-  it('is where names are looked up, or else in the folder of the session', async (t) => {
+  it('is the folder where names are looked up; the default is the folder of the session', async (t) => {
     const session = makeFolder(t);
     const [folder, socketPath] = [makeFolder(t), `${session}/control/`];
     await startServer(t, { socketPath, name: 'early' });
@@ -48,12 +48,12 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     await untilShown(both, [['late', 'active']]);
   });
 
-  it('begins with no system, and sends the first one to a page that waits', async (t) => {
+  it('starts with no systems, and sends the first one to a waiting page', async (t) => {
     const folder = join(makeFolder(t), 'sockets');
     mkdirSync(folder);
     const board = await startBoard(t, [], ['--dir', relative('.', folder)]);
     assert.match(board.running.output(), /^0 systems · /);
-    const { version, ids, systems } = await newsOf(board, 0, 30); // at once: a page that has nothing does not wait
+    const { version, ids, systems } = await newsOf(board, 0, 30); // at once: a page without systems does not wait
     assert.deepEqual([ids, systems], [[], []]);
     const waiting = newsOf(board, version, 300);
     const first = await startServer(t, { socketPath: `${folder}/`, name: 'first' });
@@ -61,14 +61,14 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.deepEqual([news.ids, news.systems.map(({ id }) => id)], [[0], [0]]);
     await untilShown(board, [['first', 'active']]);
     await first.server.close();
-    rmSync(folder, { recursive: true }); // and comes back, as after a logout
+    rmSync(folder, { recursive: true }); // it comes back, as after a logout
     await untilShown(board, [['first', 'offline']]);
     mkdirSync(folder);
     await startServer(t, { socketPath: `${folder}/`, name: 'second' });
     await untilShown(board, [['first', 'offline'], ['second', 'active']]);
   });
 
-  it('forgets the first of those that are offline when another comes, but none that is given or live', async (t) => {
+  it('drops the oldest offline system when a new one comes, but no target and no live system', async (t) => {
     const folder = makeFolder(t);
     const given = `127.0.0.1:${await freePort()}`;
     const board = await startBoard(t, [given], ['--dir', folder]);
@@ -78,7 +78,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
       if (id < 3) await untilSystem(board, ({ status }) => status === 'active', id);
     }
     await untilSystems(board, (systems) => systems.length === MAX_ENDED + 3);
-    for (const [index, end] of ends.entries()) if (index !== 1) end(); // the second one stays
+    for (const [index, end] of ends.entries()) if (index !== 1) end(); // the second stays
     await untilSystems(board, (systems) => {
       return systems.every(({ id, status }) => status === (id === 2 ? 'active' : 'offline'));
     });
@@ -94,7 +94,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.equal((await board.post(`/api/systems/${MAX_ENDED + 3}/pause`)).status, 202);
   });
 
-  it('shows a program that was started again in place of the one that has ended', async (t) => {
+  it('shows a restarted program in place of the ended one', async (t) => {
     const folder = makeFolder(t);
     const board = await startBoard(t, [], ['--dir', folder]);
     const end = await startFakeIn(t, folder, 'job-1');
@@ -108,7 +108,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
   });
 });
 
-/** Waits until these are all systems. */
+/** Waits until the board shows exactly these systems. */
 async function untilShown(board: StartedBoard, expected: [name: string, status: string][]): Promise<void> {
   await untilSystems(board, (systems) => {
     return JSON.stringify(systems.map(({ name, status }) => [name, status])) === JSON.stringify(expected);

@@ -1,4 +1,4 @@
-// Shared by the tests of control-board: the program on a free port, its web API, and systems for it.
+// Shared by the tests of control-board: the tool on a free port, its web API, and systems for it.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -17,13 +17,13 @@ import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
-/** For each suite: what hangs is a failure, not an endless run. */
+/** For each suite: a test that hangs fails. */
 export const LIMIT = { timeout: 300_000 };
 
 /** A target that does not respond. */
 export const NOWHERE = '127.0.0.1:9';
 
-/** Stands for a test where something serves all tests of a suite: what is started with it ends after the suite. */
+/** Stands in for a test: whatever is started with it ends after the suite. */
 export function forSuite(): TestContext {
   const ends: (() => unknown)[] = [];
   after(async () => {
@@ -36,16 +36,16 @@ export function forSuite(): TestContext {
 
 export interface StartedBoard {
   running: Running;
-  /** That of the page, without the key. */
+  /** The URL of the page, without the key. */
   url: string;
   port: number;
   key: string;
-  /** Sends the key. */
+  /** Both methods send the key. */
   get(path: string, headers?: Record<string, string>): Promise<Response>;
   post(path: string, headers?: Record<string, string>, body?: string | Uint8Array): Promise<Response>;
 }
 
-/** The address that the program prints. */
+/** The line with the address. */
 const BANNER = /^(\d+) systems? · (http:\/\/\S+:(\d+)\/)#([\w-]+)/m;
 
 /** Starts control-board on a free port of localhost, unless an option gives another address. */
@@ -66,7 +66,7 @@ export async function startBoard(
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
 }
 
-/** The addresses of this machine on its networks. */
+/** The network addresses of this machine. */
 export function ownAddresses(): string[] {
   return Object.values(networkInterfaces()).flat().flatMap((entry) => {
     return entry === undefined || entry.internal || entry.address.startsWith('fe80:') ? [] : [entry.address];
@@ -75,10 +75,10 @@ export function ownAddresses(): string[] {
 
 // ───── Its web API ───────────────────────────────────────────────────────────────────────────────────────────────
 
-/** `canPress` is whether the key permits commands. */
+/** `canPress` says whether the key permits commands. */
 type Shown = News & { canPress: boolean };
 
-/** What a page is sent. */
+/** The response to a page. */
 export async function newsOf(board: StartedBoard, since: number = 0, waitS?: number): Promise<Shown> {
   const headers: Record<string, string> = waitS === undefined ? {} : { Prefer: `wait=${waitS}` };
   const response = await board.get(`/api/systems?since=${since}`, headers);
@@ -125,7 +125,7 @@ export interface RawResponse {
   text: string;
 }
 
-/** Sends a request as it is: a request line without a version, and header fields. It has no body. */
+/** Sends a raw request without a body: a request line without the version, and header fields. */
 export async function exchange(port: number, line: string, ...fields: string[]): Promise<RawResponse> {
   const socket = connect(port, '127.0.0.1');
   const version = / HTTP\/\d\.\d$/.test(line) ? '' : ' HTTP/1.1';
@@ -140,12 +140,11 @@ export async function exchange(port: number, line: string, ...fields: string[]):
   return { status: Number(status), headers, body, text };
 }
 
-/** A line of metrics: its labels, its name, and a number. */
+/** A line of metrics: name, labels and a number. */
 const SAMPLE = /^((\w+)\{(?:,?\w+="(?:[^"\\]|\\["\\n])*")+\}) -?\d[\d.e+-]*$/;
 
 /**
- * Checks the text format of Prometheus. Each line is a comment or a sample that no other line repeats, and each metric
- * begins with its comments.
+ * Checks Prometheus's text format: each line is a comment or a unique sample, and each metric begins with its comments.
  */
 export function checkMetrics(text: string): void {
   const keys = new Set<string>();
@@ -170,13 +169,13 @@ export function checkMetrics(text: string): void {
 
 // ───── Systems ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What a server responds to `GET /api/info`. */
+/** The response of a server to `GET /api/info`. */
 export const INFO: Readonly<Record<string, unknown>> = {
   name: 'x', pid: 1, host: 'box', status: 'active', since: '2026-01-01T00:00:00Z', heardAt: '2026-01-01T00:00:00Z',
   detail: null, commands: [],
 };
 
-/** Starts a server that responds to every request with what a function returns. Returns its port. */
+/** Starts a server that responds to each request with the result of a function. Returns its port. */
 export async function startFake(
   t: TestContext,
   respond: (request: IncomingMessage) => string | Promise<string>,
@@ -190,7 +189,7 @@ export async function startFake(
   return (server.address() as AddressInfo).port;
 }
 
-/** Starts a server on a socket in a folder that is always active, and returns what ends it. */
+/** Starts a server on a socket in a folder; its status is always active. Returns a function that ends it. */
 export function startFakeIn(t: TestContext, folder: string, name: string): Promise<() => void> {
   const body = JSON.stringify({ ...INFO, name });
   return listen(t, createServer((_, response) => response.end(body)).listen(join(folder, `${name}.sock`)));
@@ -203,7 +202,7 @@ async function listen(t: TestContext, server: Server): Promise<() => void> {
   return end;
 }
 
-/** Starts a program that may block its thread, or be stopped; `system` is what it launches, without the braces. */
+/** Starts a program that may block its thread or be stopped. `system` is the source of its system without braces. */
 export async function startHost(
   t: TestContext,
   system: string,

@@ -1,4 +1,4 @@
-// The page of control-board with many systems: rows, their order, filters, and what everybody can see and reach.
+// The page of control-board with many systems: rows, their order, filters, and accessibility.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -19,15 +19,15 @@ import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const IDLE = { step: () => sleep(50) };
-const COUNT = 12; // the least number of systems that have rows
+const COUNT = 12; // from this many systems on, the page has rows
 
-/** The test ends the system, which saves again. */
+/** The test shuts the system down, which saves again. */
 function failOnce(): () => void {
   let count = 0;
   return () => void ((count += 1) === 1 && assert.fail('ENOSPC: no space left'));
 }
 
-/** One browser for all tests, one after the other. */
+/** One browser runs all tests in sequence. */
 describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
   const suite = forSuite();
   let browser: Browser;
@@ -36,9 +36,9 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     browser = await startBrowser(suite);
   });
 
-  /** Opens the page of a new board. At the end, there must be no error in the console. */
+  /** Opens the page of a new board. Afterwards the browser console must have no errors. */
   const open = async (t: TestContext, ports: readonly number[], options?: readonly string[]): Promise<StartedBoard> => {
-    t.after(async () => { // before the board ends
+    t.after(async () => { // before the board stops
       await browser.open('about:blank');
       assert.deepEqual(await browser.consoleErrors(), []);
     });
@@ -48,9 +48,9 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     return board;
   };
 
-  /** Starts systems t1, t2 … that do nothing, and opens their page. */
+  /** Starts idle systems t1, t2 … and opens their page. */
   const openMany = async (t: TestContext, hooks: readonly Partial<System>[] = [], count: number = COUNT) => {
-    t.mock.method(process, 'emitWarning', () => {}); // of commands that fail
+    t.mock.method(process, 'emitWarning', () => {}); // for failing commands
     const systems = [];
     for (let index = 0; index < count; index += 1) {
       systems.push(await launchSystem(t, { ...IDLE, ...hooks[index] }, { name: `t${index + 1}` }));
@@ -60,7 +60,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     return systems;
   };
 
-  it('has cards for eleven, and from twelve on rows, the worst first and otherwise by name', async (t) => {
+  it('has cards for eleven and rows from twelve on, worst first, then by name', async (t) => {
     let count = 0;
     const describe = (): object => {
       const rate = 123_400 + ((count += 1) % 2) * 100;
@@ -97,7 +97,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.ok((await cards(browser)).every(({ buttons }) => buttons.join('') === ''), 'closed');
   });
 
-  it('opens the card under a row, in which a system can do all that it can in a card', async (t) => {
+  it('opens the full card under a row', async (t) => {
     const commands = { evaluate: { run: () => 7 } };
     await openMany(t, [{ describe: () => ({ loss: 0.5 }), commands }]);
     await browser.click('.open');
@@ -124,7 +124,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await seesRows(browser, ([first]) => assert.deepEqual([first?.status, first?.button], ['paused', 'Resume']));
   });
 
-  it('filters by state and by a search', async (t) => {
+  it('filters by state and by search', async (t) => {
     const systems = await openMany(t);
     for (const index of [3, 10]) await systems[index]?.client.pause();
     const names = async (): Promise<string> => (await glances(browser)).map(({ name }) => name).join();
@@ -150,7 +150,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await names(), 't5');
   });
 
-  it('keeps the state that has the focus until the focus leaves it', async (t) => {
+  it('keeps a filter button that has the focus until the focus leaves it', async (t) => {
     const systems = await openMany(t);
     await systems[3]?.client.pause();
     const chip = await browser.findByRole('button', '1 paused');
@@ -174,7 +174,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await eventually(isHeard('1 paused · 11 active'), () => 'the change is not heard');
   });
 
-  it('draws only the systems that scrolling has made visible', async (t) => {
+  it('draws only the systems that are scrolled into view', async (t) => {
     await openMany(t);
     await browser.resize(390, 200);
     await browser.run(`
@@ -201,7 +201,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     }, () => 'all are drawn');
   });
 
-  it('shows all other systems if one cannot be shown', async (t) => {
+  it('shows the other systems if one cannot be drawn', async (t) => {
     let count = 0;
     const systems = await openMany(t, [{ describe: () => ({ loss: count += 1 }) }]);
     await browser.run(`
@@ -235,7 +235,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await browser.consoleErrors();
   });
 
-  it('moves nothing while somebody points at it, types or answers a question, nor what has the focus', async (t) => {
+  it('moves nothing while the user points, types or answers a dialog, and never moves the focus', async (t) => {
     const say = { parameters: { text: { type: 'string', maxLength: 9 } as const }, run: () => {} };
     const systems = await openMany(t, [{ commands: { say } }]);
     const first = async (): Promise<string | undefined> => (await orderOf(browser))[0];
@@ -266,7 +266,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await focused(browser), 'say of t1');
   });
 
-  it('can be used by keyboard alone, in the order of the page', async (t) => {
+  it('works by keyboard alone, in the order of the page', async (t) => {
     await openMany(t);
     const order: string[] = [];
     for (let count = 0; count < 7; count += 1) {
@@ -291,7 +291,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.deepEqual(within, ['Resume t2', 'Save t2', 'Shut down t2', 't1']);
   });
 
-  it('has enough contrast, and names that tell systems apart', async (t) => {
+  it('has enough contrast, and names that distinguish systems', async (t) => {
     const run = { pid: 4711, command: 'python train.py', started: '2026-11-23T12:00:00Z', 'CPU seconds': 7, loss: 0.5 };
     const hooks = [{ describe: () => run }, { saveState: failOnce() }, { describe: () => ({ step: 7, of: 9 }) }];
     const systems = await openMany(t, hooks);
@@ -315,7 +315,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     }
   });
 
-  it('shows text from a system as text, whatever it is', async (t) => {
+  it('shows any text from a system as text', async (t) => {
     const html = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
     const long = 'w'.repeat(900);
     const ports = [];
@@ -343,7 +343,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.deepEqual(await browser.findAll('#systems img, script:not([type]), #filter img'), []);
   });
 
-  it('has neither buttons nor fields with the key that only shows', async (t) => {
+  it('has no buttons and no fields with the view key', async (t) => {
     const commands = { say: { parameters: { text: { type: 'string', maxLength: 9 } as const }, run: () => {} } };
     const { address: { port } } = await launchSystem(t, { ...IDLE, commands }, { name: 'one' });
     const board = await open(t, [port, port], ['--view-key-file', join(makeFolder(t), 'view-key')]);
@@ -358,7 +358,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.deepEqual(await posted(browser), []);
   });
 
-  it('draws gaps where nothing was heard, and a line flat that hardly changes', async (t) => {
+  it('draws gaps where samples are missing, and a nearly constant number as a flat line', async (t) => {
     let count = 0;
     const describe = (): object => ({ flat: 1000 + (count += 1) % 2, zero: 0, none: -(count % 2) });
     const { address: { port } } = await launchSystem(t, { ...IDLE, describe });
@@ -384,7 +384,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await eventually(async () => (await plotOf(1, 'time')).split('M').length > 2, () => 'there is no gap');
   });
 
-  it('shows the progress of a program, with the time that is left', async (t) => {
+  it('shows the progress of a program with the time left', async (t) => {
     let step = 0;
     const { client, address: { port } } = await launchSystem(t, {
       step: () => sleep(20), describe: () => ({ loss: 0.5, step: step += 1, of: 1000 }),
@@ -400,13 +400,13 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     await sees(browser, ({ progress }) => assert.match(progress, /^step [\d,]+ of 1,000 · \d+ %$/));
   });
 
-  it('tells a system that has crashed from one that has ended', async (t) => {
+  it('distinguishes a crashed system from an ended one', async (t) => {
     const mortal = await startHost(t, 'step: () => sleep(50)');
     const saveState = (): string => 'states/7.json';
     const { client, address: { port } } = await launchSystem(t, { ...IDLE, saveState }, { name: 'job' });
     await open(t, [mortal.port, port]);
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
-    await client.request('save-state', { wait: 10 }); // that of the shutdown may be too fast to be seen
+    await client.request('save-state', { wait: 10 }); // the save at the shutdown may be too short to see
     await seesAll(browser, ([, job]) => assert.match(job?.saved ?? '', /^saved /));
     mortal.running.child.kill('SIGKILL');
     await client.request('shutdown', { by: 'ana', reason: 'done', wait: 10 });

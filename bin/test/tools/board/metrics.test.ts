@@ -1,4 +1,4 @@
-// GET /metrics of control-board: what Prometheus makes of it, and what systems cannot make of it.
+// GET /metrics of control-board: what Prometheus reads, whatever systems report.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -16,7 +16,7 @@ import type { BoardSystem } from '../../../board/system.ts';
 import type { StartedBoard } from './helpers.ts';
 
 describe('The metrics of control-board', LIMIT, () => {
-  it('count the commands of all clients since the board follows, and tell the status and numbers', async (t) => {
+  it('count the commands of all clients, and report the status and the numbers', async (t) => {
     const { server, port } = await startServer(t, { describe: () => ({ loss: 0.25, step: 7, name: 'x', deep: [1] }) });
     const take = async (outcome: object): Promise<void> => {
       await server.nextCommand();
@@ -25,7 +25,7 @@ describe('The metrics of control-board', LIMIT, () => {
     const control = (command: string): Promise<Response> => {
       return fetch(`http://127.0.0.1:${port}/api/${command}`, { method: 'POST', headers: { Prefer: 'wait=30' } });
     };
-    await Promise.all([control('pause'), take({})]); // before the board follows
+    await Promise.all([control('pause'), take({})]); // before the board starts
     const board = await startBoard(t, [`127.0.0.1:${port}`, NOWHERE]);
     const { name } = await untilSystem(board, ({ status }) => status === 'active');
     await untilSystem(board, ({ status }) => status === 'offline', 1);
@@ -48,7 +48,7 @@ describe('The metrics of control-board', LIMIT, () => {
     checkMetrics((await untilMetrics(board, () => true)).join('\n'));
   });
 
-  it('are for those who have a key, and for GET', async (t) => {
+  it('require a key and GET', async (t) => {
     const path = join(makeFolder(t), 'view');
     const board = await startBoard(t, [NOWHERE], ['--view-key-file', path]);
     const viewKey = readFileSync(path, 'utf8').trim();
@@ -64,7 +64,7 @@ describe('The metrics of control-board', LIMIT, () => {
     }
   });
 
-  it('come within about a second, also if a system hangs', async (t) => {
+  it('arrive within about a second, even if a system hangs', async (t) => {
     const never = await startFake(t, () => new Promise(() => {}));
     const quick = await startFake(t, () => JSON.stringify({ ...INFO, name: 'quick', detail: { x: 1 } }));
     const board = await startBoard(t, [never, quick].map((port) => `127.0.0.1:${port}`));
@@ -75,7 +75,7 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.ok(lines.includes('control_detail{system="quick",name="x"} 1'));
   });
 
-  it('of a system that hangs tell that it does not respond', { skip: lacks('Unix') }, async (t) => {
+  it('report a system that hangs as not responding', { skip: lacks('Unix') }, async (t) => {
     const { running: { child }, port } = await startHost(t, 'step: () => sleep(20)');
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const { name } = await untilSystem(board, ({ status }) => status === 'active');
@@ -85,7 +85,7 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.deepEqual(statuses, [`control_status{system="${name}",status="no answer"} 1`]);
   });
 
-  it('of a program that was started again go on counting', { skip: lacks('Unix') }, async (t) => {
+  it('continue the counts of a restarted program', { skip: lacks('Unix') }, async (t) => {
     const folder = makeFolder(t);
     const first = await startServer(t, { socketPath: join(folder, 'app-1.sock'), name: 'app' });
     const board = await startBoard(t, [], ['--dir', folder]);
@@ -102,7 +102,7 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.ok(lines.includes(counter.replace('"app"', '"app-2"')), lines.join('\n'));
   });
 
-  it('are read by Prometheus whatever systems are called and report', async (t) => {
+  it('are valid for Prometheus, whatever systems are called and report', async (t) => {
     const half = ['\ud800', '\ud801', 'a\\"\n', 'x'.repeat(300), `${'x'.repeat(300)}y`];
     const detail = Object.fromEntries([...half, HOSTILE, '', '{}', '__proto__x'].map((name, index) => [name, index]));
     const many = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`field ${index}`, index]));
@@ -124,7 +124,7 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.equal(lines.filter((line) => line.startsWith('control_up')).length, bodies.length + 1);
   });
 
-  it('give each system a label of its own', () => {
+  it('give each system a unique label', () => {
     const upOf = (...systems: [name: string, title: string][]): string[] => {
       const all = systems.map(([name, title], id) => {
         return { id, title, state: { name, status: '', detail: [] }, counts: new Map() };
@@ -137,7 +137,7 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.deepEqual(upOf(['a', 'a-1'], ['a', 'a-2'], ['a-1', 'x']), ['a-1', 'a-2', 'a-1-2']);
   });
 
-  it('are read with the configuration in the manual', { skip: lacks('promtool') }, (t) => {
+  it('are scraped with the configuration on the page', { skip: lacks('promtool') }, (t) => {
     const folder = makeFolder(t);
     const [, config = ''] = /```yaml\n(scrape_configs:.*?)```/s.exec(readFileSync('bin/board/README.md', 'utf8')) ?? [];
     const [keyFile = ''] = /(?<=credentials_file: ).*/.exec(config) ?? [];
@@ -152,7 +152,7 @@ function counterOf(system: string, command: string, state: string, count: number
   return `control_commands_total{system="${system}",command="${command}",state="${state}"} ${count}`;
 }
 
-/** Returns the lines once they are as expected. */
+/** Waits until the lines are as expected, and returns them. */
 async function untilMetrics(board: StartedBoard, areRight: (lines: string[]) => boolean): Promise<string[]> {
   let lines: string[] = [];
   await until(async () => {

@@ -1,4 +1,4 @@
-// The page of control-board in a browser: what a person sees and does, and what other pages cannot.
+// The page of control-board in a browser: what users see and do, and what other pages cannot do.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -26,13 +26,13 @@ import type { TestContext } from 'node:test';
 const WRONG_KEY = 'The key is wrong: open the address that control-board prints';
 const NO_KEY = 'The key is missing: open the address that control-board prints';
 
-/** A system that does nothing: it is for the page. */
+/** A system that does nothing. */
 const IDLE = { step: () => sleep(50) };
 
-/** Leads names that end in .test to this machine. */
+/** Resolves names that end in .test to this machine. */
 const RULES = `--host-resolver-rules=MAP *.test 127.0.0.1, ${LOOPBACK_ONLY}`;
 
-/** What a page of somebody else tries. Returns what it could read, of each. */
+/** The attempts of a foreign page. Returns what each could read. */
 const ATTACK = `
   const [board, key] = arguments;
   const api = board + '/api/systems';
@@ -109,7 +109,7 @@ const ATTACK = `
   return results;
 `;
 
-/** One browser for all tests, one after the other. */
+/** One browser runs all tests in sequence. */
 describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
   const suite = forSuite();
   let browser: Browser;
@@ -119,12 +119,12 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   const flaws: string[] = [];
-  const earlier: string[] = []; // origins of boards that have ended while their pages were open
+  const earlier: string[] = []; // origins of boards that stopped while their pages were open
 
-  /** Opens the page of a new board, and notes what is wrong at the end: errors in the console, requests elsewhere. */
+  /** Opens the page of a new board. Afterwards notes flaws: errors in the browser console, requests elsewhere. */
   const open = async (t: TestContext, ...args: StartArguments): Promise<StartedBoard> => {
     let origin = '';
-    t.after(async () => { // before the board ends
+    t.after(async () => { // before the board stops
       await browser.requests();
       const found = [...await browser.consoleErrors(), ...browser.origins]; // an error begins with a URL
       const own = found.filter((text) => text !== origin && !earlier.some((other) => text.startsWith(other)));
@@ -139,7 +139,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   };
 
   it('pauses, resumes and saves with a reason, and shows the outcomes', async (t) => {
-    t.mock.method(process, 'emitWarning', () => {}); // of the save that fails
+    t.mock.method(process, 'emitWarning', () => {}); // for the failing save
     const saving = defer<string>();
     let saves = 0;
     t.after(() => saving.resolve(''));
@@ -202,7 +202,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(browser, ({ saved, level }) => assert.deepEqual([saved.slice(0, 6), level], ['saved ', 'good']));
   });
 
-  it('pauses and shuts down only after a question for the reason', async (t) => {
+  it('asks for a reason before it pauses or shuts down', async (t) => {
     const { address: { port }, finished } = await launchSystem(t, IDLE, { name: 'trainer' });
     await open(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
     await sees(browser, ({ name, status }) => assert.deepEqual([name, status], ['trainer', 'active']));
@@ -223,7 +223,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       }
     }
     await browser.click('.body button', 0);
-    await browser.click('#confirm'); // without a reason, and not with that of a cancelled one
+    await browser.click('#confirm'); // without a reason, not with the cancelled one
     await sees(browser, ({ status, cause }) => {
       assert.equal(status, 'paused');
       assert.match(cause, /^for \d s, by ana@sofa$/);
@@ -242,7 +242,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.match(await browser.title(), /^ended – control-board$/);
   });
 
-  it('does not pause and resume at a double click, or while Enter is held down', async (t) => {
+  it('does not pause and then resume on a double click or while Enter is held down', async (t) => {
     const port = await startSystem(t, IDLE);
     await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -251,7 +251,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       addEventListener('click', ({ detail }) => window.clicks.push(detail), true);
     `);
     await browser.doubleClick('.body button', 0);
-    assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // otherwise it was none
+    assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // it was a real double click
     await browser.activate('#confirm');
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
     await browser.doubleClick('.body button', 0);
@@ -266,7 +266,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(clicks, false);
   });
 
-  it('does not confirm a shutdown by a double click on its button', async (t) => {
+  it('does not confirm a shutdown on a double click', async (t) => {
     const { address: { port }, finished } = await launchSystem(t, IDLE);
     await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -287,7 +287,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await finished;
   });
 
-  it('says that a command is not sent if the system cannot be controlled when it is confirmed', async (t) => {
+  it('reports a command as not sent if the system can no longer be controlled at the confirmation', async (t) => {
     const { running: { child }, port } = await startHost(t, 'step: () => sleep(50)');
     await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -305,8 +305,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(isSaid(/^$/), () => 'it is still said');
   });
 
-  it('commands all systems at once, and tells those of one name apart by their targets', async (t) => {
-    t.mock.method(process, 'emitWarning', () => {}); // of the pause that fails
+  it('commands all systems at once, and distinguishes systems of the same name by target', async (t) => {
+    t.mock.method(process, 'emitWarning', () => {}); // for the failing pause
     const ports: number[] = [];
     for (const name of ['demo', 'demo', 'other']) {
       const onPaused = (): void => void (name === 'other' && assert.fail('GPU busy'));
@@ -355,7 +355,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(await posted(browser), []);
   });
 
-  it('shows each status, in the title and the icon, too', async (t) => {
+  it('shows each status, also in the title and the icon', async (t) => {
     let status: SystemStatus = SystemStatus.ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status, name: 'one' });
     await open(t, [targetOf(port)]);
@@ -380,7 +380,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(icons.size, 2);
   });
 
-  it('tells a system that is silent from one in a long step, and shows one that dies and comes back', async (t) => {
+  it('distinguishes a silent system from a long step, and shows a system that dies and comes back', async (t) => {
     const describe = 'describe: () => ({ pid: process.pid })';
     const mortal = await startHost(t, `step: () => sleep(50), ${describe}`);
     const busy = await startHost(t, 'step: () => block()');
@@ -421,7 +421,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
   });
 
-  it('shows systems that it cannot control, and those of version 0.2', async (t) => {
+  it('shows systems that it cannot control, and systems of version 0.2', async (t) => {
     const closed = await startServer(t, { token: TOKEN });
     const unknown = await startImpostor(t, 200, { status: '<b>dancing</b>', commands: [] });
     const old = await startOldServer(t);
@@ -456,11 +456,11 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual(all.map(({ name, status }) => [name, status]), [['job-1', 'active'], ['other-2', 'active']]);
     });
     end();
-    await startFakeIn(t, folder, 'job-3'); // in place of the one that has ended
+    await startFakeIn(t, folder, 'job-3'); // replaces the ended one
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ name }) => name), ['other-2', 'job-3']));
   });
 
-  it('keeps a system that has gone while a question about it is open', { skip: lacks('Unix') }, async (t) => {
+  it('keeps a system that is gone while a dialog about it is open', { skip: lacks('Unix') }, async (t) => {
     const folder = makeFolder(t);
     const end = await startFakeIn(t, folder, 'job-1');
     await startFakeIn(t, folder, 'other-2');
@@ -468,7 +468,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
     await browser.activate(await browser.findByRole('button', 'Shut down job-1'));
     end();
-    await startFakeIn(t, folder, 'job-3'); // in place of the one that has ended
+    await startFakeIn(t, folder, 'job-3'); // replaces the ended one
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ name, isGrey }) => [name, isGrey]), [
         ['job-1', true], ['other-2', false], ['job-3', false],
@@ -484,7 +484,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => await browser.text('#unsent') === '', () => 'it is still said');
   });
 
-  it('takes the key out of the address bar and keeps it for this tab', async (t) => {
+  it('removes the key from the address bar and keeps it for this tab', async (t) => {
     const port = await startSystem(t, IDLE);
     const { url, key } = await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
@@ -499,7 +499,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(await browser.url(), url);
     assert.deepEqual(await cards(browser), []);
     assert.match(await browser.title(), /^no data – control-board$/);
-    await browser.consoleErrors(); // the 401
+    await browser.consoleErrors(); // drops the 401
     await browser.run('location.hash = arguments[0]', key);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
 
@@ -509,7 +509,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => await problemOf(browser) === NO_KEY);
     await browser.open(`${url}#${key}`);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
-    await press(browser, 'Pause'); // both windows show it
+    await press(browser, 'Pause'); // both windows show the effect
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
     const second = await browser.window();
     await browser.switchTo(first);
@@ -522,8 +522,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.switchTo(first);
   });
 
-  it('does not take the board for lost when it comes to the foreground', async (t) => {
-    const { port } = await startServer(t); // nothing changes: there is no news
+  it('does not report the board as lost when the tab comes to the foreground', async (t) => {
+    const { port } = await startServer(t); // nothing changes, so there is no news
     await open(t, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     await browser.requests();
@@ -533,13 +533,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
         .observe(document.querySelector('#problem'), { childList: true });
       document.dispatchEvent(new Event('visibilitychange'));
     `);
-    await eventually(async () => (await browser.requests()).length > 0); // instead of the one that may be lost
+    await eventually(async () => (await browser.requests()).length > 0); // a new one, as the first may be lost
     assert.equal(await problemOf(browser), '');
     await sees(browser, ({ isGrey }) => assert.equal(isGrey, false));
     assert.deepEqual(await browser.run('return window.seen'), []);
   });
 
-  it('finds a board that was started again with its key, and says that the key is wrong without it', async (t) => {
+  it('reconnects to a restarted board with the same key, and reports a wrong key otherwise', async (t) => {
     const port = await startSystem(t, IDLE);
     const keyFile = join(makeFolder(t), 'key');
     const board = await open(t, [targetOf(port)], ['--key-file', keyFile]);
@@ -565,16 +565,16 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
 
     running.child.kill('SIGKILL');
     await running.ended;
-    await startBoard(t, [targetOf(port)], ['--listen', `localhost:${board.port}`]); // with another key
+    await startBoard(t, [targetOf(port)], ['--listen', `localhost:${board.port}`]); // with a new key
     await eventually(async () => await problemOf(browser) === WRONG_KEY);
     await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
     await posted(browser);
     await activateButton(browser, 0, 0);
     assert.deepEqual(await posted(browser), []);
-    await browser.consoleErrors(); // those of the requests that failed
+    await browser.consoleErrors(); // drops those of the failed requests
   });
 
-  it('shows the detail, with plots of its numbers', async (t) => {
+  it('shows the detail with plots of its numbers', async (t) => {
     let count = 1000;
     const describe = (): unknown => {
       count += 1;
@@ -603,7 +603,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       const [card] = await cards(browser);
       return card?.rows.find((row) => row.name === name)?.plot ?? '';
     };
-    await until(async () => (await plotOf('__proto__')).split('L').length > 3); // it changes each second
+    await until(async () => (await plotOf('__proto__')).split('L').length > 3); // it changes every second
     assert.match(await plotOf('huge'), /^M[\d.L ]+$/);
     const label = await browser.run<string>(`
       const plots = [...document.querySelectorAll('svg')];
@@ -612,7 +612,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.match(label, /^__proto__ over the last \d s: 1,\d+ to 1,\d+$/);
   });
 
-  it('shows text from a system as text, whatever it is, in 360 and 1280 pixels, light and dark', async (t) => {
+  it('shows any text from a system as text, at 360 and 1280 pixels, light and dark', async (t) => {
     const html = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
     const long = 'w'.repeat(10_000);
     const times = { at: new Date().toISOString(), seconds: 1.5 };
@@ -671,7 +671,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(await browser.findAll('#systems img, #systems script:not(:empty), body > img'), []);
   });
 
-  it('can be used by keyboard alone, and does not lose the focus', async (t) => {
+  it('works by keyboard alone, and keeps the focus', async (t) => {
     const first = await launchSystem(t, IDLE, { name: 'one' });
     const second = await launchSystem(t, IDLE, { name: 'two' });
     await open(t, [first, second].map(({ address }) => targetOf(address.port)));
@@ -721,7 +721,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(await browser.run(outline), 'solid');
   });
 
-  it('is kept from another page in the same browser, under any name, and so are its systems', async (t) => {
+  it('is out of reach of other pages in the same browser, under any host name, and so are its systems', async (t) => {
     const { port } = await startServer(t, { maxQueueSize: 1000 });
     const board = await startBoard(t, [targetOf(port)]);
     t.after(() => browser.open('about:blank'));
@@ -743,7 +743,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.ok(tried.length >= 15, `the attempts have left the page: ${tried}`);
     }
 
-    // DNS rebinding: the name of a page now leads to the board.
+    // DNS rebinding: the name of the foreign page now resolves to the board.
     await browser.open(`http://evil.test:${board.port}/`);
     const text = await browser.run<string>('return document.body.innerText');
     assert.match(text, /Host not allowed/);
@@ -756,7 +756,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(codes, [403, 403, 403, 403]);
     assert.deepEqual((await getInfo(port)).commands, []);
 
-    await browser.open(board.url); // its own page may
+    await browser.open(board.url); // its own page has access
     const status = await browser.run<number>(`
       const headers = { Authorization: 'Bearer ' + arguments[0] };
       return (await fetch('/api/systems/pause', { method: 'POST', headers })).status;
@@ -765,7 +765,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await until(async () => (await getInfo(port)).commands.length === 1);
   });
 
-  it('is empty without the key, and nothing injected into it runs', async (t) => {
+  it('is empty without the key, and runs no injected code', async (t) => {
     const { port } = await startServer(t, { name: 'top-secret-name' });
     const board = await startBoard(t, [targetOf(port)]);
     t.after(() => browser.open('about:blank'));
@@ -807,7 +807,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       add('base', (base) => { base.href = 'http://evil.test/'; });
       document.body.setAttribute('style', 'outline: 8px solid red');
       const html = attempt(() => { document.body.innerHTML = '<b>x</b>'; return 'set'; });
-      const evaluated = await new Promise((resolve) => { // later: what WebDriver runs itself may call eval()
+      const evaluated = await new Promise((resolve) => { // later: scripts of WebDriver itself may call eval()
         setTimeout(() => resolve(attempt(() => eval('window.injected = 5; "run"'))));
       });
       const connected = await fetch('http://127.0.0.1:1/').then(() => 'sent', (error) => error.name);
@@ -829,8 +829,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual((await getInfo(port)).commands, []);
   });
 
-  it('leaves no error in the console, and sends no request elsewhere', () => {
-    assert.deepEqual(flaws, []); // of all tests
+  it('leaves no errors in the browser console, and sends no requests elsewhere', () => {
+    assert.deepEqual(flaws, []); // over all tests
   });
 });
 

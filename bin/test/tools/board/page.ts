@@ -1,16 +1,16 @@
-// What a person sees and does on the page of control-board.
+// Shared by the browser tests of control-board: what users see and do on its page.
 
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../helpers.ts';
 import type { Browser, Element } from './browser.ts';
 
-const POLL_MS = 250; // a look at the page costs more than the page
+const POLL_MS = 250; // reading the page costs more than the page itself
 
-/** The page draws at least once. */
+/** Time for the page to draw at least once. */
 export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
 
-/** What a person sees of a system. */
+/** What a user sees of a system. */
 export interface Card {
   name: string;
   status: string;
@@ -18,12 +18,12 @@ export interface Card {
   step: string;
   error: string;
   rows: { name: string; text: string; plot: string | null }[];
-  /** Of a run: the fields of the process. */
+  /** The fields that control-run has added. */
   process: string[];
   progress: string;
   saved: string;
   buttons: string[];
-  /** Whether all buttons are. */
+  /** Whether all buttons are gray. */
   isGrey: boolean;
   sent: string[];
   commands: string[];
@@ -31,7 +31,7 @@ export interface Card {
   level: string;
 }
 
-/** In the order of the targets. The page shows the worst first: see `glances()`. */
+/** The cards in the order of the targets. For the order of the page, see `glances()`. */
 export function cards(browser: Browser): Promise<Card[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
@@ -61,18 +61,18 @@ export function orderOf(browser: Browser): Promise<string[]> {
   return browser.run('return [...document.querySelectorAll("#systems article")].map(({ ariaLabel }) => ariaLabel)');
 }
 
-/** What a person sees of a system among many, in the order of the page. */
+/** What a user sees of a system among many, in the order of the page. */
 export interface Glance {
   name: string;
   status: string;
-  /** What is wrong, and whatever else there is to tell. */
+  /** The rest of the line: errors, durations, reasons. */
   text: string;
   numbers: string[];
   button: string;
   height: number;
 }
 
-/** Those that the filter leaves. */
+/** The rows that the filters leave. */
 export function glances(browser: Browser): Promise<Glance[]> {
   return browser.run(`
     const isVisible = (element) => element.checkVisibility();
@@ -89,22 +89,22 @@ export function glances(browser: Browser): Promise<Glance[]> {
   `);
 }
 
-/** Waits until the rows are right. */
+/** Waits until the rows are as expected. */
 export async function seesRows(browser: Browser, check: (all: Glance[]) => void): Promise<void> {
   await looks(async () => check(await glances(browser)));
 }
 
-/** What a person sees of a command that a system declares. */
+/** What a user sees of an own command. */
 export interface Row {
   name: string;
   isOpen: boolean;
   description: string;
-  /** With the texts around each field. */
+  /** The fields with the texts around them. */
   fields: { name: string; hint: string; value: string | boolean; wrong: string; isInvalid: boolean }[];
   outcome: string[];
 }
 
-/** Those of the first system. */
+/** The own commands of the first system. */
 export function rowsOf(browser: Browser): Promise<Row[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
@@ -124,19 +124,19 @@ export function rowsOf(browser: Browser): Promise<Row[]> {
   `);
 }
 
-/** Waits until a row of the first system is as it should be. */
+/** Waits until a row of the first system is as expected. */
 export async function seesRow(browser: Browser, name: string, check: (row: Row) => void): Promise<void> {
   await looks(async () => {
     check((await rowsOf(browser)).find((row) => row.name === name) ?? assert.fail(`there is no row ${name}`));
   });
 }
 
-/** Waits until the condition is true, and looks seldom. */
+/** Waits until the condition is true, with few checks. */
 export function eventually(isTrue: () => Promise<boolean>, what?: () => string): Promise<void> {
   return until(async () => await isTrue() || await sleep(POLL_MS, false), what);
 }
 
-/** Waits until all that is shown is right. */
+/** Waits until all cards are as expected. */
 export async function seesAll(browser: Browser, check: (all: Card[]) => void): Promise<void> {
   await looks(async () => check(await cards(browser)));
 }
@@ -170,12 +170,12 @@ export async function press(browser: Browser, label: string, index: number = 0, 
   if (label === 'Pause' || label === 'Shut down') await confirm(browser, reason);
 }
 
-/** Activates a button of a card, even if it is grey. */
+/** Activates a button of a card, even if it is gray. */
 export function activateButton(browser: Browser, index: number, place: number): Promise<void> {
   return browser.activate(`[data-id='${index}'] .body button`, place);
 }
 
-/** Gives the reason that a dialog asks for. */
+/** Enters the reason in the dialog and confirms. */
 export async function confirm(browser: Browser, reason: string = ''): Promise<void> {
   await browser.find('dialog[open]');
   await browser.run("document.querySelector('dialog input').focus()");
@@ -207,13 +207,13 @@ export function problemOf(browser: Browser): Promise<string> {
   return browser.run('return document.querySelector(".lost")?.innerText.trim() ?? ""');
 }
 
-/** From 0 to 255. */
+/** Each from 0 to 255. */
 export function lightness(colour: string): number {
   const [red = 0, green = 0, blue = 0] = (colour.match(/\d+/g) ?? []).map(Number);
   return (red + green + blue) / 3;
 }
 
-/** What is cut off, covers something else or needs horizontal scrolling. */
+/** Finds texts that are cut off, elements that overlap, and horizontal scrolling. */
 export const FIND_FLAWS: string = `
   const flaws = [];
   const { scrollWidth, clientWidth } = document.documentElement;
@@ -228,7 +228,7 @@ export const FIND_FLAWS: string = `
     const card = element.closest('.card')?.getBoundingClientRect();
     if (card && (left < card.left || right > card.right)) flaws.push(nameOf(element) + ' leaves its card');
     const isField = /^(input|select|textarea)$/.test(element.localName);
-    const isCut = getComputedStyle(element).textOverflow === 'ellipsis'; // the card has all of it
+    const isCut = getComputedStyle(element).textOverflow === 'ellipsis'; // the card has the full text
     if (!isField && !isCut && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) {
       flaws.push(nameOf(element) + ' is cut off: ' + element.scrollWidth + ' of ' + element.clientWidth);
     }
@@ -249,7 +249,7 @@ export const FIND_FLAWS: string = `
   return flaws;
 `;
 
-/** Texts whose contrast with what is behind them is below 4.5 (WCAG 2.2, 1.4.3), unless they are grey buttons. */
+/** Finds texts whose contrast is below 4.5 (WCAG 2.2, 1.4.3), except on gray buttons. */
 export const FIND_PALE_TEXT: string = `
   const parse = (colour) => {
     const [red, green, blue, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);

@@ -1,4 +1,4 @@
-// The samples that control-board keeps: when they are taken, how many there are, and what follows from them.
+// The samples of control-board: when it takes them, how many it keeps, and the time left that it derives.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -29,7 +29,7 @@ describe('--record', LIMIT, () => {
     assert.equal((await newsOf(board)).keepMs, 24 * 3_600_000);
   });
 
-  it('is needed for samples while no page is open', async (t) => {
+  it('is required for samples while no page is open', async (t) => {
     const { system, tick } = await createSystem(t, LIVE);
     await tick(5000);
     assert.deepEqual(samplesOf(system.updateSince(0)), undefined);
@@ -43,7 +43,7 @@ describe('--record', LIMIT, () => {
 });
 
 describe('Samples', LIMIT, () => {
-  it('are taken once in an interval, however often the system is read', async (t) => {
+  it('are taken once per interval, however often the system is read', async (t) => {
     for (const [period, stepMs, count] of [[LIVE, 100, 11], [LIVE, 990, 100], [RECORD, 1000, 11]] as const) {
       const { system, tick } = await createSystem(t, period);
       system.setWatched(true);
@@ -53,7 +53,7 @@ describe('Samples', LIMIT, () => {
     }
   });
 
-  it('have the times of a steady clock', async (t) => {
+  it('have times by a steady clock', async (t) => {
     const { system, tick } = await createSystem(t, LIVE);
     system.setWatched(true);
     let wallMs = START;
@@ -68,7 +68,7 @@ describe('Samples', LIMIT, () => {
     assert.ok(gaps.every((gap) => gap >= 999 && gap <= 1010), `gaps of ${gaps}`);
   });
 
-  it('are of all numbers but a process id', async (t) => {
+  it('cover all numbers except a process id', async (t) => {
     const numbers = { pid: 1, command: 'x', 'CPU seconds': 2, x: 3, text: '4' };
     const { system, tick } = await createSystem(t, LIVE, () => numbers);
     system.setWatched(true);
@@ -81,7 +81,7 @@ describe('Samples', LIMIT, () => {
     ]);
   });
 
-  it('tell the time that is left, while the program is active and makes progress', async (t) => {
+  it('yield the time left while the program is active and makes progress', async (t) => {
     let step = 0;
     const detail = { loss: 1, step, of: 100 };
     const { system, tick, setStatus } = await createSystem(t, LIVE, () => ({ ...detail, step: (step += 2) }));
@@ -100,7 +100,7 @@ describe('Samples', LIMIT, () => {
     await tick(1000);
     await tick(1000);
     assert.ok(Number(system.updateSince(0).progress?.leftMs) < 60_000, 'the pause does not count');
-    step = 0; // it begins anew
+    step = 0; // the progress restarts
     await tick(1000);
     assert.equal(system.updateSince(0).progress?.leftMs, null);
     detail.of = -1;
@@ -108,7 +108,7 @@ describe('Samples', LIMIT, () => {
     assert.equal(system.updateSince(0).progress, null);
   });
 
-  it('of all systems together are limited, and the oldest are dropped', () => {
+  it('are limited over all systems, and the oldest are dropped', () => {
     const seriesFrom = (start: number, count: number): Series => {
       const series = new Series(RECORD);
       for (let index = 0; index < count; index += 1) series.add(start + index * 10_000, index);
@@ -126,7 +126,7 @@ describe('Samples', LIMIT, () => {
     assert.deepEqual(all.map(({ length }) => length), [0, 0, 0]);
   });
 
-  it('of a long series are further apart, as the interval says', () => {
+  it('of a long series are further apart, and the interval says so', () => {
     for (const [period, seconds] of [[LIVE, 3600], [RECORD, 86_400], [LIVE, 100]] as const) {
       const series = new Series(period);
       for (let ms = 0; ms < seconds * 1000; ms += period.intervalMs) series.add(START + ms, ms);
@@ -140,12 +140,12 @@ describe('Samples', LIMIT, () => {
 
 interface Driven {
   system: BoardSystem;
-  /** Lets time pass and then reads the system. */
+  /** Advances the clock and then reads the system. */
   tick(ms: number): Promise<void>;
   setStatus(status: string): Promise<void>;
 }
 
-/** A system with a clock of its own. Its waiting request ends when the status changes. */
+/** A system with a mocked clock. Its waiting request completes when the status changes. */
 async function createSystem(
   t: TestContext,
   period: Period,

@@ -1,4 +1,4 @@
-// The commands that systems declare, on the page of control-board in a browser.
+// Own commands on the page of control-board, in a browser.
 
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
@@ -17,11 +17,11 @@ import type { TestContext } from 'node:test';
 
 const EPISODES = { type: 'integer', minimum: 1, maximum: 1000, default: 100 } as const;
 
-/** The field for the reason of the first command. */
+/** The reason field of the first own command. */
 const REASON = '.own form > input';
 
-/** One browser for all tests, one after the other. */
-describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
+/** One browser runs all tests in sequence. */
+describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
   const suite = forSuite();
   let browser: Browser;
 
@@ -29,9 +29,9 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     browser = await startBrowser(suite);
   });
 
-  /** Opens the page of a new board. At the end, there must be no error in the console. */
+  /** Opens the page of a new board. Afterwards the browser console must have no errors. */
   const open = async (t: TestContext, ...ports: number[]): Promise<StartedBoard> => {
-    t.after(async () => { // before the board ends
+    t.after(async () => { // before the board stops
       await browser.open('about:blank');
       assert.deepEqual(await browser.consoleErrors(), []);
     });
@@ -41,12 +41,12 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     return board;
   };
 
-  /** Starts a system that does nothing else, and opens its page. */
+  /** Starts a system that only has own commands, and opens its page. */
   const openSystem = async (
     t: TestContext,
     hooks: Partial<System>,
   ): Promise<{ port: number; board: StartedBoard }> => {
-    t.mock.method(process, 'emitWarning', () => {}); // of commands that fail
+    t.mock.method(process, 'emitWarning', () => {}); // for failing commands
     const { address: { port } } = await launchSystem(t, { step: () => sleep(50), ...hooks }, { name: 'cartpole' });
     const board = await open(t, port);
     await eventually(async () => (await rowsOf(browser)).length > 0);
@@ -64,14 +64,14 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     if (name.startsWith('Pause')) await confirm(browser);
   };
 
-  /** Replaces what is in a field. */
+  /** Replaces the text in a field. */
   const type = async (selector: string, text: string): Promise<void> => {
     await browser.click(selector);
     await browser.run('document.activeElement.select()');
     await browser.press(...(text === '' ? ['Backspace'] : [text]));
   };
 
-  it('have a row each, closed at first; it runs them with arguments and a reason, and shows the outcome', async (t) => {
+  it('have a row each, closed at first, to run them with arguments and a reason and show the outcome', async (t) => {
     const taken: unknown[] = [];
     const evaluation = defer<object>();
     t.after(() => evaluation.resolve({}));
@@ -135,7 +135,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal((await getInfo(port)).commands.length, 4);
   });
 
-  it('show what is wrong with an argument at its field, until it is changed or right', async (t) => {
+  it('show the error of an argument at its field until the argument is edited or valid', async (t) => {
     const taken: object[] = [];
     await openSystem(t, {
       commands: {
@@ -171,19 +171,19 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.press('Enter');
     await sees(['', 'seed must be an integer, got 1.5', '']);
     assert.equal(await focused(browser), 'seed');
-    for (const none of ['1e999', '--5', '1e']) { // it has no value that could be sent
+    for (const none of ['1e999', '--5', '1e']) { // unreadable, so there is no value to send
       await type(field('set', 'seed'), none);
       await browser.press('Enter');
       await sees(['', 'seed must be an integer', '']);
     }
-    await type(field('set', 'seed'), '9007199254740993'); // which is another number in JSON
+    await type(field('set', 'seed'), '9007199254740993'); // JSON.parse() rounds it
     await browser.press('Enter');
     await sees(['', 'seed must be an integer, got 9007199254740992', '']);
     await type(field('set', 'seed'), '7');
     await type(field('set', 'episodes'), '1001');
     await browser.press('Enter');
     await sees(['', '', 'episodes must be an integer from 1 to 1000, got 1001']);
-    await type(field('set', 'episodes'), ''); // and so the default
+    await type(field('set', 'episodes'), ''); // the default applies
     assert.equal(await browser.run('return document.activeElement.placeholder'), '100');
     await browser.press('Enter');
     await sees(['', '', ''], /^✓ set done \(\d+\.\d s\)$/);
@@ -200,11 +200,11 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.run('window.isOld = true; location.reload()');
     await eventually(() => browser.run<boolean>('return window.isOld === undefined'));
     await eventually(async () => (await rowsOf(browser)).length > 0);
-    await openRow('set'); // a page that has not sent it
+    await openRow('set'); // on a page that has not sent the command
     await sees(['', '', ''], /^✗ set: rate must be a number from 0 to 1, got 2$/);
   });
 
-  it('are neither opened nor marked by what another page has sent', async (t) => {
+  it('are not opened or marked by commands from another page', async (t) => {
     const commands = { evaluate: { parameters: { episodes: EPISODES }, run: () => 497.1 } };
     const { board } = await openSystem(t, { commands });
     await openRow('evaluate');
@@ -237,7 +237,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
     assert.deepEqual(await greyButtons(browser, '.body'), [false, false, false, true, false]);
     await press('evaluate cartpole');
-    await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}'); // of another page, which is refused
+    await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}'); // from another page, and refused
     await seesRow(browser, 'evaluate', ({ outcome: [, other] }) => assert.match(other ?? '', /^✗ .* got 5000$/));
     await browser.click(field('evaluate', 'episodes'));
     await browser.press('Enter');
@@ -251,7 +251,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(runs, 2);
   });
 
-  it('keep what is typed, the focus and the elements while there is news', async (t) => {
+  it('keep the typed text, the focus and the elements when news arrives', async (t) => {
     let count = 0;
     await openSystem(t, {
       describe: () => ({ count: count += 1 }),
@@ -286,7 +286,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(rows.map(({ isOpen, fields }) => [isOpen, fields[0]?.value]), [[true, 'hello'], [true, '7']]);
   });
 
-  it('are filled with present values, unless the user has changed the field', async (t) => {
+  it('show current values unless the user has edited the field', async (t) => {
     const state = { rate: 0.25, mode: 'fast', isLoud: true, text: 'a\n"b"', seed: 1.5, extra: 'x' };
     let reads = 0;
     let takeEffect = (): void => {};
@@ -300,7 +300,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
             seed: { type: 'integer', default: 5 },
           },
           run(values: object) {
-            takeEffect = () => void Object.assign(state, values); // later, as a detail is read
+            takeEffect = () => void Object.assign(state, values); // later, when the detail is read
           },
         },
       },
@@ -309,11 +309,11 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     const seesValues = (...expected: unknown[]): Promise<void> => {
       return seesRow(browser, 'set', ({ fields }) => assert.deepEqual(fields.map(({ value }) => value), expected));
     };
-    await seesValues('0.25', 'fast', true, 'a\n"b"', '5'); // 1.5 is no integer
+    await seesValues('0.25', 'fast', true, 'a\n"b"', '5'); // 1.5 is not an integer
     Object.assign(state, { rate: 0.5, mode: 'slow', isLoud: false, text: 'c', seed: 6 });
     await seesValues('0.5', 'slow', false, 'c', '6');
     await type(field('set', 'rate'), '0.1');
-    await browser.click(field('set', 'seed')); // not changed, but about to be
+    await browser.click(field('set', 'seed')); // focused, but not edited
     Object.assign(state, { rate: 0.75, mode: 'unheard of', seed: 8 });
     await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, '0.75'));
     await seesValues('0.1', 'slow', false, 'c', '6');
@@ -321,17 +321,17 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await seesRow(browser, 'set', ({ outcome }) => assert.match(outcome.join(), /^✓ set done/));
     const readsBefore = reads;
     await until(() => reads > readsBefore);
-    await seesValues('0.1', 'slow', false, 'c', '6'); // not what it was before
+    await seesValues('0.1', 'slow', false, 'c', '6'); // not the value before the command
     takeEffect();
     assert.deepEqual(state, { rate: 0.1, mode: 'slow', isLoud: false, text: 'c', seed: 6, extra: 'x' });
     await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, '0.1'));
     await seesValues('0.1', 'slow', false, 'c', '6');
-    await browser.click(REASON); // the focus is elsewhere
+    await browser.click(REASON); // moves the focus away
     state.rate = 0.3;
     await seesValues('0.3', 'slow', false, 'c', '6');
   });
 
-  it('show the present value again if a command has not changed it, unless the field was edited since', async (t) => {
+  it('show the current value again if a command has not changed it, unless the field was edited since', async (t) => {
     const state = { rate: 0.5, seed: 1, size: 10 };
     let reads = 0;
     await openSystem(t, {
@@ -358,7 +358,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     const readsBefore = reads;
     await type(field('set', 'size'), '30');
-    await browser.click(field('set', 'rate')); // not edited
+    await browser.click(field('set', 'rate')); // focused, but not edited
     await seesValues('0.5', '2', '30');
     assert.ok(reads > readsBefore + 1, 'not at once');
     await type(field('set', 'rate'), '0.9');
@@ -366,7 +366,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await seesValues('0.5', '2', '10');
   });
 
-  it('have a choice, a box, a line or an area; Enter runs them, once, but not in an area', async (t) => {
+  it('have selects, checkboxes, inputs and text areas; Enter runs them once, except in a text area', async (t) => {
     const taken: object[] = [];
     const { port } = await openSystem(t, {
       commands: {
@@ -412,7 +412,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
       addEventListener('click', ({ detail }) => window.clicks.push(detail), true);
     `);
     await browser.doubleClick(await browser.findByRole('button', 'say cartpole'));
-    assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // otherwise it was none
+    assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // it was a real double click
     await until(() => taken.length > 0);
     await openRow('choose');
     await press('choose cartpole');
@@ -431,13 +431,13 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await press('say cartpole');
     const unsent = '.own .unsent';
     await eventually(async () => await browser.text(unsent) === 'not sent: The arguments exceed 4096 bytes');
-    await browser.consoleErrors(); // the 413
+    await browser.consoleErrors(); // drops the 413
     await browser.run('document.querySelector(arguments[0]).value = "short"', area);
     await press('say cartpole');
     await eventually(async () => await browser.text(unsent) === '');
   });
 
-  it('follow the declarations, and keep the rows and fields that stay', async (t) => {
+  it('follow the declarations, and keep unchanged rows and fields', async (t) => {
     const { server, port } = await startServer<string>(t, { commands: { a: {}, b: {}, c: {} } });
     const text = { type: 'string', maxLength: 9 } as const;
     const other = { parameters: { kept: text } };
@@ -466,7 +466,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     await eventually(async () => (await rowsOf(browser)).length === 0);
   });
 
-  it('cannot be run while the system cannot be controlled, and keep what is typed until it can', async (t) => {
+  it('are disabled while the system cannot be controlled, and keep the typed text', async (t) => {
     const commands = { say: { parameters: { text: { type: 'string', maxLength: 9 } } } } as const;
     const { server, address } = await startServer(t, { name: 'agent', commands });
     await open(t, address.port);
@@ -488,7 +488,7 @@ describe('Rows of declared commands', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual({ ...again.server.request?.arguments }, { text: 'hello' });
   });
 
-  it('show text from a system as text, whatever it is, in 360 and 1280 pixels, light and dark', async (t) => {
+  it('show any text from a system as text, at 360 and 1280 pixels, light and dark', async (t) => {
     const html = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
     const long = 'w'.repeat(900);
     const name = 'a'.repeat(32);

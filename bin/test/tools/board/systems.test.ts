@@ -1,4 +1,4 @@
-// What control-board makes of systems of all kinds.
+// The state that control-board keeps of systems of all kinds.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -29,8 +29,8 @@ import type { Update } from '../../../board/state.ts';
 import type { Target } from '../../../shared/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 
-describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, () => {
-  it('asks for the detail about once a second while a page is open, and seldom otherwise', async (t) => {
+describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
+  it('reads the detail about once a second while a page is open, and rarely otherwise', async (t) => {
     const calls: number[] = [];
     const describe = (): object => {
       calls.push(performance.now());
@@ -38,7 +38,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     };
     const { address } = await launchSystem(t, { describe, step: () => sleep(20) });
     const board = await startBoard(t, [`127.0.0.1:${address.port}`]);
-    await sleep(1200); // nothing is to happen
+    await sleep(1200); // nothing must happen
     assert.ok(calls.length <= 2, `${calls.length} calls`);
     const before = calls.length;
 
@@ -57,13 +57,13 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     const last = fetch(`${board.url}api/systems?since=${version}`, { headers, signal: leaving.signal });
     leaving.abort();
     await assert.rejects(last);
-    while (performance.now() - Number(calls.at(-1)) < 5000) await sleep(200); // it stops
+    while (performance.now() - Number(calls.at(-1)) < 5000) await sleep(200); // until it stops
     const count = calls.length;
     await newsOf(board);
     await until(() => calls.length > count);
   });
 
-  it('keeps the samples of numbers, and sends those that a page does not have, also of a slow system', async (t) => {
+  it('keeps samples of numbers, and sends those that a page lacks, even for a slow system', async (t) => {
     let step = 0;
     const slow = await startFake(t, async () => {
       step += 1;
@@ -105,7 +105,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     await untilSystem(board, (system) => system.unansweredSince === null && system.status === 'active');
   });
 
-  it('tells a system that has ended from one that was killed', { skip: lacks('Unix') }, async (t) => {
+  it('distinguishes an ended system from a killed one', { skip: lacks('Unix') }, async (t) => {
     const signal = join(makeFolder(t), 'signal');
     const system = `
       step: () => sleep(20),
@@ -138,7 +138,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     }
   });
 
-  it('takes a shutdown that it has sent for the end also of a program that ends at once', async (t) => {
+  it('attributes the end to its own shutdown, even if the program ends at once', async (t) => {
     const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '-e', `
       import { SystemStatus, WebApiServer } from './dist/control.js';
       const block = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
@@ -147,7 +147,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       console.log('port', (await server.runInBackground()).port);
       while (await server.nextCommand() !== 'pause');
       server.report({});
-      block(3000); // longer than what was read of a command counts
+      block(3000); // longer than the last response counts
       if (server.receiveCommand() === 'shutdown') process.exit(0);
     `]);
     await shows(/port \d+\n/);
@@ -157,7 +157,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     await board.post('/api/systems/0/pause');
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'done');
     await board.post('/api/systems/0/shutdown?reason=lunch');
-    await board.post('/api/systems/1/shutdown?reason=lunch'); // is offline already
+    await board.post('/api/systems/1/shutdown?reason=lunch'); // already offline
     const { by, reason, status } = await untilSystem(board, ({ ended }) => ended);
     assert.deepEqual([by, reason, status, child.exitCode], [BY, 'lunch', 'offline', 0]);
     const metrics = await (await board.get('/metrics')).text();
@@ -166,11 +166,11 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.deepEqual([other.status, other.ended, other.sent[0]?.text], ['offline', false, 'already offline']);
   });
 
-  it('shows that it lacks files itself, not that systems do not respond', { skip: lacks('prlimit') }, async (t) => {
+  it('reports its own lack of file descriptors, not silent systems', { skip: lacks('prlimit') }, async (t) => {
     const ports: number[] = [];
     let waiting = 0;
     for (const _ of Array(12)) {
-      const server = createWebServer((request, response) => { // its status never changes
+      const server = createWebServer((request, response) => { // whose status never changes
         response.setHeader('ETag', '"1"');
         if (request.headers['prefer'] === undefined) return void response.end(JSON.stringify(INFO));
         waiting += 1;
@@ -181,18 +181,18 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
       ports.push((server.address() as AddressInfo).port);
     }
     const board = await startBoard(t, ports.map((port) => `127.0.0.1:${port}`));
-    await until(() => waiting === ports.length); // each of them has a file
+    await until(() => waiting === ports.length); // each has a file descriptor
     const { pid = 0 } = board.running.child;
     const limit = (count: number): void => {
       assert.equal(spawnSync('prlimit', [`--pid=${pid}`, `--nofile=${count}:`]).status, 0);
     };
     const systems = async (): Promise<Update[]> => {
-      const news = await newsOf(board).catch(() => null); // the page, too, needs a file
+      const news = await newsOf(board).catch(() => null); // the page also needs a file descriptor
       return news?.systems ?? [];
     };
     const hint = /EMFILE.*; too many open files$/;
     await until(async () => {
-      limit(readdirSync(`/proc/${pid}/fd`).length + 4); // some of these may be those of reads
+      limit(readdirSync(`/proc/${pid}/fd`).length + 4); // reads may use some of these
       return (await systems()).some(({ error }) => hint.test(error));
     });
     const all: Update[] = [];
@@ -205,7 +205,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     });
   });
 
-  it('tells what was saved last, and why the latest save has failed', async (t) => {
+  it('reports the last save, and why the latest one failed', async (t) => {
     const { server, port } = await startServer(t);
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const save = async (outcome: object): Promise<void> => {
@@ -245,7 +245,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.deepEqual([unansweredSince, status], [null, 'active']);
   });
 
-  it('shows a server that reports its status only, and one that dies and comes back', async (t) => {
+  it('shows a server that reports only its status, and one that dies and comes back', async (t) => {
     const { port, posted } = await startOldServer(t);
     const original = await startOldServer(t, true);
     const mortal = await freePort();
@@ -270,7 +270,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     await untilSystem(board, ({ status }) => status === 'paused', 2);
   });
 
-  it('survives servers that send anything', async (t) => {
+  it('survives arbitrary responses', async (t) => {
     const many = Object.fromEntries(Array.from({ length: 500 }, (_, index) => [`field ${index}`, index]));
     const deep = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
     const with_ = (fields: string): string => JSON.stringify(INFO).replace(/}$/, `,${fields}}`);
@@ -344,10 +344,10 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     const board = await startBoard(t, [...ports, port].map((target) => `127.0.0.1:${target}`));
     const { child } = board.running;
     await untilSystem(board, ({ detail }) => detail.length > 0, ports.length);
-    await until(() => reads > 2); // and so those of the others
+    await until(() => reads > 2); // so the others were read, too
     for (const id of ports.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length + 2);
-    for (const [index] of endless.entries()) { // each request is cut by its time limit
+    for (const [index] of endless.entries()) { // each request ends at its time limit
       await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null, bodies.length + 3 + index);
     }
     checkMetrics(await (await board.get('/metrics')).text());
@@ -384,7 +384,7 @@ describe('What control-board reads of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.equal(board.running.output().split('\n').length, 2, board.running.output());
   });
 
-  it('forgets the outcome of a command once the system is another process than the one it knew', async (t) => {
+  it('forgets the outcome of a command once the system is a new process', async (t) => {
     const known = defer();
     let pid = 1;
     const port = await startFake(t, async ({ method, url }) => {
@@ -410,7 +410,7 @@ describe('declarationsOf', () => {
     return declarationsOf({ accepts: { x: { parameters: { a: fields } } } })[0]?.parameters[0];
   };
 
-  it('keeps what a server of this project sends, exactly', () => {
+  it('keeps valid declarations exactly', () => {
     const text = 'a\\u001b\n\u202e<b>';
     const parameters = {
       a: { type: 'integer', description: 'How many', default: 0, minimum: -1, maximum: 5 },
@@ -451,7 +451,7 @@ describe('declarationsOf', () => {
 });
 
 describe('currentValues', () => {
-  it('returns the fields of the detail that have the name of a parameter, if they are short scalars', () => {
+  it('returns the fields of the detail that have the names of parameters, if they are short scalars', () => {
     const names = ['a', 'b', 'c', 'd', 'e', 'f', 'toString'];
     const parameters = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
     const integer = { parameters: { a: { type: 'integer' } } };
@@ -464,7 +464,7 @@ describe('currentValues', () => {
 });
 
 describe('The end of a system', () => {
-  it('is a crash if the program ended by itself, without success and without a signal that asks for the end', () => {
+  it('is a crash if the program ended by itself, unsuccessfully, and without a termination signal', () => {
     for (const [isExpected, ...reasons] of [
       [true, 'exit code 7', 'exit code 1', 'exit code 137', 'SIGKILL', 'SIGSEGV', 'cannot start \'x\': no such file'],
       [false, 'exit code 0', 'exit code 143', 'exit code 130', 'SIGTERM', 'SIGINT', 'SIGHUP', 'budget used', '', 7],
@@ -488,7 +488,7 @@ describe('The end of a system', () => {
 });
 
 describe('BoardSystem', LIMIT, () => {
-  it('does not forget since when a system is silent, when a read fails, or while no page is open', async () => {
+  it('remembers since when a system is silent when a read fails and while no page is open', async () => {
     const failed = { ok: false, answered: false, sent: true, error: 'timeout after 5 s' };
     const { promise: reply, resolve } = defer<object>();
     const replies: (object | Promise<object>)[] = [reply, failed];
@@ -497,7 +497,7 @@ describe('BoardSystem', LIMIT, () => {
     const silentSince = (): number | null => system.updateSince(0).unansweredSince;
     const reading = system.read();
     await until(() => {
-      void system.read(); // while the other one waits
+      void system.read(); // while the other request waits
       return silentSince() !== null;
     });
     const since = silentSince();
@@ -513,7 +513,7 @@ describe('BoardSystem', LIMIT, () => {
     assert.equal(silentSince(), null);
   });
 
-  it('is of unknown status, and not silent, when the board has too many open files', async () => {
+  it('has the status unknown, and is not silent, when the board has too many open files', async () => {
     const error = 'http://box:1 does not respond: connect EMFILE box:1; too many open files';
     const failed = { ok: false, answered: false, sent: false, statusCode: undefined, error };
     const system = createSystem(() => failed, () => failed);
@@ -524,8 +524,8 @@ describe('BoardSystem', LIMIT, () => {
     system.close();
   });
 
-  // Blocks the event loop, and so would disturb tests that run beside it.
-  it('needs no more memory when a program chooses other names each time', async () => {
+  // Blocks the event loop, which would disturb concurrent tests.
+  it('needs no more memory when a program changes the names each time', async () => {
     setFlagsFromString('--expose-gc');
     const collectGarbage = runInNewContext('gc') as () => void;
     let count = 0;
@@ -541,7 +541,7 @@ describe('BoardSystem', LIMIT, () => {
       return process.memoryUsage().heapUsed;
     };
     const before = await read(50);
-    const grown = (await read(400)) - before; // to keep all names would take 9 MB
+    const grown = (await read(400)) - before; // keeping all names would take 9 MB
     assert.equal(count, 60 * 450);
     assert.ok(grown < 3e6, `${Math.round(grown / 1e3)} KB more`);
     assert.ok(system.updateSince(0).detail.filter(({ samples }) => samples !== undefined).length <= 32);
@@ -563,7 +563,7 @@ describe('Series', () => {
     assert.ok(first !== undefined && first[1] >= 2 * HOUR && first[1] < 2 * HOUR + 30, `from ${first}`);
   });
 
-  it('thins what is sent at once, evenly and in order, and keeps the latest', () => {
+  it('thins a large response evenly and in order, and keeps the latest sample', () => {
     for (const count of [301, 302, 450, 599, 600, 601, 1000, HOUR - 1, HOUR]) {
       const samples = seriesOf(count).since(0);
       assert.ok(samples.length <= 301 && samples.length >= 150, `${samples.length} of ${count}`);
@@ -574,7 +574,7 @@ describe('Series', () => {
     }
   });
 
-  it('sends all of a few, and only those after a time', () => {
+  it('sends all of a few samples, and only those after a time', () => {
     const series = seriesOf(300);
     assert.equal(series.since(0).length, 300);
     assert.equal(new Series().since(0).length, 0);
@@ -584,7 +584,7 @@ describe('Series', () => {
   });
 });
 
-/** A system whose reads have these replies. Its waiting request has none, unless another function returns it. */
+/** A system whose reads return these replies. Its waiting request never completes unless a second function is given. */
 function createSystem(
   read: () => object | Promise<object>,
   wait: () => object | Promise<object> = () => new Promise(() => {}),
@@ -598,7 +598,7 @@ function createSystem(
   return new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, listener);
 }
 
-/** Values of `accepts`, or their JSON. */
+/** Values of `accepts`, or their JSON text. */
 function hostileDeclarations(deep: string): Record<string, unknown> {
   const entries = (count: number, value: unknown, prefix = 'a'): object => {
     return Object.fromEntries(Array.from({ length: count }, (_, index) => [`${prefix}${index}`, value]));

@@ -18,9 +18,9 @@ const BEN = { wait: 60, by: 'ben@desk', reason: 'GPU needed' };
 hideFailures();
 
 describe('control-console while others change the status', SUITE, () => {
-  it('says who has changed it and why, above what is typed', async (t) => {
+  it('prints who has changed it and why, above the typed text', async (t) => {
     const shutDown = defer();
-    t.after(() => shutDown.resolve()); // first, or a failure keeps the system from its end
+    t.after(() => shutDown.resolve()); // first, or a failure would block the system's end
     const { address: { port }, client } = await launchSystem(t, { onShutdown: () => shutDown.promise });
     const { type, shows } = await terminal(t, at(port));
     await type('help qu', /help qu$/);
@@ -33,7 +33,7 @@ describe('control-console while others change the status', SUITE, () => {
     await shows(new RegExp(`shutting down by ben@desk: GPU needed\n(${prompt('[\\w ]+')})+$`));
   });
 
-  it('prints nothing about its own commands, saves, commands without effect, and changes of nobody', async (t) => {
+  it('prints nothing about its own commands, saves, no-ops, and changes without an author', async (t) => {
     let isBusy = true;
     const { address: { port }, client } = await launchSystem(t, {
       onPaused: () => assert.ok(!isBusy, 'GPU busy'), saveState: () => 'states/1.json',
@@ -49,12 +49,12 @@ describe('control-console while others change the status', SUITE, () => {
     await type('r\r', shown('(.* … )?active \\(\\d+\\.\\d s\\)'));
     await client.request('pause', { wait: 60 });
     await shows(new RegExp(`${prompt('paused')}$`));
-    await client.request('resume', BEN); // which it reports after all that it has not
+    await client.request('resume', BEN); // reported after all earlier changes
     await shows(/resumed by ben@desk: GPU needed\n/);
     assert.equal(output().match(/\w+ by \w+/g)?.length, 1, output());
   });
 
-  it('prints what happens while a command runs after its outcome', async (t) => {
+  it('prints changes during a command after its outcome', async (t) => {
     let status = SystemStatus.ACTIVE;
     const { port, server, client } = await startServer(t, { systemStatus: () => status });
     const { type, shows } = await terminal(t, at(port));
@@ -63,7 +63,7 @@ describe('control-console while others change the status', SUITE, () => {
     assert.equal(await server.nextCommand(), 'save-state');
     await until(async () => (await client.info())?.status === 'paused');
     server.report({ value: 'state 1' });
-    const again = `(${prompt('paused')})*`; // if the console has not heard of it yet
+    const again = `(${prompt('paused')})*`; // if the console has not seen the change yet
     await shows(new RegExp(`\\(Ctrl-C gives up\\) … saved state 1 .*\n${again}paused by .*\n(${prompt('paused')})+$`));
   });
 
@@ -85,11 +85,11 @@ describe('control-console while others change the status', SUITE, () => {
 
 interface Tmux {
   press(...keys: string[]): void;
-  /** Resolves when the screen ends in this text, whose lines the terminal may have wrapped. */
+  /** Resolves when the screen ends in this text, which the terminal may have wrapped. */
   shows(text: string): Promise<void>;
 }
 
-/** The console in a terminal that shows what is left on its screen. */
+/** The console in a terminal emulator that returns its screen. */
 async function openTmux(t: TestContext, port: number): Promise<Tmux> {
   t.after(() => tmux('kill-server')); // before its folder is removed
   const socket = join(makeFolder(t), 'tmux');

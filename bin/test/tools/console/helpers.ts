@@ -1,4 +1,4 @@
-// Shared by the tests of control-console: the program in a pseudo-terminal, and what it shows there.
+// Shared by the tests of control-console: the tool in a pseudo-terminal, and its output there.
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ export const CTRL_Z = '\x1a';
 export const UP = '\x1b[A';
 export const LEFT = '\x1b[D';
 
-/** A program that does not get the CPU soon is reported as silent. */
+/** A pattern for an active status. A program that gets no CPU time for a while counts as in a long step. */
 export const ACTIVE = 'active(, in a step for \\d+ s)?(; saved \\d+ s ago)?';
 
 /** The options for a port. */
@@ -21,13 +21,13 @@ export function at(port: number): string {
 }
 
 export interface Terminal extends Pick<Running, 'output' | 'shows' | 'ended'> {
-  /** Types keys, and resolves when the output since then matches. */
+  /** Types keys. Resolves when the output since then matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
-  /** Types keys. `shows()` then looks at the output since. */
+  /** Types keys. `shows()` then checks the output since. */
   write(keys: string | Uint8Array): void;
   /** The process of the console, or of the shell. */
   pid: number;
-  /** Stops that process, as `kill -STOP` does, and script(1) with it. */
+  /** Stops that process and script(1), as `kill -STOP` does. */
   stop(): Promise<void>;
   /** Lets it continue. */
   continue(): void;
@@ -35,7 +35,7 @@ export interface Terminal extends Pick<Running, 'output' | 'shows' | 'ended'> {
   tty: string;
 }
 
-/** A command in a pseudo-terminal, without history unless the environment names a folder. */
+/** Runs a command in a pseudo-terminal, without history unless the environment names a folder. */
 export async function pseudoTerminal(
   t: TestContext,
   command: string,
@@ -79,19 +79,19 @@ export function terminal(t: TestContext, options: string, env: NodeJS.ProcessEnv
   return pseudoTerminal(t, `${process.execPath} dist/bin/console.js ${options}`, READY, env);
 }
 
-/** A shell with job control in a pseudo-terminal, which runs the console. */
+/** A shell with job control in a pseudo-terminal that runs the console. */
 export async function shell(t: TestContext, port: number): Promise<Terminal> {
   const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, { PS1: 'SHELL> ' });
   await bash.type(`${process.execPath} dist/bin/console.js ${at(port)}\r`, READY);
   return bash;
 }
 
-/** A prompt at the end of the output: a pattern for `RegExp`, after which there may be more. */
+/** A pattern for a prompt, without an end anchor. */
 export function prompt(status: string): string {
   return `control-console 127.0.0.1:\\d+ \\(${status}\\) > `;
 }
 
-/** Checks what a command shows between its echo and the next prompt. */
+/** Checks the output of a command between its echo and the next prompt. */
 export function shown(lines: string, status: string = 'active'): RegExp {
   return new RegExp(`${lines}\n[^\n]*${prompt(status)}$`);
 }

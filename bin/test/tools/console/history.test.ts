@@ -1,4 +1,4 @@
-// The history of control-console: what it keeps, where, and what it recalls.
+// The history of control-console: its file, what it keeps, and what it recalls.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -13,19 +13,19 @@ import { capture } from '../client/capture.ts';
 import { ACTIVE, at, readHistory, shown, terminal, UP, writeHistory } from './helpers.ts';
 
 describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('makes a file that others can read private', async (t) => {
+  it('makes a readable file private', async (t) => {
     const folder = makeFolder(t);
     const file = writeHistory(folder, 'status\n', 0o644);
     assert.deepEqual(await load(folder), { lines: ['status'], warnings: '' });
     assert.equal(statSync(file).mode & 0o777, 0o600);
   });
 
-  it('leaves what is no file alone, and warns', { skip: lacks('mkfifo') }, async (t) => {
+  it('leaves anything but a file alone, and warns', { skip: lacks('mkfifo') }, async (t) => {
     const folder = makeFolder(t);
     const pipe = join(folder, 'pipe');
     execFileSync('mkfifo', ['--mode=644', pipe]);
     mkdirSync(join(folder, 'control'));
-    symlinkSync(pipe, join(folder, 'control', 'history')); // as a link to /dev/null, which turns a history off
+    symlinkSync(pipe, join(folder, 'control', 'history')); // like the common link to /dev/null
     const { lines, warnings } = await load(folder);
     assert.deepEqual(lines, []);
     assert.match(warnings, /cannot keep the history: '.*' is not a file; --no-history disables it\n$/);
@@ -75,7 +75,7 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
     assert.deepEqual(readHistory(folder), ['# 1.0', '# 1.1', '# 2.0', '# 2.1']);
   });
 
-  it('warns once of a file that cannot be used, or no longer', async (t) => {
+  it('warns once about a file that cannot be used or has become unusable', async (t) => {
     const breaks: ((folder: string) => void)[] = [
       (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true }),
       (folder) => writeFileSync(join(folder, 'control'), ''),
@@ -107,12 +107,12 @@ describe('The history of control-console on a terminal', { ...LIMIT, skip: lacks
     const file = writeHistory(folder, 'help quit\n', 0o644);
     const { type } = await terminal(t, `${at(port)} --no-history`, { XDG_STATE_HOME: folder });
     await type('status\r', shown(ACTIVE));
-    await type(UP, /> status$/); // of this run
+    await type(UP, /> status$/); // from this run
     await type(UP, /> $/);
     assert.deepEqual([readFileSync(file, 'utf8'), statSync(file).mode & 0o777], ['help quit\n', 0o644]);
   });
 
-  it('does not keep the commands from running if the file cannot be used', async (t) => {
+  it('runs commands even if the file cannot be used', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, 'control'), '');
     const { port } = await startServer(t);
@@ -124,7 +124,7 @@ describe('The history of control-console on a terminal', { ...LIMIT, skip: lacks
   });
 });
 
-/** Uses a history with these variables in the environment. Returns what it prints to stderr. */
+/** Uses a history with these environment variables. Returns its output on stderr. */
 async function withHistory(env: Record<string, string>, use: (history: History) => void): Promise<string> {
   const { HOME = '', XDG_STATE_HOME = '' } = process.env;
   Object.assign(process.env, env);

@@ -1,4 +1,4 @@
-// control-console and job control: Ctrl-Z, fg and bg, signals, and the terminal after its end.
+// control-console and job control: Ctrl-Z, fg and bg, signals, and the state of the terminal afterwards.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -19,7 +19,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 4, skip: la
     const { address: { port }, client } = await launchSystem(t);
     const { type, shows, output } = await shell(t, port);
 
-    await t.test('takes text, Ctrl-C and Ctrl-D', async () => {
+    await t.test('accepts text, Ctrl-C and Ctrl-D', async () => {
       for (const command of ['fg', 'fg %1']) {
         await type(CTRL_Z, STOPPED);
         await type(`${command}\r`, new RegExp(`${prompt('active')}$`));
@@ -56,7 +56,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 4, skip: la
       await type(CTRL_D, /SHELL> $/);
     });
 
-    await t.test('takes keys after kill -STOP', async () => {
+    await t.test('accepts keys after kill -STOP', async () => {
       await type(`sh -c 'echo pid $$; ${CONSOLE} ${at(port)}'\r`, READY);
       const [pid] = output().match(/(?<=\npid )\d+/g)?.slice(-1) ?? [];
       process.kill(Number(pid), 'SIGSTOP');
@@ -66,7 +66,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 4, skip: la
     });
   });
 
-  it('leaves the command that runs running after Ctrl-Z', async (t) => {
+  it('keeps the current command running after Ctrl-Z', async (t) => {
     const { port, server } = await startServer(t);
     const { type } = await shell(t, port);
     await type('save\r', GIVES_UP);
@@ -82,7 +82,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 4, skip: la
 });
 
 describe('control-console and signals', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
-  it('returns the terminal as it was', async (t) => {
+  it('restores the terminal', async (t) => {
     const { port } = await startServer(t);
     const run = `sh -c "echo pid \\$\\$; ${CONSOLE} ${at(port)}"; echo "code $?"; stty -a`;
     const { type, write, shows, output } = await pseudoTerminal(t, `sh -c '${run}; ${run}; ${run}'`, READY);
@@ -107,12 +107,12 @@ describe('control-console and signals', { ...LIMIT, concurrency: 4, skip: lacks(
     });
   });
 
-  it('does not take the time while it is stopped for silence of the system', { skip: lacks('Linux') }, async (t) => {
+  it('does not count its own stop as silence of the system', { skip: lacks('Linux') }, async (t) => {
     const { address: { port } } = await launchSystem(t);
     const { type, shows, output, ...console } = await terminal(t, at(port));
     await shows(new RegExp(`${prompt('active')}$`));
     await console.stop();
-    await sleep(3000); // a system that has not responded for so long gives no answer
+    await sleep(3000); // longer than the limit for `no answer`
     console.continue();
     await type('status\r', shown(ACTIVE));
     assert.doesNotMatch(output(), /no answer/);

@@ -25,12 +25,12 @@ const AT_ONCE = { ...LIMIT, concurrency: 4 };
 hideFailures();
 
 describe('control-console with a pipe', AT_ONCE, () => {
-  it('shuts down after y or yes, in any case, and after nothing else', async (t) => {
+  it('shuts down only after y or yes, in any case', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const answers = ['n', '', 'yep', 'no', 'shutdown'];
     const kept = await converse(port, answers.map((answer) => `shutdown\n${answer}\n`).join(''));
     assert.deepEqual(kept, { code: 0, stdout: 'shutdown cancelled\n'.repeat(answers.length), stderr: '' });
-    const ended = await converse(port, 'shutdown\n  # really?\n YeS \npause\n'); // a comment is no answer
+    const ended = await converse(port, 'shutdown\n  # really?\n YeS \npause\n'); // a comment is not an answer
     assert.deepEqual([ended.code, ended.stderr], [0, '']);
     assert.match(ended.stdout, /^(.* … )?offline \(\d+\.\d s\)\n$/);
   });
@@ -44,7 +44,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.equal(server.hasCommands(), false);
   });
 
-  it('takes # lines for comments, and knows the words that people try', async (t) => {
+  it('skips # comments, and knows common synonyms', async (t) => {
     const { port, server } = await startServer(t, { name: 'cartpole' });
     server.hasCommands();
     const input = '# pause\n  #shutdown\n#\nSTATUS\ninfo\n?\nhelp pause\nHelp  Exit\n? p\nhelp ?\nexit\npause\n';
@@ -57,7 +57,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.match(stdout, new RegExp(`^${ACTIVE}\n${info}${helps}$`));
   });
 
-  it('refuses what is no command, also after help, and goes on', async (t) => {
+  it('refuses unknown commands, also after help, and continues', async (t) => {
     const { port, server } = await startServer(t);
     const rows = [['paws', 'paws'], ['help nonsense', 'nonsense'], ['y', 'y']];
     const taken = [['help pause now', 'help'], ['status now', 'status'], ['info now', 'info'], ['q now', 'quit']];
@@ -72,7 +72,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.equal(server.hasCommands(), false);
   });
 
-  it('asks whether a similar word was meant', async (t) => {
+  it('suggests a similar word', async (t) => {
     const { port, server } = await startServer(t, { commands: { evaluate: {}, mode: {} } });
     const rows: [line: string, word: string, meant: string][] = [
       ['pasue GPU needed', 'pasue', 'pause'], ['help RESUM', 'RESUM', 'resume'], ['shut', 'shut', 'shutdown'],
@@ -85,7 +85,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.deepEqual([code, stderr, server.hasCommands()], [1, lines.join(''), false]);
   });
 
-  it('saves with save-state as with save, and prints the value', async (t) => {
+  it('saves with save and save-state, and prints the value', async (t) => {
     const { port, server } = await startServer(t);
     const ended = converse(port, 'Save-State\n');
     assert.equal(await server.nextCommand(), 'save-state');
@@ -93,7 +93,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.match((await ended).stdout, /^saved 7 \(\d+\.\d s\)\n$/);
   });
 
-  it('reads the arguments of commands that the program declares', async (t) => {
+  it('reads the arguments of own commands', async (t) => {
     const text = { type: 'string', default: '' } as const;
     const parameters = { text, other: text, on: { type: 'boolean', default: false } } as const;
     const { address: { port } } = await launchSystem(t, { commands: { say: { parameters, run: (values) => values } } });
@@ -126,7 +126,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     }
   });
 
-  it('runs its own command rather than one of the same name that the program declares, except after run', async (t) => {
+  it('prefers a console command to an own command of the same name, except after run', async (t) => {
     const { port, server } = await startServer(t, { commands: { p: {}, quit: { description: 'leaves' } } });
     const ended = converse(port, 'run p\nhelp p\nrun\nquit\nrun quit\n');
     assert.equal(await server.nextCommand(), 'p');
@@ -136,7 +136,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.match(stdout, /^p done \(\d+\.\d s\)\n  p, pause .*\n  p\n  quit               leaves\n$/);
   });
 
-  it('runs and lists no declared commands where there are none', async (t) => {
+  it('reports that there are no own commands', async (t) => {
     const { port } = await startServer(t);
     const { stdout, stderr } = await converse(port, 'run\nevaluate\n');
     assert.equal(stdout, 'the program declares no commands\n');
@@ -150,14 +150,14 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.equal((await converse(closed, 'evaluate\n')).stderr, `evaluate not sent: ${NO_TOKEN}\n`);
   });
 
-  it('prints the status and what is known', async (t) => {
+  it('prints the status and all that is known', async (t) => {
     const { address: { port }, client } = await launchSystem(t, { describe: () => ({ episode: 7 }) }, {
       name: 'cartpole',
     });
     await client.request('pause', { wait: 60, by: 'ana@laptop', reason: 'GPU needed until noon' });
     const { code, stdout, stderr } = await converse(port, 'status\ninfo\n');
     assert.deepEqual([code, stderr], [0, '']);
-    const silent = '; the program has not responded for \\d+ s'; // that does not get the CPU soon
+    const silent = '; the program has not responded for \\d+ s'; // of a program that gets no CPU time
     const status = `paused \\d+ s ago by ana@laptop: GPU needed until noon(${silent})?`;
     const lines = [
       status,
@@ -171,12 +171,12 @@ describe('control-console with a pipe', AT_ONCE, () => {
     assert.match(stdout, new RegExp(`^${lines.join('\n')}\n$`));
   });
 
-  it('prints why a command failed, and the value of one that is done', async (t) => {
-    let isFull = true; // until the system is to end
+  it('prints why a command failed, and the returned value of a completed one', async (t) => {
+    let isFull = true; // until the system shuts down
     const { address: { port: failing } } = await launchSystem(t, { onPaused: () => assert.fail('GPU busy') });
     const notPaused = 'onPaused failed: GPU busy\n';
     const stderr = `not paused: ${notPaused}not saved: ${notPaused}`;
-    const failed = await converse(failing, 'pause\nsave\n'); // a slow system may also be followed on stdout
+    const failed = await converse(failing, 'pause\nsave\n'); // on a slow machine, stdout may have more statuses
     assert.deepEqual([failed.code, failed.stderr], [1, stderr]);
 
     const { address: { port: full } } = await launchSystem(t, {
@@ -199,7 +199,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
   });
 
   for (const isOriginal of [false, true]) {
-    it(`follows the status of a server that reports nothing else${isOriginal ? ', a number' : ''}`, async (t) => {
+    it(`follows the status of a server that reports only that${isOriginal ? ', a number' : ''}`, async (t) => {
       const { port, posted } = await startOldServer(t, isOriginal);
       const input = 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n';
       const { stdout, stderr } = await converse(port, input, { host: 'localhost' });
@@ -212,7 +212,7 @@ describe('control-console with a pipe', AT_ONCE, () => {
   }
 });
 
-describe('control-console and a system that does not let it in, is away or does not respond', AT_ONCE, () => {
+describe('control-console and a system that denies access, is offline or does not respond', AT_ONCE, () => {
   it('sends nothing while the system is offline, and prints the address', { skip: lacks('Unix') }, async (t) => {
     const { port, server } = await startServer(t);
     await server.close();
@@ -226,7 +226,7 @@ describe('control-console and a system that does not let it in, is away or does 
     assert.deepEqual(await converse(0, 'pause\n', { socket }), { code: 1, stdout: '', stderr: stderrOf });
   });
 
-  it('reports a shutdown as done if the system is already offline, whatever the answer, and goes on', async (t) => {
+  it('reports a shutdown as done if the system is already offline, whatever the answer, and continues', async (t) => {
     const { port, server } = await startServer(t);
     await server.close();
     for (const input of ['shutdown\ny\n', 'shutdown\nn\n', 'shutdown\n']) {
@@ -237,7 +237,7 @@ describe('control-console and a system that does not let it in, is away or does 
     assert.match(stdout, /^already offline\n  p, pause .*\n$/);
   });
 
-  it('reports a missing token, and takes the line after shutdown for its answer all the same', async (t) => {
+  it('reports a missing token, and still reads the line after shutdown as the answer', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     const { code, stdout, stderr } = await converse(port, 'status\ninfo\nshutdown\nhelp\nsave\n');
     assert.deepEqual([code, stdout], [1, '']);
@@ -246,14 +246,14 @@ describe('control-console and a system that does not let it in, is away or does 
     assert.equal(server.hasCommands(), false);
   });
 
-  it('prints nothing while it waits for a system that does not respond, and gives up', async (t) => {
+  it('gives up on a system that does not respond, and prints nothing before', async (t) => {
     const port = Number((await startSilent(t)).split(':')[1]);
     const { code, stdout, stderr } = await converse(port, 'pause\n', { timeoutMs: 1500 });
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(stderr, /^pause not sent: 127\.0\.0\.1:\d+ has not responded within \d+(\.\d)? s\n$/);
   });
 
-  it('prints no control characters of a server or of the input', async (t) => {
+  it('prints no control characters from a server or the input', async (t) => {
     const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
     const refused = await converse(ok, 'save\n\x1b[2J\x9b\u202e!\n');
     const unknown = "unknown command ' [2J !'; type help for a list of commands\n";
@@ -282,7 +282,7 @@ describe('control-console and a system that does not let it in, is away or does 
     }
   });
 
-  it('neither reads nor writes a history', async (t) => {
+  it('does not read or write a history', async (t) => {
     const folder = makeFolder(t);
     const { port } = await startServer(t);
     const env = { XDG_STATE_HOME: folder, HOME: folder };
@@ -297,7 +297,7 @@ interface Place {
   timeoutMs?: number;
 }
 
-/** Runs a session that reads from a pipe, in this process, which takes a tenth of the time. */
+/** Runs a session that reads from a pipe in this process: ten times as fast. */
 function converse(port: number, input: string, { timeoutMs, socket, host = '127.0.0.1' }: Place = {}): Promise<Ended> {
   const client = createClient(socket === undefined ? { host, port: `${port}` } : { socket }, timeoutMs);
   const lines = new PipedLines(Readable.from([input]));

@@ -32,7 +32,7 @@ describe('control-console and a system that does not respond', SUITE, () => {
     await shows(new RegExp(`${prompt('offline')}$`));
   });
 
-  it('says what it waits for, sends nothing after Ctrl-C, and gives up after 5 s by itself', async (t) => {
+  it('shows what it waits for, sends nothing after Ctrl-C, and gives up after 5 s', async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     const { type, shows } = await terminal(t, at(port));
     await shows(new RegExp(`${prompt('active')}$`));
@@ -49,7 +49,7 @@ describe('control-console and a system that does not respond', SUITE, () => {
     assert.deepEqual((await getInfo(port)).commands, []);
   });
 
-  it('reports a command that was sent, and quits while a request is open', async (t) => {
+  it('reports a command as sent, and quits while a request is pending', async (t) => {
     const { server, port, posted, recover } = await startMute(t);
     const { type, shows, ended } = await terminal(t, at(port));
     for (const [word, command] of [['save', 'save-state'], ['pause', 'pause'], ['shutdown', 'shutdown']] as const) {
@@ -62,7 +62,7 @@ describe('control-console and a system that does not respond', SUITE, () => {
       assert.deepEqual(posted, [command]);
     }
     const asked = once(server, 'request');
-    server.closeAllConnections(); // the console asks anew
+    server.closeAllConnections(); // the console sends a new request
     await asked;
     const start = performance.now();
     await type('quit\r', /quit\n/);
@@ -90,7 +90,7 @@ async function startMute(t: TestContext): Promise<Mute> {
   await once(server, 'listening');
   const recover = (): void => {
     posted.length = 0;
-    server.closeAllConnections(); // the console asks anew
+    server.closeAllConnections(); // the console sends a new request
   };
   return { server, port: (server.address() as AddressInfo).port, posted, recover };
 }

@@ -1,5 +1,5 @@
-// control-console on a terminal: the prompt, editing, completion, waits, questions, lines that are pasted, colours.
-// Several tests share a console, because its start takes longer than all else.
+// control-console on a terminal: the prompt, editing, completion, waits, questions, pasted lines, colors. Several tests
+// share a console, because starting it is slow.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -35,7 +35,7 @@ describe('control-console on a terminal', SUITE, () => {
     assert.equal((await ended).code, 0);
   });
 
-  it('prints no control characters of a server', async (t) => {
+  it('prints no control characters from a server', async (t) => {
     const { port } = await startWeb(t, ({ url }) => {
       return url?.startsWith('/api/pause') ? { code: 500, error: HOSTILE } : { status: HOSTILE, result: HOSTILE };
     });
@@ -43,7 +43,7 @@ describe('control-console on a terminal', SUITE, () => {
     await shows(new RegExp(`\n${prompt('unknown')}$`));
     await type('save\r', /\nsave-state accepted, but the server reports no outcome\n.*> $/s);
     await type('pause\r', /\nnot paused: PW .*…\n.*> $/s);
-    const text = output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, ''); // readline's, and the line ends of the terminal
+    const text = output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, ''); // of readline and of line ends
     assertHarmless(text);
     assert.equal(text.split(HARMLESS).length, 2, text);
   });
@@ -67,12 +67,12 @@ describe('control-console on a terminal', SUITE, () => {
     await type(CTRL_C, /\nshutdown cancelled\n[^\n]*> $/);
     await type(UP, /> shutdown$/);
     await type('\r', question);
-    await type('y\r', /\n(.* … )?offline \(\d+\.\d s\)/); // what it waits for is shown if it was seen
+    await type('y\r', /\n(.* … )?offline \(\d+\.\d s\)/); // the status is shown if the console saw it
     assert.equal((await ended).code, 0);
     assert.deepEqual(new Set(readHistory(folder)), new Set(['shutdown']));
   });
 
-  it('completes the commands that the program declares, and their parameters', async (t) => {
+  it('completes own commands and their parameters', async (t) => {
     const run = (values: object): string => Object.values(values).join(' ');
     const name = { type: 'string', enum: ['fast', 'slow'] } as const;
     const { address: { port } } = await launchSystem(t, {
@@ -94,10 +94,10 @@ describe('control-console on a terminal', SUITE, () => {
     await completes('pa', /pause +pass/);
     await type(CTRL_C, /> $/);
     await completes('paus', /e/);
-    await type(' ep\tx', / epx$/); // the console's own, which takes no arguments
+    await type(' ep\tx', / epx$/); // a console command without arguments
   });
 
-  it('completes the commands of a system that computes', { skip: lacks('Linux') }, async (t) => {
+  it('completes the own commands of a busy system', { skip: lacks('Linux') }, async (t) => {
     const { port } = await startOwnProcess(t, COMPUTING);
     const { completes } = await completingTerminal(t, port);
     await completes('ev', /aluate /);
@@ -128,7 +128,7 @@ describe('control-console on a terminal', SUITE, () => {
     await t.test('with characters whose bytes arrive one by one', async () => {
       for (const byte of Buffer.from('äß€😀')) {
         write(Buffer.of(byte));
-        await sleep(1); // most bytes are then read on their own
+        await sleep(1); // most bytes then arrive one by one
       }
       await shows(/😀/);
       await type('\x7fü\r', shown("unknown command 'äß€ü'; type help for a list of commands"));
@@ -140,7 +140,7 @@ describe('control-console on a terminal', SUITE, () => {
       }
     });
 
-    await t.test('and runs nothing for an empty one or a comment', async () => {
+    await t.test('and ignores an empty one or a comment', async () => {
       await type('\r', new RegExp(`^\\s+${prompt('active')}$`));
       await type('# pause\r', new RegExp(`^# pause\n${prompt('active')}$`));
     });
@@ -148,11 +148,11 @@ describe('control-console on a terminal', SUITE, () => {
 });
 
 describe('control-console on a terminal while a command runs', SUITE, () => {
-  it('shows what it waits for, keeps what is typed, and ends the wait with Ctrl-C', async (t) => {
+  it('shows what it waits for, keeps typed text, and ends the wait with Ctrl-C', async (t) => {
     const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
     const { type, write, shows, output } = await terminal(t, at(port));
 
-    await t.test('keeps what is typed for the next line', async () => {
+    await t.test('keeps typed text for the next line', async () => {
       await type('save\r', /\(Ctrl-C gives up\) … $/);
       write(`sttus${LEFT.repeat(3)}a\rstat\t\r# half`); // edited and completed
       assert.equal(await server.nextCommand(), 'save-state');
@@ -161,7 +161,7 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
       await type(CTRL_C, /> $/);
     });
 
-    await t.test('runs pasted lines after the command, and Ctrl-C discards those that are left', async () => {
+    await t.test('runs pasted lines after the command, and Ctrl-C discards the rest', async () => {
       await type('save\r', /\(Ctrl-C gives up\) … $/);
       write('help quit\rsave\rpause\rresume\rshutdown\ry\r');
       assert.equal(await server.nextCommand(), 'save-state');
@@ -180,7 +180,7 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
       assert.ok(!server.hasCommands() || server.receiveCommand() === 'save-state');
     });
 
-    await t.test('sends a command again while the queue is full, until Ctrl-C', async () => {
+    await t.test('retries a command while the queue is full, until Ctrl-C', async () => {
       await client.resume();
       await type('save\r', /\nthe queue is full … \(Ctrl-C gives up\) … $/);
       await type(CTRL_C, shown('not saved after \\d+\\.\\d s: Command queue is full, try again later'));
@@ -193,7 +193,7 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
     });
   });
 
-  it('shows a status that it passes, and follows it in the prompt after Ctrl-C', async (t) => {
+  it('shows each status while it waits, and follows the status in the prompt after Ctrl-C', async (t) => {
     let status = SystemStatus.PAUSING;
     const { port } = await startServer(t, { systemStatus: () => status });
     const { type, shows } = await terminal(t, at(port));
@@ -204,8 +204,8 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
   });
 });
 
-describe('control-console and lines that are pasted', SUITE, () => {
-  it('runs them one after the other, with echo and output', async (t) => {
+describe('control-console and pasted lines', SUITE, () => {
+  it('runs them in sequence, with echo and output', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const { type, ended, output } = await terminal(t, at(port));
 
@@ -236,7 +236,7 @@ describe('control-console and lines that are pasted', SUITE, () => {
       await type('\nstatus\n', new RegExp(`^status\n${ACTIVE}\n${prompt('active')}$`));
     });
 
-    await t.test('and takes the answer to a question from them', async () => {
+    await t.test('and reads the answer to a question from them', async () => {
       await type('shutdown\rn\rshutdown\r\rshutdown\ry\rstatus\r', /offline \(\d+\.\d s\)/);
       assert.equal((await ended).code, 0);
       assert.equal(output().split('shutdown cancelled').length - 1, 2);
@@ -245,10 +245,10 @@ describe('control-console and lines that are pasted', SUITE, () => {
   });
 });
 
-describe('control-console and its colours', SUITE, () => {
+describe('control-console and its colors', SUITE, () => {
   const COLOURS: NodeJS.ProcessEnv = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined };
 
-  it('colours the status in the prompt, and errors', async (t) => {
+  it('colors the status in the prompt, and errors', async (t) => {
     const { port, server } = await startServer(t);
     const { type, shows } = await terminal(t, at(port), COLOURS);
     await shows(/\(\x1b\[32mactive\x1b\[39m\) > $/);
@@ -266,7 +266,7 @@ describe('control-console and its colours', SUITE, () => {
   });
 });
 
-/** A console, and a function that types keys and then Tab until the console has completed them. */
+/** Returns a console, and a function that types keys and then Tab until the console has completed them. */
 async function completingTerminal(
   t: TestContext,
   port: number,
@@ -286,7 +286,7 @@ async function completingTerminal(
   return { ...console, completes };
 }
 
-/** Changes the width of a terminal, which the console notices. */
+/** Changes the width of the console's terminal. */
 function resize(tty: string, columns: number): void {
   execFileSync('stty', ['-F', tty, 'cols', `${columns}`]);
 }
