@@ -1,6 +1,6 @@
-// Makes the screenshots of control-board in bin/board/README.md: control-demo, which has run a declared command, beside
-// systems that are paused, hung, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
-// plots need time to grow.
+// Makes the screenshots in bin/board/README.md: control-demo, which has run an own command, beside systems that are
+// paused, in a long step, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
+// the plots have to grow.
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -13,17 +13,18 @@ import type { System } from '../../control.ts';
 import type { TestContext } from 'node:test';
 
 const GROW_MS = 90_000;
-const DOWN_MS = 40_000; // how long the hung and the offline one have been that
-const COLOURS = '64';
+const DOWN_MS = 40_000; // how long two systems have been hung and offline
+const COLORS = '64';
+const BY = 'ana@laptop';
 
 const [SCREENS, NAMES] = [
-  { wide: [1240, 6], phone: [360, 1] }, // the width, and how many systems are to be seen
+  { wide: [1240, 6], phone: [360, 1] }, // the width, and how many systems are visible
   { paused: 'fine-tune', hung: 'agent-loop', failed: 'crawler', ended: 'simulation', offline: 'sweep' },
 ] as const;
 
 type Fate = keyof typeof NAMES;
 
-/** What some of them declare. */
+/** Own commands of some systems. */
 const COMMANDS: { [Name in Fate]?: System['commands'] } = {
   paused: {
     set: {
@@ -34,7 +35,7 @@ const COMMANDS: { [Name in Fate]?: System['commands'] } = {
   },
   hung: {
     say: {
-      description: 'Tells the agent something before its next step',
+      description: 'Sends the agent a message before its next step',
       parameters: { text: { type: 'string', maxLength: 2000 } },
       run: () => {},
     },
@@ -45,7 +46,7 @@ const [, , fate, port] = process.argv;
 if (fate === undefined) await makeScreenshots();
 else await runSystem(fate as Fate, Number(port));
 
-/** A system that has something to tell until it meets its fate. */
+/** Runs a system that reports numbers until it meets its fate. */
 async function runSystem(fate: Fate, port: number): Promise<void> {
   const start = performance.now();
   let episode = 0;
@@ -85,13 +86,14 @@ async function makeScreenshots(): Promise<void> {
       clients.set(fate, new WebApiClient('localhost', port));
       ports.push(port);
     }
-    const board = startProgram(t, 'board', ['--listen', 'localhost:0', ...ports.map((port) => `localhost:${port}`)]);
+    const targets = ports.map((port) => `localhost:${port}`);
+    const board = startProgram(t, 'board', ['--listen', 'localhost:0', ...targets], { CONTROL_BY: BY });
     await board.shows(/open it/);
     const browser = await startBrowser(t, ['--hide-scrollbars']);
     await browser.open(/http:\S+/.exec(board.output())?.[0] ?? '');
     await sleep(GROW_MS);
     await browser.run('for (const row of document.querySelectorAll(".own > :first-child details")) row.open = true');
-    await browser.activate(await browser.findByRole('button', 'evaluate demo'));
+    await browser.activate(await browser.findByRole('button', 'evaluate control-demo'));
     const texts = { '1-set-learningRate': '3', '2-say-text': 'Try the smaller model first.' };
     for (const [field, text] of Object.entries(texts)) {
       await browser.click(`#field-${field}`);
@@ -100,8 +102,9 @@ async function makeScreenshots(): Promise<void> {
     }
     await browser.activate(await browser.findByRole('button', `set ${NAMES.paused}`));
     await browser.run('document.activeElement.blur()');
-    await clients.get('paused')?.request('pause', { by: 'ana@laptop', reason: 'GPU needed until noon' });
-    await clients.get('ended')?.request('shutdown', { by: 'ana@laptop' });
+    await clients.get('paused')?.request('pause', { by: BY, reason: 'GPU needed until noon' });
+    await browser.activate(await browser.findByRole('button', `Shut down ${NAMES.ended}`));
+    await browser.click('#confirm');
     await browser.click(await browser.findByRole('button', `Save ${NAMES.failed}`));
     await sleep(10_000);
     for (const [name, [width, count]] of Object.entries(SCREENS)) {
@@ -114,7 +117,7 @@ async function makeScreenshots(): Promise<void> {
       `, count);
       await browser.resize(width, Math.ceil(bottom) + 12);
       const input = await browser.screenshot();
-      writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLOURS, '-'], { input }));
+      writeFileSync(`bin/board/${name}.png`, execFileSync('pngquant', ['--speed', '1', COLORS, '-'], { input }));
     }
   } finally {
     for (const end of ends) await end();
