@@ -15,7 +15,7 @@ import { lacks } from '../../needs.ts';
 import { LOOPBACK_ONLY, startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard, startFakeIn, startHost } from './helpers.ts';
 import {
-  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, greyButtons, lightness,
+  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, grayButtons, lightness,
   orderOf, posted, press, problemOf, SECOND, sees, seesAll,
 } from './page.ts';
 import type { StartedBoard } from './helpers.ts';
@@ -232,8 +232,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.press('Shift+Tab', 'done for today');
     await browser.click('#confirm');
     await finished;
-    await sees(browser, ({ status, cause, commands, sent, isGrey, level }) => {
-      assert.deepEqual([status, isGrey, level], ['ended', true, 'ended']);
+    await sees(browser, ({ status, cause, commands, sent, isGray, level }) => {
+      assert.deepEqual([status, isGray, level], ['ended', true, 'ended']);
       assert.match(cause, /^\d+ s ago by ana@sofa: done for today$/);
       assert.match(commands[0] ?? '', /^shutdown (done in|outcome unknown, )/);
       assert.match(sent.join(), /^✓ offline \(\d+\.\d s\)$/);
@@ -349,7 +349,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await seesAll(browser, (all) => {
       assert.deepEqual(all.map(({ status }) => status), ['ended', 'ended', 'ended', 'offline']);
     });
-    assert.deepEqual(await greyButtons(browser, '#all'), [true, true, true, true]);
+    assert.deepEqual(await grayButtons(browser, '#all'), [true, true, true, true]);
     await posted(browser);
     await browser.activate(await browser.findByRole('button', 'Pause all'));
     assert.deepEqual(await posted(browser), []);
@@ -360,7 +360,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const { server, port } = await startServer(t, { systemStatus: () => status, name: 'one' });
     await open(t, [targetOf(port)]);
     const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
-    const table: [SystemStatus, toggle: string, level: string, isGrey: boolean][] = [
+    const table: [SystemStatus, toggle: string, level: string, isGray: boolean][] = [
       [ACTIVE, 'Pause', 'good', false], [PAUSING, 'Resume', 'warn', false], [PAUSED, 'Resume', 'warn', false],
       [RESUMING, 'Pause', 'warn', false], [SHUTTING_DOWN, 'Pause', 'warn', true],
     ];
@@ -371,8 +371,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       server.report({});
       server.hasCommands();
       await sees(browser, (card) => {
-        const { status, buttons, level, isGrey } = card;
-        assert.deepEqual([status, buttons[0], level, isGrey], expected);
+        const { status, buttons, level, isGray } = card;
+        assert.deepEqual([status, buttons[0], level, isGray], expected);
       });
       assert.equal(await browser.title(), `${next} – control-board`);
       icons.add(await browser.run('return document.querySelector("link[rel=icon]").href'));
@@ -390,32 +390,32 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([first?.status, first?.rows[0]?.text], ['active', child.pid?.toLocaleString('en-US')]);
       assert.match(first?.place ?? '', new RegExp(`^process ${child.pid} on .* · localhost:${mortal.port}$`));
       assert.match(second?.step ?? '', /^in a step for \d+ s$/);
-      assert.deepEqual([second?.status, second?.isGrey, second?.level], ['active', false, 'good']);
+      assert.deepEqual([second?.status, second?.isGray, second?.level], ['active', false, 'good']);
     });
 
     child.kill('SIGSTOP');
-    await sees(browser, ({ status, cause, isGrey, level }) => {
-      assert.deepEqual([status, isGrey, level], ['no answer', true, 'bad']);
+    await sees(browser, ({ status, cause, isGray, level }) => {
+      assert.deepEqual([status, isGray, level], ['no answer', true, 'bad']);
       assert.match(cause, /^for \d+ s$/);
     });
     assert.match(await browser.title(), /^no answer: .* – control-board$/);
     await posted(browser);
     for (const place of [0, 2]) await activateButton(browser, 0, place);
-    assert.deepEqual(await posted(browser), [], 'grey buttons send nothing');
+    assert.deepEqual(await posted(browser), [], 'gray buttons send nothing');
     child.kill('SIGCONT');
-    await sees(browser, (card) => assert.deepEqual([card.status, card.isGrey, card.step], ['active', false, '']));
+    await sees(browser, (card) => assert.deepEqual([card.status, card.isGray, card.step], ['active', false, '']));
 
     child.kill('SIGKILL');
-    await sees(browser, ({ status, cause, isGrey, level }) => {
-      assert.deepEqual([status, isGrey, level], ['offline', true, 'bad']);
+    await sees(browser, ({ status, cause, isGray, level }) => {
+      assert.deepEqual([status, isGray, level], ['offline', true, 'bad']);
       assert.match(cause, /^for \d+ s$/);
     });
     for (const place of [0, 1, 2]) await activateButton(browser, 0, place);
     assert.deepEqual(await posted(browser), []);
     const again = await startHost(t, `step: () => sleep(50), ${describe}`, mortal.port);
     const pid = again.running.child.pid?.toLocaleString('en-US');
-    await sees(browser, ({ status, isGrey, rows }) => {
-      assert.deepEqual([status, isGrey, rows[0]?.text], ['active', false, pid]);
+    await sees(browser, ({ status, isGray, rows }) => {
+      assert.deepEqual([status, isGray, rows[0]?.text], ['active', false, pid]);
     });
     await press(browser, 'Pause');
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
@@ -428,11 +428,11 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await open(t, [closed.port, unknown, old.port].map(targetOf));
     await seesAll(browser, ([first, second, third]) => {
       assert.equal(first?.status, 'missing or wrong token');
-      assert.deepEqual([first?.isGrey, first?.level], [true, 'bad']);
+      assert.deepEqual([first?.isGray, first?.level], [true, 'bad']);
       assert.equal(second?.status, 'unknown');
       assert.match(second?.error ?? '', /^the status must be one of .*, got '<b>dancing<\/b>'$/);
       assert.equal(second?.level, 'bad');
-      assert.deepEqual([third?.status, third?.isGrey, third?.rows.length], ['active', false, 0]);
+      assert.deepEqual([third?.status, third?.isGray, third?.rows.length], ['active', false, 0]);
     });
     assert.equal(await browser.title(), '1 missing or wrong token · 1 unknown – control-board');
     await press(browser, 'Pause', 2);
@@ -470,7 +470,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     end();
     await startFakeIn(t, folder, 'job-3'); // replaces the ended one
     await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ name, isGrey }) => [name, isGrey]), [
+      assert.deepEqual(all.map(({ name, isGray }) => [name, isGray]), [
         ['job-1', true], ['other-2', false], ['job-3', false],
       ]);
     });
@@ -535,7 +535,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     `);
     await eventually(async () => (await browser.requests()).length > 0); // a new one, as the first may be lost
     assert.equal(await problemOf(browser), '');
-    await sees(browser, ({ isGrey }) => assert.equal(isGrey, false));
+    await sees(browser, ({ isGray }) => assert.equal(isGray, false));
     assert.deepEqual(await browser.run('return window.seen'), []);
   });
 
@@ -546,7 +546,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     board.running.child.kill('SIGKILL');
     await eventually(async () => /^no response from control-board/.test(await problemOf(browser)));
-    await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
+    await sees(browser, ({ isGray, level }) => assert.deepEqual([isGray, level], [true, 'none']));
     assert.match(await browser.title(), /^no data – control-board$/);
     let problem = '';
     await eventually(async () => {
@@ -559,7 +559,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const again = ['--key-file', keyFile, '--listen', `localhost:${board.port}`];
     const { running } = await startBoard(t, [targetOf(port)], again);
     await eventually(async () => await problemOf(browser) === '');
-    await sees(browser, ({ status, isGrey }) => assert.deepEqual([status, isGrey], ['active', false]));
+    await sees(browser, ({ status, isGray }) => assert.deepEqual([status, isGray], ['active', false]));
     await press(browser, 'Pause');
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
 
@@ -567,7 +567,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await running.ended;
     await startBoard(t, [targetOf(port)], ['--listen', `localhost:${board.port}`]); // with a new key
     await eventually(async () => await problemOf(browser) === WRONG_KEY);
-    await sees(browser, ({ isGrey, level }) => assert.deepEqual([isGrey, level], [true, 'none']));
+    await sees(browser, ({ isGray, level }) => assert.deepEqual([isGray, level], [true, 'none']));
     await posted(browser);
     await activateButton(browser, 0, 0);
     assert.deepEqual(await posted(browser), []);
@@ -658,7 +658,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
         const { backgroundColor, color } = getComputedStyle(document.body);
         return [backgroundColor, color, getComputedStyle(document.querySelector('.body button')).color];
       `);
-      assert.deepEqual([page, text, scheme].map((colour) => lightness(colour ?? '') > 128), [!dark, dark, dark]);
+      assert.deepEqual([page, text, scheme].map((color) => lightness(color ?? '') > 128), [!dark, dark, dark]);
     }
     await activateButton(browser, 1, 2);
     await browser.find('dialog[open]');
@@ -709,7 +709,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.equal(await focused(browser), 'Shut down');
     await browser.press('Enter');
     await second.finished;
-    await seesAll(browser, ([, two]) => assert.deepEqual([two?.status, two?.isGrey], ['ended', true]));
+    await seesAll(browser, ([, two]) => assert.deepEqual([two?.status, two?.isGray], ['ended', true]));
     assert.equal(await focused(browser), 'Shut down two');
     assert.equal(await browser.title(), 'active: one – control-board');
     await posted(browser);

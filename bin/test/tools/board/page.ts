@@ -24,7 +24,7 @@ export interface Card {
   saved: string;
   buttons: string[];
   /** Whether all buttons are gray. */
-  isGrey: boolean;
+  isGray: boolean;
   sent: string[];
   commands: string[];
   place: string;
@@ -49,7 +49,7 @@ export function cards(browser: Browser): Promise<Card[]> {
           plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,
         })),
         buttons: findAll('button').map(text),
-        isGrey: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
+        isGray: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
         sent: findAll('> .sent p').map(text), commands: findAll('ol li').map(text),
       };
     });
@@ -187,7 +187,7 @@ export async function posted(browser: Browser): Promise<string[]> {
   return (await browser.requests()).filter((url) => /\/(?:pause|resume|save-state|shutdown)(?:\?|$)/.test(url));
 }
 
-export function greyButtons(browser: Browser, selector: string): Promise<boolean[]> {
+export function grayButtons(browser: Browser, selector: string): Promise<boolean[]> {
   return browser.run(`
     return [...document.querySelectorAll(arguments[0] + ' button')].map(({ ariaDisabled }) => ariaDisabled === 'true');
   `, selector);
@@ -208,8 +208,8 @@ export function problemOf(browser: Browser): Promise<string> {
 }
 
 /** Each from 0 to 255. */
-export function lightness(colour: string): number {
-  const [red = 0, green = 0, blue = 0] = (colour.match(/\d+/g) ?? []).map(Number);
+export function lightness(color: string): number {
+  const [red = 0, green = 0, blue = 0] = (color.match(/\d+/g) ?? []).map(Number);
   return (red + green + blue) / 3;
 }
 
@@ -251,8 +251,8 @@ export const FIND_FLAWS: string = `
 
 /** Finds texts whose contrast is below 4.5 (WCAG 2.2, 1.4.3), except on gray buttons. */
 export const FIND_PALE_TEXT: string = `
-  const parse = (colour) => {
-    const [red, green, blue, alpha = 1] = colour.match(/[\\d.]+/g).map(Number);
+  const parse = (color) => {
+    const [red, green, blue, alpha = 1] = color.match(/[\\d.]+/g).map(Number);
     return { rgb: [red, green, blue], alpha };
   };
   const luminance = (rgb) => {

@@ -8,7 +8,7 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT, startBoard } from './helpers.ts';
 import {
-  cards, confirm, eventually, FIND_FLAWS, focused, greyButtons, rowsOf, sees, seesRow, valueOf,
+  cards, confirm, eventually, FIND_FLAWS, focused, grayButtons, rowsOf, sees, seesRow, valueOf,
 } from './page.ts';
 import type { Browser } from './browser.ts';
 import type { StartedBoard } from './helpers.ts';
@@ -235,7 +235,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await browser.click(field('evaluate', 'episodes'));
     await browser.press('Enter', 'Enter', 'Enter');
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['… evaluate sent']));
-    assert.deepEqual(await greyButtons(browser, '.body'), [false, false, false, true, false]);
+    assert.deepEqual(await grayButtons(browser, '.body'), [false, false, false, true, false]);
     await press('evaluate cartpole');
     await board.post('/api/systems/0/evaluate', {}, '{"episodes":5000}'); // from another page, and refused
     await seesRow(browser, 'evaluate', ({ outcome: [, other] }) => assert.match(other ?? '', /^✗ .* got 5000$/));
@@ -474,13 +474,13 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await openRow('say');
     await type(field('say', 'text'), 'hello');
     await server.close();
-    await sees(browser, ({ status, isGrey }) => assert.deepEqual([status, isGrey], ['offline', true]));
+    await sees(browser, ({ status, isGray }) => assert.deepEqual([status, isGray], ['offline', true]));
     await browser.requests();
     await browser.press('Enter');
     await browser.activate(await browser.findByRole('button', 'say agent'));
     assert.deepEqual((await browser.requests()).filter((url) => url.includes('/say')), []);
     const again = await startServer(t, { name: 'agent', port: address.port, commands });
-    await sees(browser, ({ status, isGrey }) => assert.deepEqual([status, isGrey], ['active', false]));
+    await sees(browser, ({ status, isGray }) => assert.deepEqual([status, isGray], ['active', false]));
     assert.equal(await valueOf(browser, field('say', 'text')), 'hello');
     await browser.click(field('say', 'text'));
     await browser.press('Enter');
