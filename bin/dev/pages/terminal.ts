@@ -51,8 +51,11 @@ export class Terminal {
       this.#script.stdin?.write(prompt === undefined ? '\x03' : `${input}\r`);
     }
     const hasEnded = await this.#until(() => this.#output.includes(READY), seconds);
-    if (!hasEnded) this.#script.stdin?.write('\x03');
-    else if (/[^&]&\s*(#.*)?$/.test(command)) await this.#until(isListening, 10); // as a reader waits
+    for (const key of hasEnded ? [] : ['\x03', '\x04']) { // Ctrl-C, Ctrl-D
+      if (!this.#output.includes(READY)) this.#script.stdin?.write(key);
+      await this.#until(() => this.#output.includes(READY), 3);
+    }
+    if (hasEnded && /[^&]&\s*(#.*)?$/.test(command)) await this.#until(isListening, 10); // as a reader waits
     const difference = this.#compare(output);
     if (hasEnded && difference === null) return null;
     return `$ ${command}${hasEnded ? '' : ` # still runs after ${seconds} s`}\n${difference ?? ''}`;
@@ -99,7 +102,8 @@ function compare(expected: readonly string[], seen: readonly string[], mayContin
   for (; index < expected.length; index += 1) {
     const line = expected[index] as string;
     const pattern = new RegExp(`^${toSource(line)}$`);
-    const found = line === '…' ? at - 1 : seen.findIndex((other, place) => place >= at && pattern.test(normalize(other)));
+    const isFound = (other: string, place: number): boolean => place >= at && pattern.test(normalize(other));
+    const found = line === '…' ? at - 1 : seen.findIndex(isFound);
     if (line !== '…' && (found === -1 || (found > at && !isOpen))) break;
     [at, isOpen] = [found + 1, line === '…'];
   }
@@ -114,6 +118,6 @@ function toSource(line: string): string {
 
 function normalize(line: string): string {
   const result = line.replaceAll(PASSED, '').replaceAll(/\w+…/g, '…'); // a truncated word has any length
-  const words = result.replaceAll(/[\w.:+-]*\d(?:[\w.:+-]|,(?=\d))*/g, '0').replaceAll(/\[[# ]+\]/g, '[#]');
+  const words = result.replaceAll(/[\w-]{20,}|[\w.:+-]*\d(?:[\w.:+-]|,(?=\d))*/g, '0').replaceAll(/\[[# ]+\]/g, '[#]');
   return words.replaceAll(/\b0 (ms|s|min|h|days?)\b/g, '0 s').replaceAll(/\s+/g, ' ').trimEnd();
 }
