@@ -17,7 +17,7 @@ import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../share
 import type { AddressInfo } from 'node:net';
 
 const OPTIONS = {
-  rounds: { type: 'string', default: '3', value: 'N', help: 'number of rounds of about a minute (default 3)' },
+  rounds: { type: 'string', default: '3', value: 'N', help: 'number of rounds of about 90 seconds (default 3)' },
   json: { type: 'boolean', default: false, help: 'print the figures of each round as JSON' },
 } as const;
 
@@ -30,7 +30,7 @@ ${describeOptions(OPTIONS)}
 `;
 
 const SLICE_MS = 100;
-const [SLICES, WARM_UP_SLICES] = [15, 3]; // of a flood, per server and round
+const [SLICES, WARM_UP_SLICES] = [20, 10]; // of a flood, per server and round; until then, both ends are compiled
 const WARM_UP_MS = 300;
 const LOAD_MS = 3000; // of a program whose latency is measured
 const REPORT_MS = 20; // between two reports of a program that counts its steps
