@@ -145,7 +145,7 @@ for (const shell of SHELLS) {
 
     it('offers and explains the options of the other tools', async (t) => {
       const { offersFor } = await openShell(t, shell);
-      const entry = { name: '--resume-command', help: 'resume finally runs this shell command' };
+      const entry = { name: '--resume-command', help: 'resume runs this shell command last' };
       await offersFor('control-run --re', [patternOf(shell, entry), /--release-gpu/, /--restart/]);
     });
 
