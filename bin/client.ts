@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// control-client: sends requests to running systems, and exits with a code for scripts.
+// control-client: sends requests to running systems, and exits with a code for scripts. client/ holds its commands.
 
 import { main } from './client/main.ts';
 import { run } from './shared/options.ts';
