@@ -32,7 +32,7 @@ export async function resumeMine(
   const { by, reason } = foreign ?? {};
   const what = isPaused ? 'paused' : 'about to be paused';
   const known = `${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
-  const error = `not resumed: ${foreign === undefined ? 'the system no longer reports who has paused it' : known}`;
+  const error = `not resumed: ${foreign === undefined ? 'the system no longer reports who else has paused it' : known}`;
   return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
 }
 

@@ -119,7 +119,7 @@ describe('control-client resume --mine', AT_ONCE, () => {
   const SINCE = '2026-11-23T12:00:00.000Z';
   const SAVE = { command: 'save-state', state: 'done', by: 'ben', at: '2026-11-23T12:00:00.001Z' };
   const FULL = Array(16).fill(SAVE);
-  const FORGOTTEN = 'the system no longer reports who has paused it';
+  const FORGOTTEN = 'the system no longer reports who else has paused it';
 
   it('resumes only systems that nobody but the sender has paused', async (t) => {
     const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
@@ -351,7 +351,7 @@ describe('parseDuration', () => {
 
   it('refuses anything else', () => {
     for (const text of ['', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2073601', '∞']) {
-      assert.throws(() => parseDuration('--for', text), { message: /^--for must be .* at most 24d, got '.*'$/ }, text);
+      assert.throws(() => parseDuration('--for', text), { message: /^--for must be .* up to 24d, got '.*'$/ }, text);
     }
   });
 });
