@@ -34,7 +34,7 @@ export function compareRows(one: Row, other: Row): number {
 export class Row {
   readonly target: Target;
   name: string;
-  /** The process ID of the program, not of control-run. Empty if unknown. */
+  /** The process id of the program, not of control-run. Empty if unknown. */
   pid: string;
   /** Empty before the first reply. */
   status: string = '';

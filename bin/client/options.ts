@@ -38,7 +38,7 @@ const OPTIONS = {
   by: { type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)" },
   exec: {
     type: 'string', value: 'CMD',
-    help: 'watch: run CMD with sh at each new status; its variables are CONTROL_STATUS, CONTROL_BEFORE, ' +
+    help: 'watch: run CMD with sh when the status changes; its variables are CONTROL_STATUS, CONTROL_BEFORE, ' +
       'CONTROL_REASON and CONTROL_TARGET',
   },
   on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses only' },

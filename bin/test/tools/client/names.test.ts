@@ -30,7 +30,7 @@ describe('A name as a target', SUITE, () => {
     assert.match((await call(['status', 'eval'], { XDG_RUNTIME_DIR: session })).stdout, /^eval-6  active\n$/);
   });
 
-  it('can be NAME-PID or a process ID, and come from a file', async (t) => {
+  it('can be NAME-PID or a process id, and come from a file', async (t) => {
     const folder = await openFolder(t, 'train-5', 'train-12', 'exp-7-9', 'bare');
     const rows: [target: string, ...names: string[]][] = [
       ['train-5', 'train-5'], ['12', 'train-12'], ['exp-7', 'exp-7-9'], ['exp-7-9', 'exp-7-9'], ['bare', 'bare'],
@@ -41,7 +41,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(linesOf(stdout).map((line) => line.split(' ')[0]).sort(), [':12', 'train-12', 'train-5']);
   });
 
-  it('can contain the process ID of the program under control-run', async (t) => {
+  it('can contain the process id of the program under control-run', async (t) => {
     const folder = await openFolder(t, 'train-5', 'eval-6', 'train-8');
     const body = (detail: object): object => ({ name: 'train', status: 'active', detail });
     const rows = [['train-7', { pid: 70, command: 'python3 train.py' }], ['train-9', { pid: 71, loss: 0.1 }]] as const;
@@ -147,7 +147,7 @@ describe('A name as a target', SUITE, () => {
     assert.match(stderr, /^control-client: eval-7: .*the socket belongs to user 12345\n$/);
   });
 
-  it('is refused if it is also a process ID', async (t) => {
+  it('is refused if it is also a process id', async (t) => {
     const folder = await openFolder(t, 'exp-12', 'exp-12-40');
     const message = "'exp-12' is a name and a process id, of " +
       `unix:${folder}/exp-12-40.sock and unix:${folder}/exp-12.sock: write one of these`;
@@ -297,7 +297,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.ok(stdout.endsWith(`; ${message}\n`), stdout);
   });
 
-  it('is not used by a server if another container has a server with its process ID there', async (t) => {
+  it('is not used by a server if another container has a server with its process id there', async (t) => {
     const access = { host: 'localhost', port: 0, socketPath: undefined, token: undefined, allowedHosts: [], name: 'a' };
     const folder = `${setVariable(t, makeFolder(t))}/control/`;
     assert.equal((await choosePlace(access)).socketPath, folder);
