@@ -34,7 +34,7 @@ const OPTIONS = {
   },
   state: {
     type: 'string', value: 'FILE',
-    help: 'record in this file that the program is paused, by whom and why; the program then also starts paused',
+    help: 'record in this file whether the program is paused, by whom and why; if it was, it starts paused',
     completion: 'files',
   },
   grace: {
