@@ -1,6 +1,6 @@
 // Makes the screenshots in bin/board/README.md: control-demo, which has run an own command, beside systems that are
-// paused, in a long step, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes, because
-// the plots have to grow.
+// paused, in a long step, failed, ended and offline. Needs Chromium, chromedriver and pngquant. Takes two minutes,
+// because the plots have to grow.
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -28,17 +28,38 @@ type Fate = keyof typeof NAMES;
 const COMMANDS: { [Name in Fate]?: System['commands'] } = {
   paused: {
     set: {
-      description: 'Changes the learning rate',
+      description: 'Changes the learning rate.',
       parameters: { learningRate: { type: 'number', minimum: 0, maximum: 1 } },
       run: () => {},
     },
   },
   hung: {
     say: {
-      description: 'Sends the agent a message before its next step',
+      description: 'Sends the agent a message before its next step.',
       parameters: { text: { type: 'string', maxLength: 2000 } },
       run: () => {},
     },
+  },
+};
+
+/** What each system reports after this many steps. `noise` is from 0 to 1. */
+const DETAILS: { [Name in Fate]: (steps: number, noise: number) => Record<string, number> } = {
+  paused: (steps, noise) => ({
+    step: steps, learningRate: 0.0003, loss: round(0.9 + 2 * Math.exp(-steps / 900) + 0.1 * noise, 4),
+    'tokens per second': 1780 + Math.round(60 * noise),
+  }),
+  hung: (steps) => {
+    const turn = Math.floor(steps / 150);
+    return { turn, tokens: 1840 * turn + 95 * turn ** 2, files: Math.floor(turn / 3) };
+  },
+  failed: (steps, noise) => ({
+    pages: 3 * steps, queue: Math.round(40 + 16 * Math.sqrt(steps) - steps / 8 + 20 * noise),
+    'pages per second': round(140 + 15 * noise, 1),
+  }),
+  ended: (steps, noise) => ({ day: round(steps / 40, 1), temperature: round(288 + steps / 1800 + 0.4 * noise, 2) }),
+  offline: (steps, noise) => {
+    const trial = Math.floor(steps / 60);
+    return { trial, 'best loss': round(0.31 + 0.5 / (1 + Math.floor(trial / 4)), 3), loss: round(0.6 + noise / 2, 3) };
   },
 };
 
@@ -46,27 +67,26 @@ const [, , fate, port] = process.argv;
 if (fate === undefined) await makeScreenshots();
 else await runSystem(fate as Fate, Number(port));
 
+function round(value: number, digits: number): number {
+  return Number(value.toFixed(digits));
+}
+
 /** Runs a system that reports numbers until it meets its fate. */
 async function runSystem(fate: Fate, port: number): Promise<void> {
   const start = performance.now();
-  let episode = 0;
+  let steps = 0;
   await launch({
     async step() {
-      episode += 1;
+      steps += 1;
       const isDue = performance.now() - start > GROW_MS - DOWN_MS;
       if (isDue && fate === 'offline') process.kill(process.pid, 'SIGKILL');
       while (isDue && fate === 'hung');
       await sleep(20);
     },
-    describe: () => ({
-      episode,
-      ...(fate === 'paused' ? { learningRate: 0.0003 } : {}),
-      loss: Number((0.3 + 2 * Math.exp(-episode / 900) + 0.05 * Math.random()).toFixed(4)),
-      'tokens per second': Math.round(1800 + 200 * Math.sin(episode / 200)),
-    }),
+    describe: () => DETAILS[fate](steps, Math.random()),
     saveState() {
       if (fate === 'failed') throw new Error('ENOSPC: no space left on device, write');
-      return `states/${NAMES[fate]}-${episode}.json`;
+      return `states/${NAMES[fate]}-${steps}.json`;
     },
     commands: COMMANDS[fate],
   }, { name: NAMES[fate], webApiAddress: ['localhost', port] });
