@@ -32,8 +32,7 @@ const OPTIONS = {
   },
   record: {
     type: 'boolean',
-    help: 'sample every number every 10 s, even while no page is open, and keep the samples for a day (2 million at ' +
-      'most)',
+    help: 'sample every number every 10 s, even while no page is open, and keep up to 2 million samples for a day',
   },
   targets: TARGETS_OPTION,
   dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also show its live systems, and those that start later' },

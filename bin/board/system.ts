@@ -122,7 +122,7 @@ export class BoardSystem {
     return this.#state.status === SystemStatus.OFFLINE.statusName;
   }
 
-  /** Whether the system responded to the latest request. */
+  /** Whether the system can be reached, as far as is known. */
   get isReachable(): boolean {
     return !this.isOffline && this.#state.unansweredSince === null;
   }
