@@ -49,8 +49,8 @@ Usage: control-kbctl [options] [TARGET]
 
 Pauses and resumes a system with key combinations that work in every window.
 
-TARGET is the NAME of a system in the folder --dir, its NAME-PID or PID, or the address of one: HOST, HOST:PORT, :PORT,
-unix:PATH or a path with a slash.
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
+a path with a slash.
 
 ${describeOptions(OPTIONS)}
 

@@ -140,7 +140,7 @@ export class Calls implements Tools {
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
     const systems = asked.flatMap((system) => entries.get(system) ?? []);
-    const absence = found.length < all.length ? `no name of a system contains '${part}'` : this.#systems.absence;
+    const absence = found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
     const note = systems.length === 0 ? cleanText(absence) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }

@@ -26,10 +26,10 @@ Lets an assistant watch and control systems: a server of the Model Context Proto
 which the assistant starts. The assistant can list and inspect systems, wait for them, pause them and save checkpoints.
 Everything else requires --allow.
 
-A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or an address: HOST, HOST:PORT, :PORT,
-unix:PATH or a path with a slash. A NAME counts as a host until a system of that name has been seen: write gpu1:8391 for
-a host. Without targets, control-mcp uses the address in the environment, or else all live systems in the folder, or
-else localhost:8391.
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
+a path with a slash. A NAME counts as a host until a system of that name has been seen: write gpu1:8391 for a host.
+Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
+localhost:8391.
 
 ${describeOptions(OPTIONS)}
 
