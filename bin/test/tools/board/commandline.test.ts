@@ -71,7 +71,7 @@ describe('The command line of control-board', LIMIT, () => {
     assertHarmless(stderr);
   });
 
-  it('names a file of targets, each listed once and with its own token, that others cannot write', async (t) => {
+  it('may name a file of targets with their tokens, unless others can write to it', async (t) => {
     const folder = makeFolder(t);
     const file = join(folder, 'targets');
     writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });

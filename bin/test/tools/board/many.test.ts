@@ -164,7 +164,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await focused(browser), '12 active');
   });
 
-  it('tells screen readers how many systems are in each state', async (t) => {
+  it('announces to screen readers how many systems are in each state', async (t) => {
     const systems = await openMany(t);
     const counts = await browser.find('#counts');
     assert.equal(await browser.role(counts), 'status');

@@ -120,7 +120,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await sees(browser, ({ commands, sent, level }) => {
       const [latest = ''] = commands;
       assert.ok(latest.startsWith('evaluate {"episodes":200} done in ') && latest.includes(` s: ${value}, `), latest);
-      assert.match(sent.join(), /^✓ paused/, 'what came of the others stays');
+      assert.match(sent.join(), /^✓ paused/, 'the outcomes of the others stay');
       assert.equal(level, 'warn');
     });
 

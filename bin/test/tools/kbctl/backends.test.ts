@@ -91,7 +91,7 @@ describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
     assert.deepEqual(actions, ['resume', 'pause', 'resume']);
   });
 
-  it('starts unless macOS denies the permission, and then explains how to get it', async (t) => {
+  it('starts unless macOS denies the permission; if so, explains how to get it', async (t) => {
     const message = /^the terminal application lacks a permission: .* > Accessibility .*$/;
     for (const permissions of ['0 1 0', '1 0 0', '1 1 -1', '-1 -1 -1', '-1 0 0']) {
       const { starting, notices, say } = startBackend(t, listenMacos);
