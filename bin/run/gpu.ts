@@ -149,7 +149,7 @@ export class Gpu {
     return failures.flat();
   }
 
-  /** With driver 580, a process that was once restored without enough memory can never be restored. */
+  /** Checks first: with driver 580, a process whose restore fails for lack of memory is lost. */
   async #checkFree(): Promise<void> {
     const uses = this.#uses.filter(({ pid }) => this.#checkpointed.has(pid));
     if (uses.length === 0) return;
