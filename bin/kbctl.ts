@@ -12,7 +12,7 @@ import { listenTerminal, Terminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, ownToken } from './shared/access.ts';
-import { paintStatus } from './shared/colour.ts';
+import { paintStatus } from './shared/color.ts';
 import { DIR_OPTION } from './shared/folder.ts';
 import { follow, GOALS } from './shared/follow.ts';
 import { selectClient } from './shared/names.ts';

@@ -5,7 +5,7 @@ import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { acceptedIn, COMPLETION_MS, completionsOf, isArgument, wordsBefore } from '../shared/accepts.ts';
 import { ADDRESS_PARTS } from '../shared/access.ts';
-import { paintStatus } from '../shared/colour.ts';
+import { paintStatus } from '../shared/color.ts';
 import { findCommand, STATUS_WORDS } from '../shared/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { findTargets, socketFolder } from '../shared/folder.ts';

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { paintStatus } from '../shared/colour.ts';
+import { paintStatus } from '../shared/color.ts';
 import { wordOf } from '../shared/commands.ts';
 import { commandsOf, describeAuthor, describeCommand, describeEnd, localTime } from '../shared/describe.ts';
 import { Shutdown } from '../shared/end.ts';

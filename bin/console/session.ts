@@ -5,7 +5,7 @@ import {
   acceptedIn, CONTROL_COMMANDS, describeAccepts, parseArguments, readArguments, splitWords,
 } from '../shared/accepts.ts';
 import { BY } from '../shared/access.ts';
-import { paintError, paintStatus } from '../shared/colour.ts';
+import { paintError, paintStatus } from '../shared/color.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/commands.ts';
 import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/describe.ts';
 import { follow, GOALS } from '../shared/follow.ts';

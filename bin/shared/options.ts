@@ -2,7 +2,7 @@
 
 import { parseArgs } from 'node:util';
 import { VERSION } from '../../control.ts';
-import { paintError } from './colour.ts';
+import { paintError } from './color.ts';
 import { suggest } from './suggest.ts';
 import { printable } from './text.ts';
 

@@ -42,7 +42,7 @@ process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
   XDG_RUNTIME_DIR: SESSION,
-  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns colour off
+  NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns color off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,
 };

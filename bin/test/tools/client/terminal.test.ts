@@ -56,40 +56,40 @@ describe('control-client on a terminal', SUITE, () => {
 });
 
 describe('control-client and colors', SUITE, () => {
-  const COLOURED = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined, TERM: 'xterm' };
+  const COLORED = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined, TERM: 'xterm' };
   const [GREEN, YELLOW, RED, END] = ['\x1b[32m', '\x1b[33m', '\x1b[31m', '\x1b[39m'];
 
   it('colors statuses and errors', async (t) => {
     const port = await freePort();
-    const watching = onTerminal(t, [...at(port), 'watch'], COLOURED);
+    const watching = onTerminal(t, [...at(port), 'watch'], COLORED);
     const shows = (text: string): Promise<void> => until(() => watching.output().includes(text), watching.output);
     await shows(`  ${RED}offline${END}: `);
     const { client } = await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
     await shows(`  ${GREEN}active${END}\r\n`);
     await client.request('pause', { by: 'ana' });
     await shows(`  ${YELLOW}paused${END} by ana\r\n`);
-    const wrong = await onTerminal(t, ['stop'], COLOURED).ended;
+    const wrong = await onTerminal(t, ['stop'], COLORED).ended;
     assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
   });
 
   it('prints none with NO_COLOR or TERM=dumb', async (t) => {
     const port = await freePort();
     for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
-      const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLOURED, ...env }).ended;
+      const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLORED, ...env }).ended;
       assert.match(stdout, /^offline\r\ncontrol-client: http:.*\r\n$/);
     }
   });
 
   it('prints none into a pipe or a file, even if the other stream is a terminal, and none in JSON', async (t) => {
     const port = await freePort();
-    const piped = await run(t, [...at(port), 'status'], '', { ...COLOURED, FORCE_COLOR: '1' });
+    const piped = await run(t, [...at(port), 'status'], '', { ...COLORED, FORCE_COLOR: '1' });
     assert.match(`${piped.stdout}${piped.stderr}`, /^offline\ncontrol-client: http:.*\n$/);
     const program = `${process.execPath} dist/bin/client.js status --port ${port} | sed 's/^/piped: /'`;
-    const { stdout } = await start(t, 'script', ['--quiet', '--command', program, '/dev/null'], COLOURED).ended;
+    const { stdout } = await start(t, 'script', ['--quiet', '--command', program, '/dev/null'], COLORED).ended;
     assert.match(stdout, /^piped: offline\r$/m);
     assert.match(stdout, /^\x1b\[31mcontrol-client: .*\x1b\[39m\r$/m);
     const { port: live } = await startServer(t);
-    const json = await onTerminal(t, [...at(live), 'status', '--json'], COLOURED).ended;
+    const json = await onTerminal(t, [...at(live), 'status', '--json'], COLORED).ended;
     assert.equal(json.stdout, '{"status":"active"}\r\n');
   });
 });

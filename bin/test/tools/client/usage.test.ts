@@ -95,7 +95,7 @@ const REFUSED: Record<string, Row[]> = {
   'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
     [['pause', '--reson=x'], "unknown option '--reson' (did you mean --reason?); see --help"],
-    [['pause', '--colour'], "unknown option '--colour'; see --help"],
+    [['pause', '--color'], "unknown option '--color'; see --help"],
     [['pause', '-x'], "unknown option '-x'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
     [['status', '--port', '-1'],

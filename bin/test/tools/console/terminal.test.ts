@@ -246,11 +246,11 @@ describe('control-console and pasted lines', SUITE, () => {
 });
 
 describe('control-console and its colors', SUITE, () => {
-  const COLOURS: NodeJS.ProcessEnv = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined };
+  const COLORS: NodeJS.ProcessEnv = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined };
 
   it('colors the status in the prompt, and errors', async (t) => {
     const { port, server } = await startServer(t);
-    const { type, shows } = await terminal(t, at(port), COLOURS);
+    const { type, shows } = await terminal(t, at(port), COLORS);
     await shows(/\(\x1b\[32mactive\x1b\[39m\) > $/);
     await type('nonsense\r', /\n\x1b\[31munknown command 'nonsense'.*\x1b\[39m\n/);
     await server.close();
@@ -259,7 +259,7 @@ describe('control-console and its colors', SUITE, () => {
 
   it('has none with TERM=dumb', async (t) => {
     const { port } = await startServer(t);
-    const { type, output } = await terminal(t, at(port), { ...COLOURS, TERM: 'dumb' });
+    const { type, output } = await terminal(t, at(port), { ...COLORS, TERM: 'dumb' });
     await type('nonsense\r', /\nunknown command .*\n[^]*> $/);
     await type(CTRL_D, /\n/);
     assert.doesNotMatch(output(), /\x1b\[\d+m/);

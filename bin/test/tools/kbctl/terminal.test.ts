@@ -11,8 +11,8 @@ import { END, isRunning, LIMIT, PAUSE, READY, RESUME, startInTerminal, startSlow
 describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
   it('does not show what is typed, not even while the backend starts, and quits on Ctrl-C', async (t) => {
     const { port } = await startSlowServer(t);
-    const colour = { env: { NO_COLOR: undefined } };
-    const { write, say, shows, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, colour);
+    const color = { env: { NO_COLOR: undefined } };
+    const { write, say, shows, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, color);
     await shows(/^control-kbctl: \d+/m);
     write('hidden\r\n');
     say(READY);
