@@ -54,9 +54,9 @@ Shows what running systems are doing, sends them a command, or waits for a statu
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
-A target is the NAME of a system in the folder --dir, its NAME-PID or PID, or its address: HOST, HOST:PORT, :PORT,
-unix:PATH or a path with a slash. Each line of output then begins with its target, and the exit code is the highest of
-all. The arguments of run can also be one JSON object: '{"episodes":200}'.
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
+a path with a slash. Each line of output then begins with its target, and the exit code is the highest of all. The
+arguments of run can also be one JSON object: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 

@@ -86,7 +86,7 @@ export function shellIn(folder: string, env: NodeJS.ProcessEnv = {}, functions: 
     const child = spawn('bash', ['-ec', `${functions}\n${command}`], {
       cwd: folder, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'], detached: true,
     });
-    interruption.end = () => process.kill(-(child.pid as number)); // with its children, which keep the pipes open
+    interruption.end = () => { try { process.kill(-(child.pid as number)); } catch {} }; // all may have ended
     const timer = setTimeout(interruption.end, SHELL_TIMEOUT_MS);
     const [output, errors] = [[] as string[], [] as string[]];
     child.stdout.setEncoding('utf8').on('data', (text: string) => output.push(text));
