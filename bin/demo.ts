@@ -1,6 +1,5 @@
 #!/usr/bin/env node
-// control-demo: a program to control, and to copy from. It learns to balance a pole on a cart. demo/ holds the learner,
-// its checkpoints and its output.
+// control-demo: a program to control, and to copy from. demo/ holds its learner, checkpoints and output.
 
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -65,7 +65,8 @@ const DETAILS: { [Name in Fate]: (steps: number, noise: number) => Record<string
 
 const [, , fate, port] = process.argv;
 if (fate === undefined) await makeScreenshots();
-else await runSystem(fate as Fate, Number(port));
+else if (port !== undefined) await runSystem(fate as Fate, Number(port));
+else throw new Error('usage: node bin/dev/run.mjs screenshots');
 
 function round(value: number, digits: number): number {
   return Number(value.toFixed(digits));
