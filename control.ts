@@ -138,8 +138,8 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are five journals. The server thread appends commands. The host appends its own commands, which it takes ahead
-// of the others, its statuses, its details, and the declarations of commands. The thread may fall behind while it reads
+// There are five journals. The server thread appends commands. The host appends the commands that it posts, which it
+// takes ahead of the others, its statuses, its details, and its declarations. The thread may fall behind while it reads
 // what the host appends, so latest() reads again if the ring has wrapped around meanwhile.
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
@@ -223,7 +223,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
 }
 
 type Journal = ReturnType<typeof openJournal>;
-type Journals = [commands: Journal, own: Journal, statuses: Journal, details: Journal, declarations: Journal];
+type Journals = [commands: Journal, local: Journal, statuses: Journal, details: Journal, declarations: Journal];
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '') {
@@ -287,7 +287,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const renewMs = 0.8; // one this old is renewed, so that the requests of a flood need not wait
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const [commands, own, statuses, details, declarations] = data.journals.map(open) as Journals;
+  const [commands, local, statuses, details, declarations] = data.journals.map(open) as Journals;
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
@@ -406,12 +406,12 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     age(): number { return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      return `"${idPrefix}-${(commands.changes() + own.changes() + statuses.changes() + declarations.head()) >>> 0}"`;
+      return `"${idPrefix}-${(commands.changes() + local.changes() + statuses.changes() + declarations.head()) >>> 0}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
-      const records = [...commands.latest(maxListed), ...own.latest(maxListed)].sort((one, other) => one.at - other.at);
+      const records = [...commands.latest(maxListed), ...local.latest(maxListed)].sort((one, next) => one.at - next.at);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
@@ -1111,7 +1111,7 @@ export class WebApiServer<Name extends string = never> {
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
   readonly #commands: Journal; // of clients
-  readonly #own: Journal; // commands of the host itself
+  readonly #local: Journal; // commands of the host itself
   readonly #statuses: Journal;
   readonly #details: Journal;
   readonly #declarations: Journal;
@@ -1135,7 +1135,7 @@ export class WebApiServer<Name extends string = never> {
     this.#memory = this.#data.memory;
     this.#published = this.#before = this.#data.first;
     const journals = this.#data.journals.map(openJournal) as Journals;
-    [this.#commands, this.#own, this.#statuses, this.#details, this.#declarations] = journals;
+    [this.#commands, this.#local, this.#statuses, this.#details, this.#declarations] = journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
@@ -1203,14 +1203,14 @@ export class WebApiServer<Name extends string = never> {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
-    const isOwn = this.#own.waiting() > 0;
-    this.#taken = isOwn ? this.#own : this.#commands;
+    const isLocal = this.#local.waiting() > 0;
+    this.#taken = isLocal ? this.#local : this.#commands;
     this.#isRunning = true;
     this.#before = this.#published;
     const command = COMMANDS[this.#taken.take()]; // undefined if it is an own one
     this.#wakeThread();
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = !isOwn && ((responded - this.#taken.tail()) | 0) < 0;
+    const isResponding = !isLocal && ((responded - this.#taken.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command ?? (this.request as CommandRequest<Name>).command;
   }
@@ -1296,8 +1296,8 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const origin = originOf(options.by ?? 'itself', options.reason);
-    if (this.#own.waiting() >= this.#data.maxQueueSize) return false;
-    this.#own.append(code, Date.now(), origin);
+    if (this.#local.waiting() >= this.#data.maxQueueSize) return false;
+    this.#local.append(code, Date.now(), origin);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1331,13 +1331,13 @@ export class WebApiServer<Name extends string = never> {
     this.#wakeThread();
   }
 
-  #holdsCommands(): boolean { return this.#own.waiting() > 0 || this.#commands.waiting() > 0; }
+  #holdsCommands(): boolean { return this.#local.waiting() > 0 || this.#commands.waiting() > 0; }
 
   /** Aborts `signal` if a waiting command ends the present work. */
   #interruptStep(): void {
     if (this.#interrupt?.signal.aborted !== false) return;
     const isActive = STATUSES[this.#published.code] === ACTIVE;
-    for (const journal of [this.#own, this.#commands]) {
+    for (const journal of [this.#local, this.#commands]) {
       for (let left = journal.waiting(); left > 0; left -= 1) {
         const command = COMMANDS[journal.codeOf(journal.head() - left)];
         if (command !== 'shutdown' && !(command === 'pause' && isActive)) continue;
@@ -1352,7 +1352,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #checkOpen(isBlocking: boolean = false): void {
-    if (this.#state === 'idle' && this.#own.head() === 0) throw new EmptyError('The server was not started');
+    if (this.#state === 'idle' && this.#local.head() === 0) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
   }
