@@ -26,6 +26,7 @@ import {
   launch,
 } from './control.ts';
 import type { Control, CommandRequest, ControlCommand } from './control.ts';
+import type { Running } from './bin/test/helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
@@ -61,7 +62,10 @@ describe('A program under control', LIMIT, () => {
     assert.equal(requests.length, 3, transcript);
     for (const [, post, wait, path, text = ''] of requests) {
       if (post === undefined) await until(async () => (await ask(port, `GET ${path}`)).text === text);
-      else assert.deepEqual(withoutTimes(await ask(port, `POST ${path}`, ...(wait ? [WAIT] : []))), withoutTimes({ text }));
+      else {
+        const fields = wait === undefined ? [] : [WAIT];
+        assert.deepEqual(withoutTimes(await ask(port, `POST ${path}`, ...fields)), withoutTimes({ text }));
+      }
     }
     assert.equal((await ask(port, SHUTDOWN)).summary, '200 ok');
     assert.equal((await ended).code, 0);
@@ -1512,7 +1516,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
 // ───── Examples ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Runs a block of the README that prints its port first. */
-async function runExample(t: TestContext, source: string): Promise<{ port: number; ended: Promise<{ code: unknown }> }> {
+async function runExample(t: TestContext, source: string): Promise<Pick<Running, 'ended'> & { port: number }> {
   const folder = makeFolder(t);
   const path = join(folder, 'example.mjs');
   const program = source.replace("'./control.mts'", `'${join(process.cwd(), 'dist', 'control.js')}'`);

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// control-mcp: lets an assistant watch and control systems over the Model Context Protocol. mcp/ holds the protocol, the
-// tools and the waits.
+// control-mcp: lets an assistant watch and control systems over the Model Context Protocol. mcp/ holds the protocol,
+// the tools and the waits.
 
 import { Calls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';

@@ -12,8 +12,9 @@ if (!names.includes(name)) {
 
 const file = `.dev/${name}.js`;
 buildSync({
-  entryPoints: [`bin/dev/${name}.ts`], outfile: file, bundle: true, packages: 'external', platform: 'node', format: 'esm',
-  target: 'node20', conditions: ['bundle'], loader: { '.py': 'text' }, sourcemap: 'inline', logLevel: 'warning',
+  entryPoints: [`bin/dev/${name}.ts`], outfile: file, bundle: true, packages: 'external', platform: 'node',
+  format: 'esm', target: 'node20', conditions: ['bundle'], loader: { '.py': 'text' }, sourcemap: 'inline',
+  logLevel: 'warning',
 });
 process.argv.splice(1, 2, file);
 process.setSourceMapsEnabled(true);

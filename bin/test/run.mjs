@@ -1,5 +1,5 @@
 // Builds the tests and runs them: the specification and the main paths of the tools; with --all, every test; with
-// words, only the files whose paths contain one of them: `npm test -- client/waits`. Options of `node --test` pass, with
+// words, only the files whose paths contain one of them: `npm test -- client/waits`. Options go to `node --test`, with
 // their values after `=`.
 
 import { build } from 'esbuild';
