@@ -430,13 +430,19 @@ export const MORTAL_UNDER_LOAD: string = `
   const kill = async () => {
     const thread = threads.at(-1);
     if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
-    while (thread.threadId > 0 && !(thread.isOnline && sessions.has(thread.threadId))) await sleep(1);
-    if (thread.threadId < 0) return; // it has ended
     const params = { expression: 'setImmediate(process.exit)' };
     const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
-    session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
-    thread.ref(); // as terminate() does
-    await new Promise((resolve) => thread.once('exit', resolve));
+    const isReady = () => thread.isOnline && sessions.has(thread.threadId);
+    const limit = performance.now() + 10_000;
+    while (thread.threadId > 0 && !isReady()) { // the debugger may miss a thread
+      if (performance.now() > limit) return thread.terminate();
+      await sleep(1);
+    }
+    while (thread.threadId > 0) { // a message may be lost
+      session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
+      thread.ref(); // as terminate() does
+      await Promise.race([new Promise((resolve) => thread.once('exit', resolve)), sleep(5000)]);
+    }
   };
   const another = async () => { // the next thread
     const { length } = threads;
