@@ -30,12 +30,12 @@
 // Deno and Bun. The host is the controlled program.
 
 import { EventEmitter, once } from 'node:events';
-import { statSync, type Stats } from 'node:fs';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { Worker } from 'node:worker_threads';
+import { isMainThread, Worker } from 'node:worker_threads';
+import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
@@ -50,7 +50,7 @@ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'] as const; // launch() handles them
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,7 +115,10 @@ export interface CommandRequest<Name extends string = never> {
   reason?: string | undefined;
 }
 
-/** What a command threw, or its value: JSON of at most 4 KiB. A string is truncated to 1000 characters. */
+/**
+ * What a command threw, or its value: JSON of at most 4 KiB, otherwise clients receive only that it was omitted. A
+ * string is truncated to 1000 characters.
+ */
 export interface CommandOutcome {
   value?: unknown;
   error?: unknown;
@@ -145,7 +148,7 @@ export interface CommandOutcome {
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
-  const [open, done, failed] = [0, 1, 2]; // states
+  const [open, done, failed, omitted] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
@@ -179,13 +182,13 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
       return journal.codeOf(index);
     },
 
-    /** Adds the outcome to the record taken last: an error, or a value as JSON, or nothing. */
-    complete(text: string, isFailure: boolean): void {
+    /** Adds the outcome to the record taken last: a value as JSON or nothing, an error, or why the value is omitted. */
+    complete(outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
       const index = journal.tail() - 1;
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
       words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, room, resultBytes);
       times[record / 2 + 3] = Date.now();
-      Atomics.store(words, record + stateAt, isFailure ? failed : done);
+      Atomics.store(words, record + stateAt, { value: done, error: failed, valueOmitted: omitted }[outcome]);
       Atomics.add(words, endsAt, 1);
     },
 
@@ -207,6 +210,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
         text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
         error: kind === failed ? result : undefined,
         value: kind === done && result !== '' ? result : undefined, // JSON
+        valueOmitted: kind === omitted ? result : undefined,
       };
     },
 
@@ -426,7 +430,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
-        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), error,
+        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), valueOmitted: record.valueOmitted, error,
         seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
       };
     },
@@ -613,6 +617,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes
+  const maxChunks = 100; // of a body: each takes as long as a request
   const maxArguments = 4096; // bytes of JSON
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
@@ -639,6 +644,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
         keepAliveTimeout: 15_000, // milliseconds until an idle connection closes
         requireHostHeader: false, // the policy checks it, responding in JSON
       }, server.onRequest);
+      listener.maxHeadersCount = maxFields + 1; // Node drops most of the others, which could exhaust the heap
       Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
       listener.on('connection', (socket) => server.onConnection(socket, isUnix));
       listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
@@ -678,7 +684,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       longest.socket.destroy();
     },
 
-    /** Routes a request once it is complete. */
+    /** Refuses a request at its head, or routes it once it is complete. */
     onRequest(request: IncomingMessage, response: ServerResponse): void {
       const { socket } = request;
       const connection = connections.get(socket);
@@ -690,17 +696,25 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
+      const refusal = policy.refusal(request, head, connection.isUnix);
+      if (refusal !== null) {
+        connection.isLast = size !== 0; // its body is not read
+        connection.response = response;
+        return server.send(connection, refusal);
+      }
       connection.head = head;
       connection.body = Buffer.alloc(0);
       if (size === 0) return server.route(connection, response);
-      let received = 0; // the body may be ignored, but must be complete and well-formed
+      let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += chunk.length;
-        if (received > maxBodySize) server.finish(socket, 413);
+        chunks += 1;
+        if (received > maxBodySize || chunks > maxChunks) server.finish(socket, 413);
         else connection.body = Buffer.concat([connection.body, chunk], Math.min(received, maxArguments + 1));
       });
       request.on('end', () => {
-        if (request.complete && received <= maxBodySize && socket.writable) server.route(connection, response);
+        const isSmall = received <= maxBodySize && chunks <= maxChunks;
+        if (request.complete && isSmall && socket.writable) server.route(connection, response);
       });
     },
 
@@ -708,8 +722,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       connection.response = response;
       const { req: { method } } = response;
       const { path } = connection.head;
-      const refusal = policy.refusal(response.req, connection.head, connection.isUnix);
-      if (refusal !== null) return server.send(connection, refusal);
       if (path === '/api/status' || path === '/api/info') {
         if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
         connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
@@ -754,9 +766,10 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     sendOutcome(connection: Connection): void {
-      const { id, command, state, value, error, seconds } = link.outcome(connection);
+      const { id, command, state, value, valueOmitted, error, seconds } = link.outcome(connection);
       if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
-      server.send(connection, prepare(state === 'done' ? 200 : 202, { result: 'ok', id, state, value, seconds }));
+      const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
+      server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
     },
 
     /** Sends the status or the information, or a 304 if the client knows the present tag. */
@@ -858,8 +871,32 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   return server;
 }
 
+/**
+ * Returns the real path of a socket or its folder. Throws if another user could replace it: each part of the path must
+ * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
+ */
+function resolveTrusted(path: string): string {
+  const { lstatSync, realpathSync } = process.getBuiltinModule('node:fs');
+  const real = realpathSync(path);
+  const names = real.split('/');
+  for (const part of [path, ...names.map((_, index) => names.slice(0, index + 1).join('/') || '/')]) {
+    const stats = lstatSync(part);
+    const isOwn = stats.uid === 0 || stats.uid === process.geteuid?.();
+    const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & 0o1022);
+    const problem = isOwn ? `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
+    if (isOwn && !isOpen) continue;
+    throw Object.assign(new Error(`'${part}' is not trusted, because ${problem}`), { code: 'EACCES' });
+  }
+  return real;
+}
+
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: ReturnType<typeof serve>, report: (message: ThreadMessage) => void) {
+function listen(
+  data: ThreadData,
+  server: ReturnType<typeof serve>,
+  resolve: typeof resolveTrusted,
+  report: (message: ThreadMessage) => void,
+) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -899,24 +936,20 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, report: (mes
     // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path,
     // which fails if there is something: of servers that start at once, one succeeds.
 
-    /** Refuses a folder in which another user could replace the socket. */
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
-      const [folder] = /^.*\//s.exec(socketPath) as unknown as [string];
-      const hasParent = fs.existsSync(folder.replace(/[^/]+\/$/, ''));
-      if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: hasParent }); // recursive: it may exist
-      const { uid, mode } = fs.statSync(folder);
-      const isOwn = uid === 0 || uid === process.geteuid?.();
-      const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0; // without the sticky bit
-      const message = isOwn ? `others can write to '${folder}'; chmod go-w '${folder}'` : `'${folder}' is not yours`;
-      if (!isOwn || isOpen) return listening.fail({ code: 'EACCES', message });
-      const privateFolder = fs.mkdtempSync(`${folder}.`);
+      const [, given, name] = /^(.*)\/(.*)$/s.exec(socketPath) as unknown as [string, string, string];
+      const hasParent = fs.existsSync(given.replace(/[^/]+$/, ''));
+      if (isInFolder) fs.mkdirSync(given, { mode: 0o700, recursive: hasParent }); // recursive: it may exist
+      const folder = resolve(given || '/');
+      const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
       listener.on('error', listening.fail);
       listener.listen(`${privateFolder}/s`, () => {
-        fs.chmodSync(`${privateFolder}/s`, 0o600);
-        listening.linkSocket(privateFolder, socketPath);
+        // systemd-tmpfiles spares sticky files; elsewhere, only root may make them.
+        fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600);
+        listening.linkSocket(privateFolder, `${folder}/${name}`);
       });
     },
 
@@ -1016,6 +1049,7 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
   value?: unknown;
+  valueOmitted?: string | undefined; // why `value` is missing: its JSON exceeds 4 KiB, or it has none
   error?: string | undefined;
   seconds?: number | undefined;
 }
@@ -1125,6 +1159,7 @@ export class WebApiServer<Name extends string = never> {
   #isRunning = false; // that command is not completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
+  #offered: number | null = null; // commands taken before the one that the latest poll found
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1187,10 +1222,13 @@ export class WebApiServer<Name extends string = never> {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
-    if (this.#holdsCommands()) return true; // acknowledged by a later call or wake-up
-    this.#seen = sequence; // first, because describe() may call post()
-    this.#acknowledge(sequence);
-    return false;
+    const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
+    // A host that is about to take a command is sampled after that, or when it polls again instead.
+    const isSampled = offered === null || (offered === this.#offered && !this.#isRunning);
+    this.#offered = offered;
+    if (offered === null) this.#seen = sequence; // first, because describe() may call post()
+    if (isSampled && Atomics.load(this.#memory, CELL.ACKNOWLEDGED) !== sequence) this.#acknowledge(sequence);
+    return offered !== null;
   }
 
   /**
@@ -1316,12 +1354,12 @@ export class WebApiServer<Name extends string = never> {
     this.#isRunning = false;
     const journal = this.#taken as Journal;
     try {
-      if ('error' in outcome) throw outcome.error;
-      const { value } = outcome;
+      const { value, error } = outcome;
       const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
-      journal.complete(encode(text), false);
-    } catch (error) {
-      journal.complete(tidy(describeError(error), 1000), true);
+      if ('error' in outcome) journal.complete('error', tidy(describeError(error), 1000));
+      else journal.complete('value', encode(text));
+    } catch (failure) { // the command is done nevertheless
+      journal.complete('valueOmitted', tidy(describeError(failure)));
     }
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
     const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
@@ -1469,7 +1507,7 @@ export class WebApiServer<Name extends string = never> {
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
       const server = (${serve})(workerData, prepare, ${validate}, policy, link);
-      const listening = (${listen})(workerData, server, report);
+      const listening = (${listen})(workerData, server, ${resolveTrusted}, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
       setInterval(link.tick, 250);
@@ -1534,7 +1572,10 @@ export class WebApiServer<Name extends string = never> {
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
-  | Readonly<{ ok: false; error: string; answered: boolean; sent: boolean; statusCode: number | undefined }>;
+  | Readonly<{
+    ok: false; error: string; answered: boolean; sent: boolean; statusCode: number | undefined;
+    code: string | undefined; // Node's, such as ECONNREFUSED; ETIMEDOUT if the request was too slow or cancelled
+  }>;
 
 /** Options of `request()`. */
 export interface RequestOptions {
@@ -1628,8 +1669,9 @@ export class WebApiClient {
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
-    const cancel = (): void => end.abort(new Error('the request was cancelled'));
-    const timer = setTimeout(() => end.abort(new Error(`timeout after ${timeoutMs / 1000} s`)), timeoutMs);
+    const abort = (reason: string): void => end.abort(Object.assign(new Error(reason), { code: 'ETIMEDOUT' }));
+    const cancel = (): void => abort('the request was cancelled');
+    const timer = setTimeout(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`);
     this.#cancels.add(cancel);
     let sent = false;
     try {
@@ -1642,13 +1684,14 @@ export class WebApiClient {
       const value = isEmpty ? '' : given;
       const isText = typeof value === 'string' || typeof value === 'number';
       if (isText && [200, 202, 304].includes(statusCode)) return { ok: true, value: String(value), body, tag };
-      if (statusCode >= 400 && typeof error === 'string') return { ok: false, error, answered: true, sent, statusCode };
+      const answered = statusCode >= 400 && typeof error === 'string';
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
-      return { ok: false, error: mismatch, answered: false, sent, statusCode };
+      return { ok: false, error: answered ? error : mismatch, answered, sent, statusCode, code: undefined };
     } catch (error) {
-      const reason = describeError(end.signal.aborted ? end.signal.reason : error);
-      const message = `${this.baseUrl} does not respond: ${reason}`;
-      return { ok: false, error: message, answered: false, sent, statusCode: undefined };
+      const reason: unknown = end.signal.aborted ? end.signal.reason : error;
+      const { code } = Object(reason) as NodeJS.ErrnoException;
+      const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
+      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code };
     } finally {
       clearTimeout(timer);
       this.#cancels.delete(cancel);
@@ -1697,7 +1740,8 @@ export class WebApiClient {
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
-    if ('socketPath' in this.#target) checkOwner(this.#target.socketPath);
+    const { socketPath } = { socketPath: undefined, ...this.#target };
+    const target = socketPath === undefined ? this.#target : { socketPath: resolveTrusted(socketPath) };
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
@@ -1707,7 +1751,11 @@ export class WebApiClient {
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
-    const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
+    const request = http.request({ ...target, agent: false, method, path, headers, signal });
+    // While the server is down, another user may listen at its path, and receive the token: hence also after connecting.
+    if (socketPath !== undefined) request.once('socket', (socket) => socket.once('connect', () => {
+      try { resolveTrusted(socketPath); } catch (error) { request.destroy(error as Error); }
+    }));
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
     let interim = 0; // Node ignores 1xx responses, however many there are
@@ -1726,19 +1774,13 @@ export class WebApiClient {
   }
 }
 
-/** Returns null if the reply has no known status. A system that takes connections, but does not respond, may hang. */
+/** Returns null if the reply has no known status. A system that does not respond may hang, or its network may. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  const isFull = / (EAGAIN|EMFILE|ENFILE)\b/.test(reply.error); // the server's backlog, or the client's files
-  return reply.answered || (reply.sent ? reply.statusCode === undefined : isFull) ? null : OFFLINE;
+  const isUnknown = UNKNOWN_CODES.includes(reply.code ?? '');
+  return reply.answered || (reply.sent ? reply.statusCode === undefined : isUnknown) ? null : OFFLINE;
 }
-
-/** While the server is down, another user may listen at its path, and receive the token. */
-function checkOwner(socketPath: string): void {
-  const { uid = 0 } = statSync(socketPath, { throwIfNoEntry: false }) ?? {};
-  if (uid === 0 || uid === process.geteuid?.()) return;
-  throw new Error(`no request was sent, because the socket belongs to user ${uid}`);
-}
+const UNKNOWN_CODES = ['ETIMEDOUT', 'EAGAIN', 'EMFILE', 'ENFILE']; // the latter: full backlog, too many open files
 
 /** Where a server listens: at host and port, or only at a Unix socket. */
 function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
@@ -1831,7 +1873,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean or a cause');
   const hasWebApi = webApiAddress !== null;
-  if (startPaused && !hasWebApi) throw new TypeError('startPaused requires a web API');
+  const needsWebApi = Boolean(startPaused) || options.socketPath !== undefined;
+  if (needsWebApi && !hasWebApi) throw new TypeError('startPaused and socketPath require a web API');
+  if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread', WARNING);
 
   const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || {};
   let status = startPaused ? PAUSED : ACTIVE;
@@ -2063,6 +2107,7 @@ function checkOptions(owner: string, options: object, known: readonly string[]):
 /** Returns the absolute path, because the program may change its working directory. Only servers use a folder. */
 function resolveSocketPath(socketPath: string | undefined, nameInFolder: string = '') {
   if (socketPath === undefined) return undefined;
+  if (process.platform === 'win32') throw new TypeError('socketPath is not available on Windows: use host and port');
   check('socketPath', socketPath, 'string', 'a non-empty string', socketPath !== '');
   const isFolder = socketPath.endsWith('/');
   check('socketPath', socketPath, 'string', 'the path of a socket, not of a folder', !isFolder || nameInFolder !== '');

@@ -68,14 +68,11 @@ export class PrintableClient extends WebApiClient {
         : `${this.target} has not responded ${how}`;
       return { ...reply, error, original: error };
     }
-    const hint = HINTS.get(connectErrorOf(reply));
-    if (hint !== undefined) {
-      const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
-      const error = `${before}${printable(reply.error)}; ${hint}`;
-      return { ...reply, error, original: error };
-    }
     if (reply.answered) return { ...reply, error: excerpt(reply.error), original: reply.error };
-    const original = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
+    const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
+    const why = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
+    const hint = HINTS.get(connectErrorOf(reply));
+    const original = `${before}${why}${hint === undefined ? '' : `; ${hint}`}`;
     return { ...reply, error: printable(original), original };
   }
 }
@@ -85,10 +82,13 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
-/** Whether a system is not offline but did not respond. It has the request, unless its queue of connections is full. */
+/**
+ * Whether a system is not offline but did not respond. It has the request, unless its queue of connections is full or
+ * connecting took too long, as with a network that drops packets.
+ */
 export function isUnanswered(reply: WebApiReply): boolean {
   if (reply.ok || reply.answered || reply.statusCode !== undefined) return false;
-  return reply.sent || connectErrorOf(reply) === 'EAGAIN';
+  return reply.sent || /^(EAGAIN|ETIMEDOUT)$/.test(reply.code ?? '');
 }
 
 /** Whether the connection broke before the response: the system may be ending. */
@@ -101,10 +101,9 @@ export function isAbsent(reply: WebApiReply): boolean {
   return /^(ECONNREFUSED|ENOENT)$/.test(connectErrorOf(reply) ?? '');
 }
 
-/** The name of the error with which connecting failed. */
+/** The code of the error with which connecting failed. */
 function connectErrorOf(reply: WebApiReply): string | undefined {
-  if (reply.ok || reply.answered || reply.sent) return undefined;
-  return / does not respond: (?:connect )?(E[A-Z]+)\b/.exec(reply.error)?.[1];
+  return reply.ok || reply.answered || reply.sent ? undefined : reply.code;
 }
 
 /** Whether access is denied: no other request can succeed. */

@@ -322,7 +322,7 @@ describe('An own command', LIMIT, () => {
     const boom = await ask(port, 'POST /api/boom', WAIT);
     assert.equal(boom.summary, '500 boom failed: boom');
     assert.equal((await ask(port, 'POST /api/online', WAIT)).summary, '500 online failed: boom');
-    assert.match((await ask(port, 'POST /api/cyclic', WAIT)).summary, /^500 cyclic failed: ./);
+    assert.match((await ask(port, 'POST /api/cyclic', WAIT)).body.valueOmitted, /JSON/);
     assert.deepEqual((await ask(port, 'POST /api/constructor', WAIT)).body.value, [{}, 'constructor']);
     const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
     while ((await client.info())?.commands.at(-1)?.state !== 'running');

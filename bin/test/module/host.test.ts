@@ -41,9 +41,7 @@ describe('A value that throws when it is read', LIMIT, () => {
       await server.nextCommand();
       server.report({ error: value });
       const outcomes = await Promise.all(performed);
-      const failures = outcomes.filter((outcome) => /^500,save-state failed: ./.test(String(outcome)));
-      const isReadable = JSON_VALUES.some(([, readable]) => readable === value);
-      assert.equal(failures.length, isReadable ? 1 : 2, name);
+      assert.match(outcomes.join(' '), /^200,.* 500,save-state failed: ./, name);
     }
   });
 
