@@ -18,7 +18,7 @@ import {
   LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   start as startProcess, startForeign, startServer as start, takeAll, until,
 } from './bin/test/helpers.ts';
-import { runHost } from './bin/test/host.ts';
+import { runHost, startFull } from './bin/test/host.ts';
 import { ask, assertWaits, connectTo, exchange, head, parse, readToEnd } from './bin/test/http.ts';
 import { lacks } from './bin/test/needs.ts';
 import {
@@ -932,6 +932,18 @@ describe('A request', LIMIT, () => {
 });
 
 describe('A connection', LIMIT, () => {
+  it('ends after a request that is refused at its head, whether or not the body comes', async (t) => {
+    const { server, port } = await start(t, { token: TOKEN });
+    for (const [field, summary] of [['X-No: token', `401 ${NO_TOKEN}`], [`Origin: ${PAGE}`, /^403 /]] as const) {
+      for (const length of ['Content-Length: 5', 'Transfer-Encoding: chunked']) {
+        const [response, ...others] = await exchange(port, head(PAUSE, HOST, field, length));
+        assert.match(String(response?.summary), typeof summary === 'string' ? new RegExp(summary) : summary);
+        assert.deepEqual([response?.headers['connection'], others], ['close', []]);
+      }
+    }
+    assert.equal(server.hasCommands(), false);
+  });
+
   it('takes one request at a time: a second one before the response is dropped and ends the connection', async (t) => {
     const { server, port } = await start(t);
     const [first, ...others] = await exchange(port, head(PAUSE, HOST, WAIT) + head(SAVE, HOST));
@@ -1216,7 +1228,7 @@ describe('waitFor()', LIMIT, () => {
     assert.deepEqual(seen, [ACTIVE, PAUSING, PAUSED, PAUSED, OFFLINE]);
   });
 
-  it('rejects with a TimeoutError; neither silence nor an error response is OFFLINE', async (t) => {
+  it('rejects with a TimeoutError; neither silence, nor lost packets, nor an error response is OFFLINE', async (t) => {
     collectWarnings(t);
     const { client } = await start(t);
     const message = "Timed out after 0.3 s waiting for the status 'paused'";
@@ -1225,6 +1237,10 @@ describe('waitFor()', LIMIT, () => {
     const silent = new WebApiClient('127.0.0.1', port, { timeout: 50 });
     await assert.rejects(silent.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
     assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
+    const unreachable = new WebApiClient('127.0.0.1', await startFull(t), { timeout: 50 });
+    const reply = await unreachable.request('pause');
+    assert.deepEqual([reply.ok, !reply.ok && reply.sent, !reply.ok && reply.code], [false, false, 'ETIMEDOUT']);
+    await assert.rejects(unreachable.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
     const { client: failing } = await start(t, { systemStatus: () => assert.fail('lost') });
     await assert.rejects(failing.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
   });

@@ -1,4 +1,4 @@
-/*! control.ts 0.13.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.14.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -39,14 +39,10 @@ import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** The version of this file. */
-export const VERSION: string = '0.13.0';
-/** The default host name of servers and clients. */
-export const DEFAULT_HOST = 'localhost';
-/** The default port of servers and clients. */
-export const DEFAULT_PORT = 8391;
-/** The default capacity of the command queue. */
-export const DEFAULT_MAX_QUEUE_SIZE = 16;
+/** The version of this file. */ export const VERSION: string = '0.14.0';
+/** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
+/** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
+/** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
@@ -115,10 +111,7 @@ export interface CommandRequest<Name extends string = never> {
   reason?: string | undefined;
 }
 
-/**
- * What a command threw, or its value: JSON of at most 4 KiB, otherwise clients receive only that it was omitted. A
- * string is truncated to 1000 characters.
- */
+/** What a command threw, or its value: JSON of up to 4 KiB, else omitted. A string is truncated to 1000 characters. */
 export interface CommandOutcome {
   value?: unknown;
   error?: unknown;
@@ -264,7 +257,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs nine functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs ten functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -323,8 +316,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    isComplete({ command }: Connection): boolean { return commands.isComplete(command); },
-    outcome({ command }: Connection): CommandInfo { return link.commandInfo(commands.read(command)); },
+    isComplete({ awaited }: Connection): boolean { return commands.isComplete(awaited); },
+    outcome({ awaited }: Connection): CommandInfo { return link.commandInfo(commands.read(awaited)); },
 
     /**
      * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 for a detail.
@@ -426,12 +419,12 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       });
     },
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, name = '', json, at, endedAt, isTaken, isComplete, error, value, by, reason } = record;
+      const { id, code, name = '', json, at, endedAt, isTaken, isComplete, value, valueOmitted, error } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
-        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), valueOmitted: record.valueOmitted, error,
-        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by, reason,
+        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), valueOmitted, error,
+        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by: record.by, reason: record.reason,
       };
     },
   };
@@ -520,17 +513,12 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
       }
       const { host: hostField, prefer, 'if-none-match': known } = head.fields;
       head.authority = hostField;
-      if (prefer !== undefined) { // RFC 7240 §4.3; of several, the first counts (§2)
-        const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
-        head.waitSeconds = /^\d+[ \t]*$/.test(value) ? Math.min(Number(value), maxWait) : 0;
-      }
-      if (known !== undefined) { // RFC 9110 §13.1.2
-        head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
-      }
-      if (url[0] !== '/') { // absolute-form, RFC 9112 §3.2.2
-        const match = /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
-        if (match !== null) [, head.authority, head.path = ''] = match;
-      }
+      // RFC 7240 §4.3; of several, the first counts (§2).
+      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer ?? '') ?? [];
+      if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait);
+      if (known !== undefined) head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
+      const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
+      if (match !== null) [, head.authority, head.path = ''] = match;
       const query = head.path.indexOf('?');
       if (query !== -1) [head.path, head.query] = [head.path.slice(0, query), head.path.slice(query)];
       return head;
@@ -585,6 +573,7 @@ function validate(path: string, values: Record<string, unknown>, parameters: Rea
 
 /** What the thread reports to the host; `null` only wakes the host. */
 type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
 /** A connection and its present request, which may have to wait until it is ready or until its deadline. */
@@ -599,8 +588,7 @@ interface Connection {
   waits: boolean; // with Prefer
   tagOf: () => string | undefined; // the present tag of what is requested
   respond: (connection: Connection) => void;
-  command: number; // index in the journal
-  awaited: number; // SEQUENCE of the sample request that it waits for
+  awaited: number; // the index of a command, or SEQUENCE of a sample request
   isReady: (connection: Connection) => boolean;
   onEnd: (connection: Connection) => void;
   deadline: number; // performance.now()
@@ -617,7 +605,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes
-  const maxChunks = 100; // of a body: each takes as long as a request
+  const maxChunks = 100; // of a body: each takes as long as a small request
   const maxArguments = 4096; // bytes of JSON
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
@@ -697,24 +685,18 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       const refusal = policy.refusal(request, head, connection.isUnix);
-      if (refusal !== null) {
-        connection.isLast = size !== 0; // its body is not read
-        connection.response = response;
-        return server.send(connection, refusal);
-      }
-      connection.head = head;
-      connection.body = Buffer.alloc(0);
+      connection.isLast = refusal !== null && size !== 0; // its body is not read
+      if (refusal !== null) return server.send(Object.assign(connection, { response }), refusal);
+      Object.assign(connection, { head, body: Buffer.alloc(0) });
       if (size === 0) return server.route(connection, response);
       let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
-        received += chunk.length;
-        chunks += 1;
-        if (received > maxBodySize || chunks > maxChunks) server.finish(socket, 413);
-        else connection.body = Buffer.concat([connection.body, chunk], Math.min(received, maxArguments + 1));
+        received += (chunks += 1) > maxChunks ? Infinity : chunk.length;
+        if (received > maxBodySize) return server.finish(socket, 413);
+        connection.body = Buffer.concat([connection.body, chunk]).subarray(0, maxArguments + 1);
       });
       request.on('end', () => {
-        const isSmall = received <= maxBodySize && chunks <= maxChunks;
-        if (request.complete && isSmall && socket.writable) server.route(connection, response);
+        if (request.complete && received <= maxBodySize && socket.writable) server.route(connection, response);
       });
     },
 
@@ -752,14 +734,13 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
     notFound(): PreparedResponse {
       const names = Object.keys(link.accepts());
-      const links = ['status', 'info', ...commandNames, ...names].map((name) => `</api/${name}>; rel="item"`);
       const hint = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
-      return prepare(404, { error: `Invalid API endpoint${hint}` }, 'Link', links.join(', ')); // RFC 8288 §3
+      return prepare(404, { error: `Invalid API endpoint${hint}` });
     },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       const index = link.enqueue(code, connection.head.query, declared);
       if (index === null) return server.send(connection, queueFull);
-      connection.command = index;
+      connection.awaited = index;
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
       else server.send(connection, ok);
       link.release(code); // the response is in the kernel, unless a slow client holds it up
@@ -841,8 +822,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
 
     /**
      * Takes no more requests after an early, malformed, late or too large one. The present response is the last, or an
-     * error response. After an early request, Node still parses what it has read, perhaps thousands of requests: the
-     * other connections pause for a turn, until these are freed.
+     * error response. Node still parses thousands of early requests: until these are freed, other connections pause.
      */
     finish(socket: Socket, statusCode?: number): void {
       const connection = connections.get(socket);
@@ -878,28 +858,23 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
 function resolveTrusted(path: string): string {
   const { lstatSync, realpathSync } = process.getBuiltinModule('node:fs');
   const real = realpathSync(path);
-  const names = real.split('/');
-  for (const part of [path, ...names.map((_, index) => names.slice(0, index + 1).join('/') || '/')]) {
+  const folders = Array.from(real.matchAll(/\//g), ({ index }) => real.slice(0, index) || '/');
+  for (const part of [path, ...folders, real]) {
     const stats = lstatSync(part);
     const isOwn = stats.uid === 0 || stats.uid === process.geteuid?.();
     const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & 0o1022);
-    const problem = isOwn ? `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
-    if (isOwn && !isOpen) continue;
-    throw Object.assign(new Error(`'${part}' is not trusted, because ${problem}`), { code: 'EACCES' });
+    const fault = isOwn ? isOpen && `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
+    if (fault) throw Object.assign(new Error(`'${part}' is not trusted, because ${fault}`), { code: 'EACCES' });
   }
   return real;
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(
-  data: ThreadData,
-  server: ReturnType<typeof serve>,
-  resolve: typeof resolveTrusted,
-  report: (message: ThreadMessage) => void,
-) {
+function listen(data: ThreadData, server: ReturnType<typeof serve>, resolve: typeof resolveTrusted, report: Report) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
+  const { basename, dirname } = process.getBuiltinModule('node:path');
   const listeners: Server[] = [];
   const listening = {
     start(): void {
@@ -938,10 +913,9 @@ function listen(
 
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
-      const [, given, name] = /^(.*)\/(.*)$/s.exec(socketPath) as unknown as [string, string, string];
-      const hasParent = fs.existsSync(given.replace(/[^/]+$/, ''));
-      if (isInFolder) fs.mkdirSync(given, { mode: 0o700, recursive: hasParent }); // recursive: it may exist
-      const folder = resolve(given || '/');
+      const hasParent = fs.existsSync(dirname(dirname(socketPath)));
+      if (isInFolder) fs.mkdirSync(dirname(socketPath), { mode: 0o700, recursive: hasParent }); // it may exist
+      const folder = resolve(dirname(socketPath));
       const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
@@ -949,7 +923,7 @@ function listen(
       listener.listen(`${privateFolder}/s`, () => {
         // systemd-tmpfiles spares sticky files; elsewhere, only root may make them.
         fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600);
-        listening.linkSocket(privateFolder, `${folder}/${name}`);
+        listening.linkSocket(privateFolder, `${folder}/${basename(socketPath)}`);
       });
     },
 
@@ -1026,9 +1000,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
-   * nothing else. It replaces the socket of a dead server. In a path that ends in `/`, it is NAME-PID.sock: NAME is
-   * `name`, truncated to 32 characters, with `_` for all but ASCII letters, digits, `.` and `-`. This folder is made if
-   * its parent exists.
+   * nothing else. It replaces the socket of a dead server. A path that ends in `/` is that of a folder, made if its
+   * parent exists, with NAME-PID.sock: NAME is `name`, of at most 32 letters, digits, `.`, `-` and `_` for all others.
    */
   socketPath?: string | undefined;
   /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
@@ -1084,9 +1057,7 @@ export interface WebApiAddress {
 }
 
 /** Thrown if the queue is empty; by `nextCommand()` and `nextCommandSync()` only if nothing can put commands on it. */
-export class EmptyError extends Error {
-  override readonly name = 'EmptyError';
-}
+export class EmptyError extends Error { override readonly name = 'EmptyError'; }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
@@ -1194,19 +1165,14 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state !== 'idle') throw new Error('Cannot start the server: it is already running');
     this.#state = 'starting';
     this.#publish();
-    const { host: boundHost, port, socketPath } = this.#data;
+    const { host: boundHost, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
     try {
       await this.#startThread();
     } catch (error) {
       const { code, message } = error as Failure;
-      const client = new WebApiClient(host, port || DEFAULT_PORT, { timeout: 500, ...port === null && { socketPath } });
-      const isUsed = code === 'EADDRINUSE' && port !== 0;
-      const { name, pid } = (isUsed && await client.info()) || {}; // asks without the token: it may be anyone
-      const isKnown = typeof name === 'string' && typeof pid === 'number';
-      const reason = isKnown ? `it is in use by ${tidy(name)} (process ${pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
-      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${reason}`), { code });
+      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${message}`), { code });
     }
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
@@ -1513,12 +1479,12 @@ export class WebApiServer<Name extends string = never> {
       setInterval(link.tick, 250);
       try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
     `;
-    const maxOldGenerationSizeMb = 64 + this.#data.maxConnections / 16; // several times what floods need
     return new Worker(source, {
       eval: true, workerData: this.#data, name: 'runtime-control',
       execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
       stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-      resourceLimits: { maxOldGenerationSizeMb, maxYoungGenerationSizeMb: 16 },
+      // Several times what floods need.
+      resourceLimits: { maxOldGenerationSizeMb: 64 + this.#data.maxConnections / 16, maxYoungGenerationSizeMb: 16 },
     });
   }
 
@@ -1609,7 +1575,7 @@ export interface WaitOptions {
  */
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
-  readonly #target: { host: string; port: number } | { socketPath: string };
+  readonly #target: { host?: string; port?: number; socketPath?: string };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
   readonly #cancels: Set<() => void> = new Set(); // one for each pending request
@@ -1643,12 +1609,9 @@ export class WebApiClient {
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
   pause(): Promise<string | null> { return this.#send('pause'); }
-  /** Sends `resume`. Resolves as `pause()` does. */
-  resume(): Promise<string | null> { return this.#send('resume'); }
-  /** Sends `save-state`. Resolves as `pause()` does. */
-  saveState(): Promise<string | null> { return this.#send('save-state'); }
-  /** Sends `shutdown`. Resolves as `pause()` does. */
-  shutdown(): Promise<string | null> { return this.#send('shutdown'); }
+  /** Resolves as `pause()` does. */ resume(): Promise<string | null> { return this.#send('resume'); }
+  /** Resolves as `pause()` does. */ saveState(): Promise<string | null> { return this.#send('save-state'); }
+  /** Resolves as `pause()` does. */ shutdown(): Promise<string | null> { return this.#send('shutdown'); }
 
   async #send(command: ControlCommand): Promise<string | null> {
     const reply = await this.request(command);
@@ -1688,10 +1651,9 @@ export class WebApiClient {
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
       return { ok: false, error: answered ? error : mismatch, answered, sent, statusCode, code: undefined };
     } catch (error) {
-      const reason: unknown = end.signal.aborted ? end.signal.reason : error;
-      const { code } = Object(reason) as NodeJS.ErrnoException;
+      const reason: NodeJS.ErrnoException = end.signal.aborted ? end.signal.reason : error;
       const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
-      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code };
+      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code: reason.code };
     } finally {
       clearTimeout(timer);
       this.#cancels.delete(cancel);
@@ -1740,7 +1702,7 @@ export class WebApiClient {
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
-    const { socketPath } = { socketPath: undefined, ...this.#target };
+    const { socketPath } = this.#target; // another user might listen there and receive the token
     const target = socketPath === undefined ? this.#target : { socketPath: resolveTrusted(socketPath) };
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
@@ -1752,10 +1714,6 @@ export class WebApiClient {
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
     const request = http.request({ ...target, agent: false, method, path, headers, signal });
-    // While the server is down, another user may listen at its path, and receive the token: hence also after connecting.
-    if (socketPath !== undefined) request.once('socket', (socket) => socket.once('connect', () => {
-      try { resolveTrusted(socketPath); } catch (error) { request.destroy(error as Error); }
-    }));
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
     let interim = 0; // Node ignores 1xx responses, however many there are
@@ -1777,10 +1735,9 @@ export class WebApiClient {
 /** Returns null if the reply has no known status. A system that does not respond may hang, or its network may. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  const isUnknown = UNKNOWN_CODES.includes(reply.code ?? '');
+  const isUnknown = /^(ETIMEDOUT|EAGAIN|EMFILE|ENFILE)$/.test(reply.code ?? ''); // EAGAIN: a full backlog
   return reply.answered || (reply.sent ? reply.statusCode === undefined : isUnknown) ? null : OFFLINE;
 }
-const UNKNOWN_CODES = ['ETIMEDOUT', 'EAGAIN', 'EMFILE', 'ENFILE']; // the latter: full backlog, too many open files
 
 /** Where a server listens: at host and port, or only at a Unix socket. */
 function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
@@ -1873,8 +1830,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean or a cause');
   const hasWebApi = webApiAddress !== null;
-  const needsWebApi = Boolean(startPaused) || options.socketPath !== undefined;
-  if (needsWebApi && !hasWebApi) throw new TypeError('startPaused and socketPath require a web API');
+  const needsWebApi = startPaused || options.socketPath !== undefined;
+  if (needsWebApi && !hasWebApi) throw new TypeError('startPaused and socketPath need a web API');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread', WARNING);
 
   const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || {};
@@ -2004,9 +1961,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
 
 // ───── Errors and checks ─────────────────────────────────────────────────────────────────────────────────────────
 
-function isPromise(value: unknown): boolean {
-  return typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
-}
+function isPromise(value: any): boolean { return typeof value?.then === 'function'; }
 
 /** Node's connection errors may have a code but no message, and an object may throw when it is read. */
 function describeError(error: unknown, field: 'message' | 'stack' = 'message'): string {

@@ -1,6 +1,7 @@
 // Programs under control in processes of their own: hosts that block their thread, exit, or get signals.
 
 import assert from 'node:assert/strict';
+import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { start } from './helpers.ts';
 import { NAMESPACE } from './needs.ts';
@@ -53,6 +54,25 @@ const PRELUDE = `
 /** Runs a program with the built control.js until it ends, or until the end of the test. */
 export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
   return spawnHost(t, [...nodeOptions, ...evaluate(source), String(port)]);
+}
+
+/** Starts a server whose full queue of connections drops packets, as a firewall may. Returns its port. */
+export async function startFull(t: TestContext): Promise<number> {
+  const host = runHost(t, `
+    import { createServer } from 'node:net';
+    const server = createServer().listen({ host: '127.0.0.1', port: 0, backlog: 1 }, () => {
+      say(server.address().port);
+      for (;;) block(1000); // accepts nothing
+    });
+  `);
+  const port = await host.hear<number>();
+  const isConnected = (): Promise<boolean> => new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => resolve(true)).on('error', () => {});
+    t.after(() => socket.destroy());
+    setTimeout(resolve, 500, false);
+  });
+  while (await isConnected());
+  return port;
 }
 
 /** Runs such a program in a PID namespace of its own, as in a container. */

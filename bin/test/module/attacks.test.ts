@@ -94,6 +94,24 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
     await checkHost(host, port);
   });
 
+  it('survives bursts of thousands of fields while the program never yields: nobody would replace its thread', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      for (;;) while (server.hasCommands()) server.receiveCommand();
+    `);
+    const port = await host.hear<number>();
+    const burst = head(GET, HOST, ...Array<string>(1550).fill('a:b')).repeat(30);
+    for (let round = 0; round < 3; round += 1) {
+      await Promise.all(Array.from({ length: 62 }, async () => {
+        const socket = connectTo(port).on('error', () => {}).resume();
+        const closed = closing(socket);
+        socket.write(burst, 'latin1');
+        await closed;
+      }));
+      await checkServed(port);
+    }
+  });
+
   it('survives a flood on hundreds of connections if maxConnections permits them', async (t) => {
     const host = runHost(t, HOST_UNDER_ATTACK.replace('port: 0', 'port: 0, maxConnections: 1000'));
     const port = await host.hear<number>();

@@ -214,9 +214,8 @@ describe('An own command', LIMIT, () => {
     for (const path of [
       '/api/b', '/api/A-1', '/api/a-1/', '/a-1', '/x/api/a-1', '/api/api/pause', '/api/toString', '/api/',
     ]) {
-      const { statusCode, headers, body } = await ask(port, `POST ${path}`, bearer);
+      const { statusCode, body } = await ask(port, `POST ${path}`, bearer);
       assert.deepEqual([statusCode, body.error], [404, `Invalid API endpoint: the commands are ${names}`], path);
-      assert.ok(headers['link']?.toString().endsWith('</api/constructor>; rel="item", </api/a-1>; rel="item"'));
     }
     assert.equal((await ask(port, 'POST /api/constructor', bearer)).statusCode, 200);
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);

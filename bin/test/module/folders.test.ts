@@ -157,13 +157,12 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('is not created if the port is in use, and the error names the user of the port', async (t) => {
-    const { port } = await start(t, { name: 'first' });
+  it('is not created if the port is in use', async (t) => {
+    const { port } = await start(t);
     const folder = makeFolder(t);
     const options = { port, socketPath: `${folder}/`, name: 'second' };
     const second = new WebApiServer({ systemStatus: () => PAUSED, ...options });
-    const message = `Cannot serve at localhost:${port}: it is in use by first (process ${pid})`;
-    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE', message });
+    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
     assert.deepEqual(readdirSync(folder), []);
   });
 

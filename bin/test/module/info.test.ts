@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, HOST, INFO, LIMIT, WAIT, collectWarnings, head, postAll, send, serveOthers, takeAll, wait,
+  COMMANDS, HOST, INFO, LIMIT, WAIT, collectWarnings, head, postAll, runHost, send, serveOthers, takeAll, wait,
 } from './helpers.ts';
 import { getDetail, getInfo, perform, startServer as start, until } from '../helpers.ts';
+import { ask } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { CommandOutcome, SystemInfo, WebApiServer } from '../../../control.ts';
 
@@ -272,6 +273,22 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     while (calls < 4) assert.deepEqual(await getDetail(port), { depth: 0 });
     const tookMs = performance.now() - began;
     assert.ok(calls <= tookMs / 100 + 1, `${calls} calls in ${tookMs} ms`);
+  });
+
+  it('runs on request, as systemStatus() does, while a program that never yields leaves a command waiting', async (t) => {
+    const host = runHost(t, `
+      let [calls, status] = [0, ACTIVE];
+      const server = await serve({ describe: () => (calls += 1), systemStatus: () => status });
+      while (calls < 5) if (server.hasCommands()) status = PAUSED; // by itself
+      say(server.receiveCommand());
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    await send(port, 'POST /api/save-state');
+    await until(async () => Number(await getDetail(port)) === 4);
+    assert.equal((await ask(port, 'GET /api/status')).summary, '200 paused');
+    await until(async () => await getDetail(port).then(() => false, () => true)); // it has ended
+    await host.ends('save-state');
   });
 });
 

@@ -53,6 +53,21 @@ describe('launch()', LIMIT, () => {
   });
 });
 
+describe('launch() in a worker thread', LIMIT, () => {
+  it('warns that it receives no signals', async (t) => {
+    const host = runHost(t, `
+      import { Worker } from 'node:worker_threads';
+      new Worker(\`
+        import('./dist/control.js').then(({ launch }) => {
+          process.on('warning', ({ message }) => console.log(JSON.stringify(message)));
+          return launch({ step: (control) => control.shutdown() }, { webApiAddress: null });
+        });
+      \`, { eval: true });
+    `);
+    assert.deepEqual(await host.hearAll(), ['launch() receives no signals in a worker thread']);
+  });
+});
+
 describe('A hook whose value has no JSON', LIMIT, () => {
   it('is omitted from the outcome of its command', async (t) => {
     const { address: { port }, client, finished } = await launchSystem(t, {

@@ -2,9 +2,9 @@
 // and sockets in use.
 
 import assert from 'node:assert/strict';
-import {
-  chmodSync, chownSync, existsSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync,
-  writeFileSync,
+import fs, {
+  chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
+  symlinkSync, writeFileSync,
 } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { describe, it } from 'node:test';
@@ -17,7 +17,6 @@ import {
 import { TOKEN, makeFolder, makeSocketPath, startServer as start, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
-import type { WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -261,6 +260,38 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
+  it('is not created in a folder whose path another user controls, or that is the link of another user', ROOT_ONLY, async (t) => {
+    const [foreign, own, shared] = [makeFolder(t), makeFolder(t), makeFolder(t)];
+    chownSync(foreign, NOBODY, -1);
+    chmodSync(shared, 0o1777);
+    mkdirSync(join(foreign, 'inner'), 0o700);
+    symlinkSync(own, join(shared, 'link'));
+    lchownSync(join(shared, 'link'), NOBODY, NOBODY);
+    symlinkSync(join(foreign, 'inner'), join(own, 'link')); // its own link leads there
+    for (const [folder, refused] of [
+      [join(foreign, 'inner'), foreign], [join(shared, 'link'), join(shared, 'link')], [join(own, 'link'), foreign],
+    ] as const) {
+      for (const socketPath of [`${folder}/control.sock`, `${folder}/`]) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+        const reason = `'${refused}' is not trusted, because it belongs to user ${NOBODY}`;
+        await assert.rejects(server.runInBackground(), ({ message }: Error) => message.endsWith(`: ${reason}`), folder);
+        await server.close();
+      }
+    }
+    assert.deepEqual([readdirSync(join(foreign, 'inner')), readdirSync(own)], [[], ['link']]);
+  });
+
+  it('may be in a folder to which a link of its own user leads', async (t) => {
+    const [folder, other] = [makeFolder(t), makeFolder(t)];
+    symlinkSync(folder, join(other, 'link'));
+    const { server, address, client } = await start(t, { socketPath: join(other, 'link', 'control.sock') });
+    assert.equal(address.socketPath, join(other, 'link', 'control.sock'));
+    assert.equal(await client.pause(), 'ok');
+    assert.deepEqual(readdirSync(folder), ['control.sock']);
+    await server.close();
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
   it("may be in a folder of root with the sticky bit, or in its user's own, for a user who is not root", async (t) => {
     const [shared, own, other] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     chmodSync(shared, 0o1777);
@@ -348,6 +379,41 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     assert.deepEqual(received, []);
   });
 
+  it('sends nothing if there is no socket, even if another user puts one there at once', ROOT_ONLY, async (t) => {
+    const folder = makeFolder(t);
+    chmodSync(folder, 0o1777);
+    const socketPath = join(folder, 'control.sock');
+    const received: string[] = [];
+    await startImpostor(t, (_socket, request) => received.push(request), `${socketPath}-`);
+    chownSync(`${socketPath}-`, 65534, 65534);
+    const { realpathSync } = fs;
+    t.mock.method(fs, 'realpathSync', (path: string) => {
+      try {
+        return realpathSync(path);
+      } finally {
+        if (path === socketPath) renameSync(`${socketPath}-`, socketPath);
+      }
+    });
+    const client = new WebApiClient(undefined, undefined, { socketPath, token: TOKEN });
+    const reply = await client.request('pause');
+    assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.sent, received], ['ENOENT', false, []]);
+  });
+
+  it('sends nothing through a folder to which others can write, or that belongs to others', ROOT_ONLY, async (t) => {
+    const socketPath = makeSocketPath(t);
+    const { client } = await start(t, { socketPath });
+    for (const [mode, owner, problem] of [
+      [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`], [0o700, 65534, 'it belongs to user 65534'],
+    ] as const) {
+      chmodSync(dirname(socketPath), mode);
+      chownSync(dirname(socketPath), owner, -1);
+      const reply = await client.request('pause');
+      assert.ok(!reply.ok && reply.error.endsWith(`'${dirname(socketPath)}' is not trusted, because ${problem}`));
+    }
+    chownSync(dirname(socketPath), 0, -1);
+    assert.equal(await client.pause(), 'ok');
+  });
+
   it('sends requests to the server of root, and to its own', ROOT_ONLY, async (t) => {
     const { address: { socketPath } } = await start(t, { socketPath: makeSocketPath(t) });
     chmodSync(dirname(String(socketPath)), 0o755);
@@ -415,47 +481,15 @@ describe('socketPath', SUITE, () => {
   });
 });
 
-describe('An address in use', { ...LIMIT, concurrency: 4 }, () => {
-  /** Starts a server there, and returns why it fails. */
-  async function failAt(options: Partial<WebApiServerOptions>): Promise<string> {
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
-    const error = await server.runInBackground().then(() => null, (reason: NodeJS.ErrnoException) => reason);
+describe('An address in use', LIMIT, () => {
+  it('is reported as Node does, with its code', async (t) => {
+    const { port } = await start(t, { host: '127.0.0.1' });
+    const where = `127.0.0.1:${port}`;
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
+    const message = `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`;
+    await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
     await server.close();
-    assert.equal(error?.code, 'EADDRINUSE');
-    return error.message;
-  }
-
-  it('is reported with the name and process of the system that uses it', async (t) => {
-    const name = 'cart\x1b[2Jpole';
-    const reason = `it is in use by cart[2Jpole (process ${process.pid})`;
-    const { port } = await start(t, { name, host: '127.0.0.1' });
-    const places: [where: string, options: Partial<WebApiServerOptions>][] = [
-      [`127.0.0.1:${port}`, { host: '127.0.0.1', port }], [`localhost:${port}`, { port }],
-    ];
-    if (lacks('Unix') === false) {
-      const options = { socketPath: makeSocketPath(t) };
-      await start(t, { name, ...options });
-      places.push([options.socketPath, options]);
-    }
-    for (const [where, options] of places) { // again, if the system did not get the CPU for half a second
-      await until(async () => await failAt(options) === `Cannot serve at ${where}: ${reason}`);
-    }
   });
-
-  const OTHERS: [name: string, response: string][] = [
-    ['does not respond', ''],
-    ['is a web server', 'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n<!doctype html>'],
-    ['requires a token', 'HTTP/1.1 401 Unauthorized\r\nContent-Length: 14\r\n\r\n{"error":"no"}'],
-    ['sends garbage', 'x'.repeat(100_000)],
-  ];
-  for (const [name, response] of OTHERS) {
-    it(`is reported as Node does if the server there ${name}`, async (t) => {
-      const { port } = await startImpostor(t, (socket) => socket.write(response));
-      const where = `127.0.0.1:${port}`;
-      const message = await failAt({ host: '127.0.0.1', port });
-      assert.equal(message, `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`);
-    });
-  }
 });
 
 /** Runs a host that serves on this socket, and says so. */
