@@ -198,7 +198,7 @@ describe('control-client --all', SUITE, () => {
     assert.deepEqual(outcomes.sort().map((line) => JSON.parse(line)), expected);
 
     const ended = await call(['shutdown', '--wait', '--all', '--dir', folder]);
-    assert.deepEqual([ended.code, linesOf(ended.stdout).sort()], [0, lines('offline', 'offline')], ended.stderr);
+    assert.deepEqual([ended.code, linesOf(ended.stdout).sort()], [0, lines('offline', 'offline: x')], ended.stderr);
     for (const { finished } of systems) await finished;
   });
 
