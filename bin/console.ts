@@ -10,6 +10,7 @@ import { commandsFor, helpOf, REASON_HELP } from './shared/commands.ts';
 import { DIR_OPTION } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
+import { TARGET_HELP } from './shared/targets.ts';
 import { printable } from './shared/text.ts';
 import type { Lines } from './console/lines.ts';
 import type { PrintableClient } from './shared/replies.ts';
@@ -26,8 +27,7 @@ Usage: control-console [options] [TARGET]
 Controls a running system interactively. Also reads commands from a pipe, one per line. Lines that begin with # are
 comments.
 
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
-a path with a slash.
+${TARGET_HELP}
 
 ${commandsFor('console').map(helpOf).join('\n')}
 

@@ -54,7 +54,7 @@ async function main(): Promise<number> {
   const newSeed = seed === undefined ? randomInt(2 ** 32) : parseInteger('--seed', seed, 0, 2 ** 32 - 1);
   const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
   const keptCount = parseInteger('--keep', keep, 1, 1_000_000);
-  const { host, port, ...options } = await choosePlace(parseServerOptions(access, {}, 'control-demo'));
+  const { host, port, ...options } = await choosePlace(parseServerOptions(access, {}, 'control-demo'), warn);
 
   openFolder(folder);
   const loaded = load === undefined ? null : loadCheckpoint(load, folder);

@@ -19,6 +19,7 @@ import { selectClient } from './shared/names.ts';
 import { observe } from './shared/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
 import { isUnanswered, NO_ANSWER } from './shared/replies.ts';
+import { TARGET_HELP } from './shared/targets.ts';
 import { spareTerminalAtExit } from './shared/terminal.ts';
 import { printable } from './shared/text.ts';
 import type { ControlCommand, WebApiClient } from '../control.ts';
@@ -49,8 +50,7 @@ Usage: control-kbctl [options] [TARGET]
 
 Pauses and resumes a system with key combinations that work in every window.
 
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
-a path with a slash.
+${TARGET_HELP}
 
 ${describeOptions(OPTIONS)}
 

@@ -21,7 +21,8 @@ async function main(): Promise<number> {
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
   try {
-    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, await choosePlace(parsed.access), say);
+    const place = await choosePlace(parsed.access, say);
+    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;

@@ -8,7 +8,7 @@ import {
 import { DIR_OPTION, socketFolder } from '../shared/folder.ts';
 import { parseTargets } from '../shared/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError } from '../shared/options.ts';
-import { onlyTarget, TARGETS_OPTION } from '../shared/targets.ts';
+import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/targets.ts';
 import type { Target } from '../shared/targets.ts';
 
 const OPTIONS = {
@@ -44,9 +44,8 @@ Usage: control-board [options] [TARGET ...]
 Serves a web page that shows and controls systems, for a phone or a second screen. Prints the address of the page. It
 contains the key: anyone with it can pause, resume, save and shut down the systems, and run their own commands.
 
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir (default: the folder of this user's session), or an
-address: HOST, HOST:PORT, :PORT, unix:PATH or a path with a slash. Without TARGET and --dir, the board shows the system
-at the address in the environment, or else at localhost:8391.
+${TARGET_HELP}
+Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391.
 
 ${describeOptions(OPTIONS)}
 

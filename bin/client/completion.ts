@@ -28,8 +28,8 @@ export function completionFor(shell: Shell, options: Options): string {
   return { bash, zsh, fish }[shell](withCommon(options)).trim();
 }
 
-function targetsOf({ isLocal, takesNoTargets }: Command): Completion {
-  return isLocal || takesNoTargets ? undefined : 'hosts';
+function takesTargets({ isLocal, takesNoTargets }: Command): boolean {
+  return isLocal !== true && takesNoTargets !== true;
 }
 
 /** Whether only the live system knows the values of the argument. */
@@ -76,7 +76,7 @@ function bash(options: NamedOption[]): string {
     return `case $command in ''|${patternOf(...ownersOf(name))}) flags+=' --${name}' ;; esac`;
   });
   const offers = COMMANDS.map((command) => {
-    const targets = targetsOf(command) ? `live=1; ${offer('hosts')}` : ':';
+    const targets = takesTargets(command) ? 'live=1' : ':';
     const first = command.argument && (isLive(command) ? 'live=1' : offer(command.argument.values));
     return `${patternOf(command)}) ${first ? `if [[ $argument ]]; then ${targets}; else ${first}; fi` : targets} ;;`;
   });
@@ -165,7 +165,7 @@ function zsh(options: NamedOption[]): string {
     const { argument } = command;
     const values = isLive(command) ? '_control_client_live' : `(${argument?.values?.join(' ')})`;
     const first = argument ? `'2:${argument.name}:${values}' ` : '';
-    const others = targetsOf(command) ? `'*:TARGET:{_control_client_live; _hosts}'` : '';
+    const others = takesTargets(command) ? `'*:TARGET:_control_client_live'` : '';
     return `${patternOf(command)}) specs+=(${first}${others}) ;;`;
   });
   return `
@@ -226,7 +226,7 @@ function fish(options: NamedOption[]): string {
       `${after('')} -a ${name} -d ${text(help)}`,
       ...argument?.values ? [`${after(anyOf(command))} -a ${quote(argument.values.join(' '))}`] : [],
       ...isLive(command) ? [`${after(anyOf(command))} -a '(${live})'`] : [],
-      ...targetsOf(command) ? [`${after(targets)} -a '(${live}; __fish_print_hostnames)'`] : [],
+      ...takesTargets(command) ? [`${after(targets)} -a '(${live})'`] : [],
     ];
   });
   const offer = (completion: Completion): string => {

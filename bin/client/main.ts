@@ -18,7 +18,7 @@ import { LIVE } from './completion.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
 import { parseCommandLine, parseUnfinished, resumeLineFor, senderIn } from './options.ts';
-import { failure, finish, HINT, runDeclared, send } from './send.ts';
+import { failure, finish, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
@@ -32,6 +32,7 @@ import type { Outcome } from './send.ts';
 import type { WatchOptions } from './watch.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
+const HINT = '; arguments are name=value'; // for an argument mistaken for a target
 
 /**
  * Returns the exit code.
@@ -97,7 +98,7 @@ function execute(target: Target, task: Task): Promise<Outcome> {
   const options = { timeoutMs, by: senderIn(values), reason, output, ...(signal && { signal }) };
   if (command === 'pause' && values.for !== undefined) return pauseMine(client, options);
   if (mine) return resumeMine(client, wait ? finish : send, options);
-  if (command === 'run') return runDeclared(target, invocation, wait ? finish : send, options);
+  if (command === 'run') return runDeclared(client, invocation, wait ? finish : send, options);
   return (wait ? finish : send)(client, command, options);
 }
 

@@ -9,7 +9,7 @@ import { DIR_OPTION } from '../shared/folder.ts';
 import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/options.ts';
 import { NO_ANSWER } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
-import { TARGETS_OPTION } from '../shared/targets.ts';
+import { TARGET_HELP, TARGETS_OPTION } from '../shared/targets.ts';
 import { tidy } from '../shared/text.ts';
 import { completionFor } from './completion.ts';
 import { ChangeHook } from './watch.ts';
@@ -54,9 +54,10 @@ Shows what running systems are doing, sends them a command, or waits for a statu
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
-a path with a slash. Each line of output then begins with its target, and the exit code is the highest of all. The
-arguments of run can also be one JSON object: '{"episodes":200}'.
+${TARGET_HELP}
+Each line of output then begins with its target, and the exit code is the highest of all.
+
+The arguments of run can also be one JSON object: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 

@@ -1,7 +1,7 @@
 // Sends one command to a system, and returns what control-client prints.
 
 import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/accepts.ts';
-import { follow, GOALS } from '../shared/follow.ts';
+import { describeDone, follow, GOALS } from '../shared/follow.ts';
 import { EXIT } from '../shared/options.ts';
 import { isInvalid, isUnanswered, lacksInfo } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
@@ -9,9 +9,6 @@ import { printableJson } from '../shared/text.ts';
 import type { Typed } from '../shared/accepts.ts';
 import type { Followed, FollowOptions } from '../shared/follow.ts';
 import type { FailedReply, PrintableClient } from '../shared/replies.ts';
-import type { Target } from '../shared/targets.ts';
-
-export const HINT = '; arguments are name=value'; // for an argument mistaken for a target
 
 /** The output for one target, and its exit code. */
 export interface Outcome {
@@ -59,13 +56,14 @@ export async function finish(client: PrintableClient, command: string, options: 
   const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
   const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it
   const returned = isObject ? printableJson(received.value as object) : value || 'ok';
-  const text = GOALS.has(command) ? String(status) : returned;
+  const reached = command === 'shutdown' ? describeDone(command, value) : String(status); // what the last save returned
+  const text = GOALS.has(command) ? reached : returned;
   return { exitCode, text: isShown ? '' : text, json };
 }
 
 /** Sends an own command of the program, or lists them. */
 export async function runDeclared(
-  { name: target, client }: Target,
+  client: PrintableClient,
   invocation: Invocation | null,
   act: typeof send,
   options: FollowOptions,
@@ -77,8 +75,7 @@ export async function runDeclared(
   }
   if (!reply.ok) {
     const before = invocation === null ? '' : `${invocation.name} not sent: `;
-    const after = before !== '' && target !== undefined && /\b(ENOTFOUND|EAI_AGAIN)\b/.test(reply.error) ? HINT : '';
-    return failure({ ...reply, error: before + reply.error + after, original: before + reply.original + after });
+    return failure({ ...reply, error: before + reply.error, original: before + reply.original });
   }
   const accepts = acceptedIn(reply);
   const names = [...accepts.keys()].join(', ');

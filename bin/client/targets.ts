@@ -2,7 +2,7 @@
 
 import { ADDRESS_PARTS, createClient } from '../shared/access.ts';
 import { findTargets, socketFolder } from '../shared/folder.ts';
-import { parseTargets, refuseOthers } from '../shared/names.ts';
+import { parseTargets, refuseAddress } from '../shared/names.ts';
 import { UsageError, warn } from '../shared/options.ts';
 import { onlyTarget } from '../shared/targets.ts';
 import type { Address } from '../shared/access.ts';
@@ -36,6 +36,6 @@ export async function selectTargets(
     if (values.dir !== undefined) throw new UsageError('--dir requires --all, list or a target');
     return [onlyTarget(createClient(values, timeoutMs))];
   }
-  refuseOthers(words, values);
+  refuseAddress(values);
   return parseTargets(words, { ...values, timeoutMs, hint });
 }

@@ -140,8 +140,10 @@ export class Calls implements Tools {
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
     const systems = asked.flatMap((system) => entries.get(system) ?? []);
-    const absence = found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
-    const note = systems.length === 0 ? cleanText(absence) : undefined;
+    const absence = (): string => {
+      return found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
+    };
+    const note = systems.length === 0 ? cleanText(absence()) : undefined; // there need not be a folder
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }
 

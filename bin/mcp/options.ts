@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { COMMAND, RESERVED } from '../shared/accepts.ts';
 import { DIR_OPTION } from '../shared/folder.ts';
 import { describeOptions, parseOptions, UsageError } from '../shared/options.ts';
-import { TARGETS_FILE_OPTION } from '../shared/targets.ts';
+import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/targets.ts';
 import { Systems } from './systems.ts';
 
 const OPTIONS = {
@@ -26,8 +26,7 @@ Lets an assistant watch and control systems: a server of the Model Context Proto
 which the assistant starts. The assistant can list and inspect systems, wait for them, pause them and save checkpoints.
 Everything else requires --allow.
 
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir, or an address: HOST, HOST:PORT, :PORT, unix:PATH or
-a path with a slash. A NAME counts as a host until a system of that name has been seen: write gpu1:8391 for a host.
+${TARGET_HELP}
 Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
 localhost:8391.
 

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
 import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
-import { parseTargets, refuseOthers } from '../shared/names.ts';
+import { parseTargets } from '../shared/names.ts';
 import { UsageError } from '../shared/options.ts';
 import { isAbsent } from '../shared/replies.ts';
 import { suggest } from '../shared/suggest.ts';
@@ -37,18 +37,16 @@ export class Systems {
   readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
   #search: Promise<System[]> | undefined; // in progress
 
-  /** @throws {UsageError} If a target is the name of a command or a status, or --targets is standard input. */
+  /** @throws {UsageError} If --targets is standard input. */
   constructor(words: readonly string[], sources: Sources) {
-    refuseOthers(words, { dir: sources.dir });
     if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
     this.#words = words;
-    // `names`: once seen, the name of a system is never used as a host, which would receive the token.
-    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS, names: new Set() };
+    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS };
   }
 
-  /** @throws {UsageError} If a target or the folder is invalid. */
+  /** @throws {UsageError} If a target or the folder is invalid. Only at the start must each name have a live system. */
   async check(): Promise<void> {
-    if (this.#isGiven) await this.all();
+    if (this.#isGiven) await this.#searchAll(false);
     else if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
   }
 
@@ -69,12 +67,13 @@ export class Systems {
    * @throws {UsageError} If a target or the folder is invalid.
    */
   all(): Promise<System[]> {
-    this.#search ??= this.#searchAll().finally(() => (this.#search = undefined));
+    this.#search ??= this.#searchAll(true).finally(() => (this.#search = undefined));
     return this.#search;
   }
 
-  async #searchAll(): Promise<System[]> {
-    const targets = this.#isGiven ? await parseTargets(this.#words, this.#sources) : await this.#found();
+  async #searchAll(mayBeNone: boolean): Promise<System[]> {
+    const sources = { ...this.#sources, mayBeNone };
+    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#found();
     const systems = targets.map((target): System => {
       const { name, title, client } = target;
       const names = isOfFolder(target) ? Object.values(partsOf(`${name}`)) : [];
@@ -88,11 +87,14 @@ export class Systems {
     return systems;
   }
 
-  /** The one at the address in the environment, or else those in the folder, or else the one at the default port. */
+  /**
+   * The one at the address in the environment, or else those in the folder, which Windows lacks, or else the one at the
+   * default port.
+   */
   async #found(): Promise<Target[]> {
     const { dir } = this.#sources;
     const atAddress = onlyTarget(createClient({}, TIMEOUT_MS));
-    if (dir === undefined && hasEnvironmentAddress()) return [atAddress];
+    if (dir === undefined && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
     const found = await findTargets(socketFolder(dir), TIMEOUT_MS);
     if (found.length > 0 || dir !== undefined) return found;
     return isAbsent(await createClient({}, PROBE_MS).request('status')) ? [] : [atAddress];

@@ -6,10 +6,8 @@ import { hostname, userInfo } from 'node:os';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
 import { parseInteger, UsageError, warn } from './options.ts';
 import { PrintableClient } from './replies.ts';
-import { printable } from './text.ts';
 import type { WebApiAddress } from '../../control.ts';
 import type { ListOption, TextOption } from './options.ts';
-import type { PrintableReply } from './replies.ts';
 
 // ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,22 +108,23 @@ export function hasEnvironmentAddress(): boolean {
 }
 
 /**
- * Returns a client for `HOST`, `HOST:PORT`, `:PORT`, `http://HOST:PORT`, `unix:PATH`, or a path with a slash. An IPv6
- * address before a port is in brackets.
+ * Returns a client for `HOST`, `HOST:PORT`, `:PORT`, the same after `http://`, `unix:PATH`, or a path with a slash. An
+ * IPv6 address before a port is in brackets.
  *
+ * @param title What messages call it, instead of the address.
  * @throws {UsageError} If the target or the token is invalid.
  */
 export function createTargetClient(
   target: string,
   timeoutMs?: number,
   tokenFile?: string,
-  words?: Words,
+  title?: string,
 ): PrintableClient {
   if (target.startsWith('https://')) {
     throw new UsageError(`the web API speaks HTTP without TLS: a target is http://HOST:PORT, got '${target}'`);
   }
   const [, path = /^(?!http:\/\/).*\//s.test(target) ? target : undefined] = /^unix:(.*)$/s.exec(target) ?? [];
-  const authority = target.replace(/^http:\/\/(.*:\d+)\/?$/, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
+  const authority = target.replace(/^http:\/\/(.*?)\/?$/s, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
   const address = path === undefined ? splitAuthority(authority) : { socket: path };
   const names = {
     host: `the host of the target '${target}'`,
@@ -133,7 +132,7 @@ export function createTargetClient(
     socket: `the path of the target '${target}'`,
     token: OPTIONS.token,
   };
-  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs, words);
+  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs, title);
 }
 
 /** Splits `HOST` or `HOST:PORT`. */
@@ -217,35 +216,20 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
   return new WebApiClient(host, undefined, { socketPath, token });
 }
 
-function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number, words?: Words): PrintableClient {
-  return new TargetClient(words, host, port, { timeout: timeoutMs, socketPath, token });
-}
-
-/** What messages say about a target. */
-interface Words {
-  /** Instead of the address. */
-  title?: string;
-  /** After the error of a host that does not exist. */
-  hint?: () => Promise<string>;
+function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number, title?: string): PrintableClient {
+  return new TargetClient(title, host, port, { timeout: timeoutMs, socketPath, token });
 }
 
 class TargetClient extends PrintableClient {
-  readonly #words: Words;
+  readonly #title: string | undefined;
 
-  constructor(words: Words = {}, ...args: ConstructorParameters<typeof WebApiClient>) {
+  constructor(title: string | undefined, ...args: ConstructorParameters<typeof WebApiClient>) {
     super(...args);
-    this.#words = words;
+    this.#title = title;
   }
 
   override get target(): string {
-    return this.#words.title ?? super.target;
-  }
-
-  override async request(...args: Parameters<PrintableClient['request']>): Promise<PrintableReply> {
-    const reply = await super.request(...args);
-    if (reply.ok || this.#words.hint === undefined || !/ (ENOTFOUND|EAI_AGAIN)\b/.test(reply.error)) return reply;
-    const hint = await this.#words.hint();
-    return { ...reply, error: reply.error + printable(hint), original: reply.original + hint };
+    return this.#title ?? super.target;
   }
 }
 

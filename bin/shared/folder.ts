@@ -1,8 +1,8 @@
 // The systems with Unix sockets in a folder.
 
 import { once } from 'node:events';
-import { accessSync, constants, lstatSync, readdirSync, statSync, unlinkSync } from 'node:fs';
-import { connect } from 'node:net';
+import { linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { basename, join, resolve } from 'node:path';
 import { createTargetClient } from './access.ts';
 import { createFolder } from './files.ts';
@@ -20,10 +20,12 @@ export const DIR_OPTION: TextOption = {
   help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
 };
 
+const IS_WINDOWS = process.platform === 'win32';
+
 /** Of a system, in the path of its socket: see `socketName` in control.ts. */
 export const MAX_NAME_LENGTH = 32;
 const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
-const YOUNG_MS = 1000; // a server other than control.ts may not listen yet on a new socket
+const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on a new socket
 
 /**
  * Returns the given folder, or else the folder of this user's session, which need not exist.
@@ -31,8 +33,8 @@ const YOUNG_MS = 1000; // a server other than control.ts may not listen yet on a
  * @throws {UsageError} If there is none, it cannot be read, or other users could put sockets into it.
  */
 export function socketFolder(given: string | undefined): string {
+  if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
   const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
-  if (folder === undefined) throw new UsageError('--dir is required, because XDG_RUNTIME_DIR is not set');
   try {
     checkOwner(folder);
     readdirSync(folder);
@@ -44,23 +46,28 @@ export function socketFolder(given: string | undefined): string {
   return folder;
 }
 
-/**
- * Returns the folder of this user's session with a slash at the end, for a tool that serves there. Creates it.
- * Returns undefined if it cannot be used.
- */
-export function serverFolder(): string | undefined {
-  const folder = sessionFolder();
+/** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */
+async function prepare(folder: string): Promise<void> {
   const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;
-  if (process.platform === 'win32' || folder === undefined || Buffer.byteLength(longest) > MAX_PATH_LENGTH) {
-    return undefined;
-  }
+  if (Buffer.byteLength(longest) > MAX_PATH_LENGTH) throw new Error('its path is too long');
+  if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
+  checkOwner(folder);
+  const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
+  const [taken] = await liveOf(socketsIn(folder).filter(hasSamePid));
+  if (taken !== undefined) throw new Error(`'${basename(taken)}' has the same process id, in another container`);
+  await tryLink(folder);
+}
+
+/** Links a socket, as servers do: some file systems of containers and virtual machines refuse that. */
+async function tryLink(folder: string): Promise<void> {
+  const place = mkdtempSync(`${folder}/.`);
+  const server = createServer();
   try {
-    if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
-    checkOwner(folder);
-    accessSync(folder, constants.W_OK | constants.X_OK);
-    return `${folder}/`;
-  } catch {
-    return undefined;
+    await once(server.listen(`${place}/s`), 'listening');
+    linkSync(`${place}/s`, `${place}/t`);
+  } finally {
+    server.close();
+    rmSync(place, { recursive: true, force: true });
   }
 }
 
@@ -68,22 +75,29 @@ type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, '
 
 /**
  * Returns where a tool serves: on the given Unix socket, or else on host and port and in the folder of the session,
- * where clients find it by name. Containers that share the folder may have a process with the same id.
+ * where clients find it by name.
+ *
+ * @param say Prints why clients will not find it there.
  */
-export async function choosePlace({ host, port, ...others }: ServerAccess): Promise<Place> {
+export async function choosePlace(
+  { host, port, ...others }: ServerAccess,
+  say: (message: string) => void,
+): Promise<Place> {
   if (others.socketPath !== undefined) return others;
-  const folder = serverFolder();
-  const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
-  const taken = folder === undefined ? [] : await liveOf(socketsIn(folder).filter(hasSamePid));
-  return { ...others, host, port, socketPath: taken.length === 0 ? folder : undefined };
+  if (IS_WINDOWS) return { ...others, host, port };
+  const folder = sessionFolder();
+  try {
+    await prepare(folder);
+    return { ...others, host, port, socketPath: `${folder}/` };
+  } catch (error) {
+    say(`clients find this program by its port only: cannot use the folder '${folder}': ${(error as Error).message}`);
+    return { ...others, host, port };
+  }
 }
 
-/** Undefined if there is none. */
-function sessionFolder(): string | undefined {
+function sessionFolder(): string {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
-  if (session !== undefined) return resolve(session, 'control');
-  const uid = process.geteuid?.(); // not on Windows
-  return uid === undefined ? undefined : `/tmp/control-${uid}`;
+  return session === undefined ? `/tmp/control-${process.geteuid?.()}` : resolve(session, 'control');
 }
 
 /**
@@ -141,7 +155,7 @@ export async function findTargets(folder: string, timeoutMs?: number, known?: Re
 export function targetAt(path: string, timeoutMs?: number, tokenFile?: string): Omit<Target, 'label'> {
   const title = printable(basename(path, '.sock'));
   const name = `unix:${path}`;
-  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, { title }) };
+  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, title) };
 }
 
 /** Returns the name and the process id in the path of a socket. */

@@ -3,9 +3,8 @@
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
-import { DEFAULT_PORT } from '../../control.ts';
+import { DEFAULT_HOST } from '../../control.ts';
 import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
-import { findCommand, STATUS_WORDS } from './commands.ts';
 import { splitDetail } from './describe.ts';
 import {
   findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt,
@@ -35,13 +34,14 @@ export interface Sources {
   /** The folder of the sockets; default: that of the session. */
   dir?: string | undefined;
   timeoutMs?: number;
-  /** Words that were names before: never taken for addresses. New ones are added. */
-  names?: Set<string>;
-  /** Ends the error about a number. */
+  /** Whether a name may have no live system now. */
+  mayBeNone?: boolean;
+  /** Ends the error about a name that has no live system. */
   hint?: string;
 }
 
 const MAX_SHOWN = 5; // names in an error
+const ADDRESS_FORM = 'an address has a port, such as gpu1:8391 or :9000';
 
 /**
  * Returns the targets of the command line and of the file, each once.
@@ -78,23 +78,15 @@ export async function selectClient(
     if (values.dir !== undefined) throw new UsageError('--dir requires a TARGET');
     return createClient(values);
   }
-  refuseOthers([word], values);
+  refuseAddress(values);
   const [target, ...others] = await parseTargets([word], { dir: values.dir });
   if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
   throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
 }
 
-/** @throws {UsageError} If a target is a command or a status, or the options hold an address. */
-export function refuseOthers(words: readonly string[], values: Address & { dir?: string | undefined }): void {
-  const isReserved = (word: string): boolean => {
-    return findCommand('client', word) !== undefined || STATUS_WORDS.includes(word);
-  };
-  const isSystem = (word: string): boolean => openFolder(values.dir).some(({ name }) => name === word);
-  const wrong = words.find((word) => isReserved(word) && !isSystem(word));
-  if (wrong !== undefined) {
-    throw new UsageError(`unexpected argument '${wrong}'; for a host of that name, write ${wrong}:${DEFAULT_PORT}`);
-  }
+/** @throws {UsageError} If the options beside a target hold an address. */
+export function refuseAddress(values: Address): void {
   for (const option of ADDRESS_PARTS) {
     if (values[option] === undefined) continue;
     throw new UsageError(`--${option} and targets are mutually exclusive: a target is a complete address`);
@@ -108,8 +100,12 @@ async function readLines(file: string): Promise<Word[]> {
   const lines = (isInput ? await readAll(process.stdin) : readTrusted('targets', file, false)).split('\n');
   const words = lines.flatMap((line, index): Word[] => {
     const [, text, token] = /^(.+?)(?:\s+token-file=(.*))?$/.exec(line.replace(/(^|\s)#.*/, '').trim()) ?? [];
-    const tokenFile = token === undefined ? undefined : resolve(isInput ? '.' : dirname(file), token);
-    return text === undefined ? [] : [{ text, tokenFile, where: `line ${index + 1} of ${called}: ` }];
+    const where = `line ${index + 1} of ${called}: `;
+    if (isInput && token !== undefined) { // the list may come from anywhere, and name any file and any host
+      throw new UsageError(`${where}token-file= is only for a file that --targets names, got '${token}'`);
+    }
+    const tokenFile = token === undefined ? undefined : resolve(dirname(file), token);
+    return text === undefined ? [] : [{ text, tokenFile, where }];
   });
   if (words.length === 0) throw new UsageError(`${called} names no target`);
   return words;
@@ -129,7 +125,7 @@ function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
-/** Without `--dir`, most targets are not names, and there need not be a folder. */
+/** Without `--dir`, there need not be a folder: all targets may be addresses. */
 function openFolder(dir: string | undefined): Socket[] {
   try {
     return socketsIn(socketFolder(dir)).map((path) => ({ path, ...partsOf(path) }));
@@ -139,21 +135,22 @@ function openFolder(dir: string | undefined): Socket[] {
   }
 }
 
-/** Returns the systems with that name or process id or, if there is none, the system at that address. */
+/**
+ * Returns the systems with that name or process id, or the one at that address. A mere word is never a host: with a
+ * mistyped name, or that of a system that has ended (`train.sh`), a stranger would receive the command and the token.
+ */
 async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
-  const { dir, timeoutMs, names, hint = '' } = sources;
+  const { dir, timeoutMs, mayBeNone = false, hint = '' } = sources;
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
-    if (found.length > 0) names?.add(text);
-    if (found.length > 0 || names?.has(text) === true) return found;
-    if (/^\d+$/.test(text)) { // as a host, 9000 is 0.0.35.40, which would receive the token
-      const error = `'${text}' is neither a process of the folder nor an address: write :${text} for the port`;
-      throw new UsageError(error + hint);
+    if (found.length > 0) return found;
+    if (!isName || text.toLowerCase() === DEFAULT_HOST) {
+      return [{ name: text, title: text, client: createTargetClient(text, timeoutMs, tokenFile) }];
     }
-    const words = isName ? { hint: () => describeNames(text, dir) } : {};
-    return [{ name: text, title: text, client: createTargetClient(text, timeoutMs, tokenFile, words) }];
+    if (mayBeNone) return [];
+    throw new UsageError(`there is no system '${text}'${await describeNames(text, dir)}; ${ADDRESS_FORM}${hint}`);
   } catch (error) {
     if (error instanceof UsageError) error.message = where + error.message;
     throw error;
@@ -226,15 +223,15 @@ async function controls({ client }: Found, pid: number): Promise<boolean> {
   return reply.ok && splitDetail(reply.body['detail']).run['pid'] === pid;
 }
 
-/** A hint for a host that does not exist: it may be a mistyped name. */
+/** Which names there are instead. */
 async function describeNames(text: string, dir: string | undefined): Promise<string> {
   try {
     const folder = socketFolder(dir);
     const names = new Set((await findTargets(folder)).map(nameOf));
     const all = names.size === 0 || names.size > MAX_SHOWN ? '' : `, only ${[...names].join(', ')}`;
-    return `; '${folder}' has no system of that name${suggest(text, names) || all}`;
+    return ` in '${folder}'${suggest(text, names) || all}`;
   } catch (error) {
-    return `; ${(error as Error).message}`;
+    return `: ${(error as Error).message}`;
   }
 }
 

@@ -14,6 +14,12 @@ export const TARGETS_FILE_OPTION: TextOption = {
 /** The same, or standard input. */
 export const TARGETS_OPTION: TextOption = { ...TARGETS_FILE_OPTION, help: `${TARGETS_FILE_OPTION.help}; - is stdin` };
 
+/** For the help of each tool that takes targets. */
+export const TARGET_HELP: string = `
+TARGET is the NAME, NAME-PID or PID of a system in the folder --dir (default: that of this user's session), or an
+address: HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH or a path with a slash.
+`.trim();
+
 const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one
 

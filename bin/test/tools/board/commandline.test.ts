@@ -37,7 +37,7 @@ describe('The command line of control-board', LIMIT, () => {
     [/^--allow-host must be .*, got 'http:\/\/box'$/, ['--allow-host', 'http://box']],
     [/^--allow-host must be .*, got ''$/, ['--allow-host=']],
     ['--key-file must not be empty', ['--key-file=']],
-    ["'80' is neither a process of the folder nor an address: write :80 for the port", ['80']],
+    [/^there is no system '80' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/, ['80']],
     ['--view-key-file must not be empty', ['--view-key-file=']],
     ["the port of the target 'box:0' must be an integer from 1 to 65535, got '0'", ['box:0']],
     ["the path of the target 'unix:' must be a non-empty string, got ''", ['unix:']],

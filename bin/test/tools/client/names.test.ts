@@ -1,21 +1,28 @@
 // Names of systems as targets, and the folder where clients and servers look for them.
 
 import assert from 'node:assert/strict';
-import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import dns from 'node:dns';
+import fs, {
+  chmodSync, chownSync, mkdirSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
+} from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { choosePlace, serverFolder, socketFolder } from '../../../shared/folder.ts';
+import { parseCommandLine as parseBoard } from '../../../board/options.ts';
+import { parseCommandLine as parseMcp } from '../../../mcp/options.ts';
+import { choosePlace, socketFolder } from '../../../shared/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/names.ts';
 import { UsageError } from '../../../shared/options.ts';
-import { assertHarmless, HOSTILE, makeFolder, start, startServer, TOKEN } from '../../helpers.ts';
-import { leaveSocket } from '../../module/helpers.ts';
+import { assertHarmless, HOSTILE, makeFolder, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
+import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { AT_ONCE, call, linesOf, makeFile } from './helpers.ts';
+import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { startSilent, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
+const ADDRESS = 'an address has a port, such as gpu1:8391 or :9000';
 
 describe('A name as a target', SUITE, () => {
   it('selects all systems of that name, and each line begins with NAME-PID', async (t) => {
@@ -53,19 +60,20 @@ describe('A name as a target', SUITE, () => {
     await startSilent(t, join(folder, 'silent-10.sock'));
     for (const target of ['71', '72']) {
       await assert.rejects(parseTargets([target], { dir: folder, timeoutMs: 500 }), {
-        message: `'${target}' is neither a process of the folder nor an address: write :${target} for the port`,
+        message: `there is no system '${target}' in '${folder}', only eval, silent, train; ${ADDRESS}`,
       });
     }
-    const [host] = await parseTargets(['eval-70'], { dir: folder });
-    assert.equal(host?.client.baseUrl, 'http://eval-70:8391');
+    const error = missing('eval-70', folder, ', only eval, silent, train');
+    await assert.rejects(parseTargets(['eval-70'], { dir: folder, timeoutMs: 500 }), error);
   });
 
-  it('takes precedence over a host, but an address is never a name', async (t) => {
+  it('takes precedence over localhost, but an address is never a name', async (t) => {
     const folder = await openFolder(t, 'localhost-5', 'box.lan-6', '127.0.0.1-7', 'gpu1:80-8');
     const rows: [target: string, url: string][] = [
       ['localhost', `unix:${folder}/localhost-5.sock`], ['box.lan', `unix:${folder}/box.lan-6.sock`],
       ['127.0.0.1', 'http://127.0.0.1:8391'], ['gpu1:80', 'http://gpu1:80'], ['LOCALHOST', 'http://LOCALHOST:8391'],
-      ['::1', 'http://[::1]:8391'], ['box.lan:8391', 'http://box.lan:8391'], 
+      ['::1', 'http://[::1]:8391'], ['box.lan:8391', 'http://box.lan:8391'],
+      ['http://nas.lan', 'http://nas.lan:8391'],
     ];
     const targets = await parseTargets(rows.map(([target]) => target), { dir: folder });
     assert.deepEqual(targets.map(({ client }) => client.baseUrl), rows.map(([, url]) => url));
@@ -76,8 +84,7 @@ describe('A name as a target', SUITE, () => {
     await leaveSocket(join(folder, 'train-6.sock'));
     await leaveSocket(join(folder, 'dead-7.sock'));
     assert.deepEqual(await titlesOf('train', folder), ['train-5']);
-    const [host] = await parseTargets(['dead'], { dir: folder });
-    assert.equal(host?.client.baseUrl, 'http://dead:8391');
+    await assert.rejects(parseTargets(['dead'], { dir: folder }), missing('dead', folder, ', only train'));
   });
 
   it('is the real name, even if the socket path has another one', async (t) => {
@@ -95,8 +102,7 @@ describe('A name as a target', SUITE, () => {
     await assert.rejects(titlesOf('train_7B_', folder), new UsageError(
       "'train_7B_' may be 'train 7B!' (train_7B_-2) or 'train 7B?' (train_7B_-3): write that name or NAME-PID",
     ));
-    const [host] = await parseTargets([`${long}-c`], { dir: folder });
-    assert.equal(host?.client.baseUrl, `http://${long}-c:8391`);
+    await assert.rejects(titlesOf(`${long}-c`, folder), { message: /^there is no system 'a-name-.*-c' in / });
   });
 
   it('does not select another system with the same name in its path', async (t) => {
@@ -163,22 +169,8 @@ describe('A name as a target', SUITE, () => {
     const client = await selectClient('paused', { dir: folder });
     assert.equal(client.target, 'paused-6');
     await assert.rejects(call(['pause', 'top', 'run', ...dir]), {
-      message: "unexpected argument 'run'; for a host of that name, write run:8391",
+      message: `there is no system 'run' in '${folder}', only paused, top; ${ADDRESS}`,
     });
-  });
-
-  it('gets a hint if it is mistyped, unless there is such a host', async (t) => {
-    const folder = await openFolder(t, 'train.invalid-5', 'train.invalid-6', 'eval-7');
-    const mistyped = await call(['status', 'trian.invalid', '--dir', folder]);
-    assert.equal(mistyped.code, 3);
-    const hint = `; '${folder}' has no system of that name (did you mean train.invalid?)`;
-    assert.ok(mistyped.stdout.endsWith(`${hint}\n`), mistyped.stdout);
-    const [other, none] = [await call(['status', 'x.invalid', '--dir', folder]), await openFolder(t)];
-    assert.ok(other.stdout.endsWith(' has no system of that name, only eval, train.invalid\n'), other.stdout);
-    const { stdout } = await call(['status', 'x.invalid', '--dir', none]);
-    assert.ok(stdout.endsWith(`; '${none}' has no system of that name\n`), stdout);
-    const { stdout: address } = await call(['status', 'x.invalid:80', '--dir', folder]);
-    assert.doesNotMatch(address, /system/);
   });
 
   it('works with run', async (t) => {
@@ -195,7 +187,7 @@ describe('A name as a target', SUITE, () => {
       assert.deepEqual([code, stdout.startsWith(`${title}`), /evaluate\n$/.test(stdout)], [0, true, true], target);
     }
     await assert.rejects(call(['run', 'evaluate', '7', ...dir]), {
-      message: "'7' is neither a process of the folder nor an address: write :7 for the port; arguments are name=value",
+      message: `there is no system '7' in '${folder}', only train, train.py; ${ADDRESS}; arguments are name=value`,
     });
   });
 
@@ -206,7 +198,7 @@ describe('A name as a target', SUITE, () => {
     const rows: [word: string | undefined, values: object, message: string][] = [
       ['train', { dir: folder }, "TARGET must be one system, got 'train', which matches train-5 and train-6"],
       ['eval', { dir: folder, port: '1' }, '--port and targets are mutually exclusive: a target is a complete address'],
-      ['pause', { dir: folder }, "unexpected argument 'pause'; for a host of that name, write pause:8391"],
+      ['pause', { dir: folder }, `there is no system 'pause' in '${folder}', only eval, train; ${ADDRESS}`],
       ['7', { dir: folder, host: 'x' }, '--host and targets are mutually exclusive: a target is a complete address'],
       [undefined, { dir: folder }, '--dir requires a TARGET'],
     ];
@@ -221,12 +213,43 @@ describe('A name as a target', SUITE, () => {
     await startWeb(t, () => ({ code: 500, error: HOSTILE }), { socketPath: join(folder, `${name}.sock`) });
     await startSilent(t, join(folder, 'b\x1b[2J-6.sock'));
     const short = ['--timeout', '0.2'];
-    const all = [['status', '--all', ...short], ['pause', '5'], ['pause', '5', '--json'], ['pause', 'x.invalid']];
+    const all = [['status', '--all', ...short], ['pause', '5'], ['pause', '5', '--json'], ['pause', 'x']];
     for (const args of all) {
-      const { stdout, stderr } = await call([...args, '--dir', folder]);
+      const { stdout, stderr } = await run(t, [...args, '--dir', folder]);
       assertHarmless(stdout + stderr);
       if (args.length === 2) assert.match(stderr, /a \[2J -5|a \[2J , b \[2J/);
     }
+  });
+});
+
+describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
+  it('is refused in all tools with the folder and the nearest name, and never looked up as a host', async (t) => {
+    const lookups: string[] = [];
+    t.mock.method(dns, 'lookup', (name: string, _: object, done: (error: Error) => void) => {
+      lookups.push(name);
+      done(new Error('no network'));
+    });
+    const [folder, none] = [await openFolder(t, 'train.sh-5', 'train.sh-6', 'eval-7'), await openFolder(t)];
+    const rows: [word: string, folder: string, names?: string][] = [
+      ['trian.sh', folder, ' (did you mean train.sh?)'], ['gpu1', folder, ', only eval, train.sh'], ['gpu1', none],
+      ['0.1', folder, ', only eval, train.sh'], ['9000', none], ['a,b', none], ['pause', none], ['gpu1 gpu2', none],
+    ];
+    for (const [word, dir, names] of rows) {
+      const error = missing(word, dir, names);
+      for (const command of [['pause'], ['wait', 'active'], ['watch']]) {
+        await assert.rejects(call([...command, word, '--dir', dir]), error);
+      }
+      await assert.rejects(selectClient(word, { dir }), error);
+      await assert.rejects(parseBoard(1000, [word, '--dir', dir]), error);
+      await assert.rejects(parseMcp([word, '--dir', dir]), error);
+      const file = makeFile(t, `localhost\n${word} # a mistake\n`);
+      const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
+      await assert.rejects(call(['pause', '--targets', file, '--dir', dir]), inFile);
+    }
+    await call(['__complete', `control-client run evaluate gpu1 --dir ${folder} `]);
+    assert.deepEqual(lookups, []);
+    await call(['pause', 'gpu1:80', 'http://gpu2', '--dir', folder]);
+    assert.deepEqual(lookups.sort(), ['gpu1', 'gpu2']);
   });
 });
 
@@ -262,21 +285,22 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.equal(socketFolder(undefined), '/tmp/control-987654321');
   });
 
-  it('is created by servers, for this user only', (t) => {
+  it('is created by servers, for this user only, and stays empty until they listen', async (t) => {
     const session = setVariable(t, makeFolder(t));
-    for (let time = 0; time < 2; time += 1) assert.equal(serverFolder(), `${session}/control/`);
+    for (let time = 0; time < 2; time += 1) assert.deepEqual(await place(), [`${session}/control/`]);
     assert.equal(statSync(`${session}/control`).mode & 0o777, 0o700);
+    assert.deepEqual(readdirSync(`${session}/control`), []);
   });
 
-  it('is refused by servers and clients if other users can create sockets there', (t) => {
+  it('is refused by servers, which say so, and clients if other users can create sockets there', async (t) => {
     const session = setVariable(t, makeFolder(t));
     const folder = join(session, 'control');
     mkdirSync(folder);
     for (const [mode, isUsable] of [[0o770, false], [0o707, false], [0o755, true], [0o1777, true]] as const) {
       chmodSync(folder, mode);
-      assert.equal(serverFolder(), isUsable ? `${folder}/` : undefined, mode.toString(8));
-      const message = `--dir must be a folder that can be read, got '${folder}': others can write to it; ` +
-        `chmod go-w '${folder}'`;
+      const others = `others can write to it; chmod go-w '${folder}'`;
+      assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, others)], mode.toString(8));
+      const message = `--dir must be a folder that can be read, got '${folder}': ${others}`;
       for (const given of [undefined, folder]) {
         if (isUsable) assert.equal(socketFolder(given), folder);
         else assert.throws(() => socketFolder(given), new UsageError(message));
@@ -289,36 +313,80 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     const folder = join(session, 'control');
     mkdirSync(folder);
     chownSync(folder, 12345, 12345);
-    assert.equal(serverFolder(), undefined);
+    assert.deepEqual(await place(), [undefined, notIn(folder, 'it belongs to another user')]);
     const message = `--dir must be a folder that can be read, got '${folder}': it belongs to another user`;
     assert.throws(() => socketFolder(undefined), new UsageError(message));
     await assert.rejects(call(['list']), new UsageError(message));
-    const { stdout } = await call(['status', 'x.invalid']);
-    assert.ok(stdout.endsWith(`; ${message}\n`), stdout);
+    await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
   });
 
   it('is not used by a server if another container has a server with its process id there', async (t) => {
-    const access = { host: 'localhost', port: 0, socketPath: undefined, token: undefined, allowedHosts: [], name: 'a' };
-    const folder = `${setVariable(t, makeFolder(t))}/control/`;
-    assert.equal((await choosePlace(access)).socketPath, folder);
+    const folder = `${setVariable(t, makeFolder(t))}/control`;
+    assert.deepEqual(await place(), [`${folder}/`]);
     await leaveSocket(join(folder, `b-${process.pid}.sock`));
-    assert.equal((await choosePlace(access)).socketPath, folder, 'that one is dead');
+    assert.deepEqual(await place(), [`${folder}/`], 'that one is dead');
     await startWeb(t, undefined, { socketPath: join(folder, `c-${process.pid}.sock`) });
-    assert.deepEqual(await choosePlace(access), { ...access, socketPath: undefined });
-    assert.equal((await choosePlace({ ...access, socketPath: 'x.sock' })).port, undefined);
+    const reason = `'c-${process.pid}.sock' has the same process id, in another container`;
+    assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
+    assert.deepEqual(await choosePlace({ ...ACCESS, socketPath: 'x.sock' }, assert.fail), {
+      socketPath: 'x.sock', token: undefined, allowedHosts: [], name: 'a',
+    });
   });
 
-  it('is refused in /tmp if it links to a folder where other users can create sockets', (t) => {
+  it('is not used by a server if its file system refuses links to sockets', async (t) => {
+    const session = setVariable(t, makeFolder(t));
+    const folder = `${session}/control`;
+    const link = t.mock.method(fs, 'linkSync', () => {
+      throw new Error('EBADF: bad file descriptor, link');
+    });
+    syncBuiltinESMExports();
+    t.after(() => {
+      link.mock.restore();
+      syncBuiltinESMExports();
+    });
+    assert.deepEqual(await place(), [undefined, notIn(folder, 'EBADF: bad file descriptor, link')]);
+    assert.deepEqual(readdirSync(folder), []);
+    const env = preload(`
+      import fs from 'node:fs';
+      import { syncBuiltinESMExports } from 'node:module';
+      fs.linkSync = () => { throw new Error('EBADF: bad file descriptor, link'); };
+      syncBuiltinESMExports();
+    `);
+    for (const [tool, ...args] of [['run', '--', 'sleep', '60'], ['demo', '--states-dir', session]] as const) {
+      const { shows } = startProgram(t, tool, ['--port', '0', ...args], { ...env, XDG_RUNTIME_DIR: session });
+      await shows(new RegExp(`^control-${tool}: ${notIn(folder, 'EBADF: bad file descriptor, link')}$`, 'm'));
+      await shows(/web API at http:\/\/localhost:\d+/);
+    }
+  });
+
+  it('does not exist on Windows, and only tools that look for names say so', async (t) => {
+    const windows = preload("Object.defineProperty(process, 'platform', { value: 'win32' });");
+    const line = 'on Windows, systems have neither sockets nor names: use HOST:PORT';
+    const rows: [args: string[], line: string][] = [
+      [['list'], line], [['status', '--all'], line], [['list', '--dir', '.'], line],
+      [['pause', 'x'], `there is no system 'x': ${line}; ${ADDRESS}`],
+    ];
+    await Promise.all(rows.map(async ([args, text]) => {
+      const ended = await run(t, args, '', windows);
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${text}\n` });
+    }));
+    const { child, shows, output } = startProgram(t, 'demo', ['--port', '0', '--states-dir', makeFolder(t)], windows);
+    await shows(/web API at http:\/\/localhost:\d+/);
+    assert.doesNotMatch(output(), /clients find/);
+    child.kill();
+  });
+
+  it('is refused in /tmp if it links to a folder where other users can create sockets', async (t) => {
     const folder = folderInTmp(t);
     const sticky = makeFolder(t);
     chmodSync(sticky, 0o1777);
     symlinkSync(sticky, folder);
-    assert.equal(serverFolder(), undefined);
+    assert.deepEqual(await place(), [undefined, notIn(folder, 'it is a link or a file')]);
     const message = `--dir must be a folder that can be read, got '${folder}': it is a link or a file`;
     assert.throws(() => socketFolder(undefined), new UsageError(message));
   });
 
-  it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, (t) => {
+  it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, async (t) => {
     const folder = folderInTmp(t);
     mkdirSync(folder);
     const others = `others can write to it; chmod go-w '${folder}'`;
@@ -326,29 +394,33 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     for (const [isOwn, mode, error] of rows) {
       chownSync(folder, isOwn * (process.geteuid?.() ?? 0), 0);
       chmodSync(folder, mode);
-      assert.equal(serverFolder(), error === null ? `${folder}/` : undefined);
+      assert.deepEqual(await place(), error === null ? [`${folder}/`] : [undefined, notIn(folder, error)]);
       if (error === null) assert.equal(socketFolder(undefined), folder);
       else assert.throws(() => socketFolder(undefined), { message: new RegExp(`: ${error}$`) });
     }
   });
 
-  it('is not used by servers where that is impossible', (t) => {
+  it('is not used by servers where that is impossible', async (t) => {
     const session = makeFolder(t);
     const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
     for (const [length, isUsable] of [[94, true], [95, false]] as const) {
       const long = join(session, 'x'.repeat(length - longest - session.length - 1));
       mkdirSync(long);
       setVariable(t, long);
-      assert.equal(serverFolder(), isUsable ? `${long}/control/` : undefined, `${length}`);
+      const folder = `${long}/control`;
+      assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, 'its path is too long')]);
     }
-    setVariable(t, join(session, 'none'));
-    assert.equal(serverFolder(), undefined, 'XDG_RUNTIME_DIR does not exist');
+    const refuses = async (parent: string, code: string): Promise<void> => {
+      setVariable(t, parent);
+      const [folder, line = ''] = await place();
+      assert.deepEqual([folder, line.startsWith(notIn(`${parent}/control`, code))], [undefined, true], line);
+    };
+    await refuses(join(session, 'none'), 'ENOENT: '); // XDG_RUNTIME_DIR does not exist
     writeFileSync(join(session, 'control'), '');
-    setVariable(t, session);
-    assert.equal(serverFolder(), undefined, 'it is a file');
+    await refuses(session, 'ENOTDIR: '); // it is a file
     rmSync(join(session, 'control'));
     symlinkSync('nowhere', join(session, 'control'));
-    assert.equal(serverFolder(), undefined, 'it is a link to nothing');
+    await refuses(session, 'EEXIST: '); // it is a link to nothing
   });
 });
 
@@ -362,10 +434,34 @@ async function openFolder(t: TestContext, ...titles: string[]): Promise<string> 
   return folder;
 }
 
+/** Runs a module before a tool. */
+function preload(source: string): NodeJS.ProcessEnv {
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(source)}` };
+}
+
+/** @param names How the error continues. */
+function missing(word: string, folder: string, names: string = ''): UsageError {
+  return new UsageError(`there is no system '${word}' in '${folder}'${names}; ${ADDRESS}`);
+}
+
 async function titlesOf(target: string, folder: string): Promise<string[]> {
   const targets = await parseTargets([target], { dir: folder });
   for (const { name, title } of targets) assert.equal(name && basename(name, '.sock'), title);
   return targets.map(({ title }) => title);
+}
+
+const ACCESS = { host: 'localhost', port: 0, socketPath: undefined, token: undefined, allowedHosts: [], name: 'a' };
+
+/** Returns where a server has its socket, and the lines it prints. */
+async function place(): Promise<(string | undefined)[]> {
+  const lines: string[] = [];
+  const { socketPath, host, port } = await choosePlace(ACCESS, (line) => lines.push(line));
+  assert.deepEqual([host, port], ['localhost', 0]);
+  return [socketPath, ...lines];
+}
+
+function notIn(folder: string, reason: string): string {
+  return `clients find this program by its port only: cannot use the folder '${folder}': ${reason}`;
 }
 
 /** The path of the session folder in /tmp of another user, who has none yet. */

@@ -217,10 +217,6 @@ describe('control-client run', AT_ONCE, () => {
     assert.match(target.stderr, /^control-client: 127\.0\.0\.1:\d+: list not sent: has not responded within /);
     const listed = await call([...at(silent), 'run', '--timeout', '1']);
     assert.deepEqual([listed.code, /^control-client: 127\.0\.0\.1:\d+ has not/.test(listed.stderr)], [5, true]);
-    const mistyped = await call(['run', 'list', 'episodes.invalid']);
-    assert.equal(mistyped.code, 3);
-    const hints = /: list not sent: .*\bepisodes\.invalid; .* no system of that name.*; arguments are name=value\n$/;
-    assert.match(mistyped.stderr, hints);
   });
 
   it('prints no control characters of declarations', async (t) => {

@@ -139,7 +139,7 @@ describe('control-client with several targets', SUITE, () => {
 
   it('accepts ports and IPv6 addresses, and adds the default port', async () => {
     const urls: [target: string, url: string][] = [
-      ['gpu1', 'http://gpu1:8391'], ['gpu1:1', 'http://gpu1:1'], ['10.0.0.1', 'http://10.0.0.1:8391'],
+      ['http://gpu1', 'http://gpu1:8391'], ['gpu1:1', 'http://gpu1:1'], ['10.0.0.1', 'http://10.0.0.1:8391'],
       ['10.0.0.1:65535', 'http://10.0.0.1:65535'], ['::1', 'http://[::1]:8391'], ['[::1]:9000', 'http://[::1]:9000'],
       ['fe80::2', 'http://[fe80::2]:8391'], ['[fe80::3]', 'http://[fe80::3]:8391'],
       ['unix:/nowhere/a:1', 'unix:/nowhere/a:1'], ['http://gpu2:9000', 'http://gpu2:9000'],
@@ -203,16 +203,17 @@ describe('control-client with several targets', SUITE, () => {
       ['[::1]:x', `the port of the target '[::1]:x' ${port} 'x'`],
       [':', `the port of the target ':' ${port} ''`],
       [':0', `the port of the target ':0' ${port} '0'`],
-      ['http://gpu1', `the port of the target 'http://gpu1' ${port} '//gpu1'`],
+      ['http://', `the host of the target 'http://' ${host} ''`],
+      ['http://gpu1/api', `the host of the target 'http://gpu1/api' ${host} 'gpu1/api'`],
+      ['http://gpu1:1/api', `the port of the target 'http://gpu1:1/api' ${port} '1/api'`],
       ['https://gpu1:1', "the web API speaks HTTP without TLS: a target is http://HOST:PORT, got 'https://gpu1:1'"],
       ['./', `the path of the target './' must be the path of a socket, not of a folder, got './'`],
-      ['gpu1 gpu2', `the host of the target 'gpu1 gpu2' ${host} 'gpu1 gpu2'`],
-      ['[gpu1', `the host of the target '[gpu1' ${host} '[gpu1'`],
+      ['a b:1', `the host of the target 'a b:1' ${host} 'a b'`],
       ['unix:', "the path of the target 'unix:' must be a non-empty string, got ''"],
     ];
     for (const [name, message] of wrong) {
-      await assert.rejects(parseTargets(['gpu1', name], {}), new UsageError(message));
-      const file = makeFile(t, `# all\ngpu1\n\n${name} # the last\n`);
+      await assert.rejects(parseTargets(['gpu1:1', name], {}), new UsageError(message));
+      const file = makeFile(t, `# all\ngpu1:1\n\n${name} # the last\n`);
       await assert.rejects(parseTargets([], { targets: file }), new UsageError(`line 4 of ${file}: ${message}`));
     }
   });
@@ -264,9 +265,9 @@ describe('control-client --targets', SUITE, () => {
   });
 
   it('names the invalid line of standard input', async (t) => {
-    const message = "the host of the target 'a b' must be a host name or an IP address, got 'a b'";
+    const message = "the host of the target 'a b:1' must be a host name or an IP address, got 'a b'";
     const stderr = `control-client: line 2 of standard input: ${message}\n`;
-    assert.deepEqual(await run(t, ['status', '--targets', '-'], 'gpu1\na b\n'), { code: 2, stdout: '', stderr });
+    assert.deepEqual(await run(t, ['status', '--targets', '-'], 'gpu1:1\na b:1\n'), { code: 2, stdout: '', stderr });
   });
 
   it('refuses a file that does not exist', async () => {
@@ -296,11 +297,13 @@ describe('control-client and tokens', SUITE, () => {
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`]);
   });
 
-  it('resolves token files from standard input in the working directory', async (t) => {
-    const { target, tokens } = await startWeb(t);
-    const path = relative('.', makeFile(t, TOKEN, 0o600));
-    await run(t, ['status', '--targets', '-'], `${target} token-file=${path}`);
-    assert.deepEqual(tokens, [`Bearer ${TOKEN}`]);
+  it('refuses token files in standard input, and sends nothing', async (t) => {
+    const { target, requests } = await startWeb(t);
+    const path = makeFile(t, TOKEN, 0o600);
+    const ended = await run(t, ['status', '--targets', '-'], `${target}\n${target} token-file=${path}`);
+    const line = `line 2 of standard input: token-file= is only for a file that --targets names, got '${path}'`;
+    assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${line}\n` });
+    assert.deepEqual(requests, []);
   });
 
   it('sends the token in CONTROL_TOKEN_FILE unless the variable is empty', async (t) => {
@@ -326,7 +329,7 @@ describe('control-client and tokens', SUITE, () => {
       const path = makeFile(t, text, 0o600);
       const message = `the token in '${path}' must be a string of 16 to 1024 visible ASCII characters, got ${got}`;
       await assert.rejects(call(['pause', target], { CONTROL_TOKEN_FILE: path }), new UsageError(message));
-      const file = makeFile(t, `gpu1 token-file=${path}`);
+      const file = makeFile(t, `gpu1:1 token-file=${path}`);
       const error = new UsageError(`line 1 of ${file}: ${message}`);
       await assert.rejects(call(['pause', target, '--targets', file]), error);
     }
@@ -334,9 +337,9 @@ describe('control-client and tokens', SUITE, () => {
   });
 
   it('refuses a token file that is not a regular file', async (t) => {
-    const missing = call(['pause', 'gpu1'], { CONTROL_TOKEN_FILE: '/nowhere/token' });
+    const missing = call(['pause', 'gpu1:1'], { CONTROL_TOKEN_FILE: '/nowhere/token' });
     await assert.rejects(missing, { message: /^cannot use the token file '\/nowhere\/token': ENOENT/ });
-    const file = makeFile(t, 'gpu1 token-file= # none');
+    const file = makeFile(t, 'gpu1:1 token-file= # none');
     const message = `line 1 of ${file}: cannot use the token file '${join(file, '..')}': it is not a file`;
     await assert.rejects(call(['pause', '--targets', file]), new UsageError(message));
   });

@@ -680,6 +680,18 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
   });
 
+  it('may end and start again if they are chosen by name: that is never a host', async (t) => {
+    const { folder, env } = openSession(t);
+    const first = await startWeb(t, undefined, { socketPath: join(folder, 'train-5.sock') });
+    const mcp = startMcp(t, ['train'], env);
+    assert.deepEqual(await idsOf(mcp), ['train-5']);
+    first.end();
+    assert.deepEqual(await idsOf(mcp), []);
+    assert.equal((await mcp.fail('pause', { system: 'train', reason: 'a test' })).outcome, 'offline');
+    await startWeb(t, undefined, { socketPath: join(folder, 'train-6.sock') });
+    assert.deepEqual(await idsOf(mcp), ['train-6']);
+  });
+
   it('are the one at the address in the environment, not those in the folder', async (t) => {
     const { env, launch } = openSession(t);
     const { folder: elsewhere, launch: launchElsewhere } = openSession(t);
@@ -707,13 +719,16 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.deepEqual(await idsOf(mcp), [`train-${process.pid}`]);
     const ofDir = startMcp(t, ['--dir', makeFolder(t)], redirectDefaultPort(port));
     assert.deepEqual(await idsOf(ofDir), [], 'not with --dir');
+    const windows = startMcp(t, [], { ...env, ...redirectDefaultPort(port, 'win32') });
+    assert.deepEqual(await idsOf(windows), ['localhost:8391'], 'there is no folder');
   });
 });
 
 /** Redirects connections from the default port, where a developer may have a program of their own. */
-function redirectDefaultPort(port: number): NodeJS.ProcessEnv {
+function redirectDefaultPort(port: number, platform: NodeJS.Platform = process.platform): NodeJS.ProcessEnv {
   const program = `
     import { Socket } from 'node:net';
+    Object.defineProperty(process, 'platform', { value: '${platform}' });
     const { connect } = Socket.prototype;
     Socket.prototype.connect = function (...args) {
       const [options] = args.flat();
