@@ -140,7 +140,8 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     const paused = perform(port, 'pause');
     await until(async () => (await getInfo(port)).status === 'pausing');
     const resumed = perform(port, 'resume');
-    assert.deepEqual(await paused, [500, 'pause failed: the pause command was killed after 0.3 s of --grace: asleep']);
+    const killed = 'the pause command was killed after 0.3 s of --grace, because another command waits: asleep';
+    assert.deepEqual(await paused, [500, `pause failed: ${killed}`]);
     assert.equal((await resumed)[0], 200);
     assert.equal(await client.getStatus(), ACTIVE);
     const again = perform(port, 'pause');
