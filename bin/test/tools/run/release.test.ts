@@ -126,7 +126,7 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     for (let count = 0; count < 2; count += 1) {
       assert.deepEqual(await perform(port, 'resume'), [500, 'resume failed: the resume command ended with SIGKILL']);
       assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-      const calls = each(pid, 'restore', 'unlock', 'get-state', 'lock', 'checkpoint');
+      const calls = each(pid, 'restore', 'unlock', 'get-state', 'lock', 'checkpoint', 'get-state');
       assert.deepEqual(cuda.calls(), calls, 'it has the GPU while the command runs');
     }
     on('resume', '');
@@ -180,7 +180,7 @@ describe('control-run: --release-gpu', suite, () => {
       assert.deepEqual(await perform(port, command), [200, undefined]);
       assert.deepEqual(workers.map((pid) => cuda.stateOf(pid)), [state, state]);
     }
-    assert.equal(cuda.calls().length, 10, 'and does not ask about the others');
+    assert.equal(cuda.calls().length, 12, 'and does not ask about the others');
   });
 
   it('leaves the program as it was if the GPU is busy', async (t) => {
@@ -330,7 +330,7 @@ describe('control-run: the GPU of a program on CONTROL_FD', suite, () => {
     assert.deepEqual([cuda.calls(), notes()], [[], ['pause S']]);
     talk.say({ done: id, value: 'epoch 7' });
     assert.deepEqual(await pause, [200, 'paused; epoch 7']);
-    assert.deepEqual([cuda.calls(), stateOf(pid)], [each(pid, 'get-state', 'lock', 'checkpoint'), 'S']);
+    assert.deepEqual([cuda.calls(), stateOf(pid)], [each(pid, 'get-state', 'lock', 'checkpoint', 'get-state'), 'S']);
     cuda.on(pid, 'restore', "fail 'out of memory'");
     assert.equal((await perform(talk.port, 'resume'))[0], 500);
     cuda.on(pid, 'restore', '');
