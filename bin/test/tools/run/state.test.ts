@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {
   chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, statSync, symlinkSync,
-  writeFileSync,
+  utimesSync, writeFileSync,
 } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -158,7 +158,14 @@ describe('StateFile', () => {
   it('deletes leftovers of a crash at the start, and nothing else', (t) => {
     const folder = makeFolder(t);
     const others = ['other.json.0123456789abcdef.tmp', 'state.json.bak', 'state.json.x.tmp'];
-    for (const name of [...others, 'state.json.0123456789abcdef.tmp']) writeFileSync(join(folder, name), '');
+    const past = Date.now() / 1000 - 61;
+    for (const name of [...others, 'state.json.0123456789abcdef.tmp']) {
+      writeFileSync(join(folder, name), '');
+      utimesSync(join(folder, name), past, past);
+    }
+    const current = 'state.json.fedcba9876543210.tmp'; // of another control-run that starts at the same time
+    others.push(current);
+    writeFileSync(join(folder, current), '');
     new StateFile(join(folder, 'state.json')).read();
     assert.deepEqual(readdirSync(folder).sort(), [...others, 'state.json'].sort());
   });
