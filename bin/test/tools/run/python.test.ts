@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getInfo, makeFolder, perform, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exitCodeOf, killAll, listTree, PYTHON, showsDetail, startRun, stateOf } from './helpers.ts';
+import { exitCodeOf, killAll, listTree, PYTHON, showsDetail, showsRun, startRun, stateOf } from './helpers.ts';
 import { epochOf, order, SEVERAL_GRACES_MS, talks } from './talk.ts';
 import type { TestContext } from 'node:test';
 
@@ -71,7 +71,8 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     assert.equal(stateOf(run.pid), 'S', 'it sleeps instead of being stopped');
     const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
-    await showsDetail(run, { epoch, loss: 1 / (epoch + 1), pid: run.pid, command: command.join(' '), processes: 1 });
+    await showsDetail(run, { epoch, loss: 1 / (epoch + 1) });
+    await showsRun(run, { pid: run.pid, command: command.join(' '), processes: 1, canSave: true });
     assert.equal(Number(readFileSync(join(folder, 'epoch'), 'utf8')), epoch, 'no epoch passes while it is paused');
     assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
     assert.equal((await getInfo(run.port)).status, 'paused', 'a save does not end the pause');

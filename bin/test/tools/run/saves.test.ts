@@ -9,7 +9,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, startRun, stateOf,
+  exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
 } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -52,6 +52,37 @@ describe('control-run: save-state', suite, () => {
     writeFileSync(path, 'true');
     assert.deepEqual((await perform(port, 'save-state'))[0], 200);
     assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  it('gives --save-command --grace to finish once another command waits', async (t) => {
+    const options = ['--grace', '1', '--save-command', 'sleep 98765'];
+    const { running, port, client } = await startRun(t, options, ['sleep', '98765']);
+    const commands = ['save-state', 'pause', 'shutdown', 'resume'] as const;
+    const [saved, paused, shutdown, resumed] = commands.map((command) => perform(port, command));
+    const killed = 'the save command was killed after 1 s of --grace, because another command waits';
+    assert.deepEqual(await saved, [500, `save-state failed: ${killed}`]);
+    assert.deepEqual(await paused, [200, undefined]);
+    assert.deepEqual(await shutdown, [500, `shutdown failed: ${killed} (the program is paused)`]);
+    assert.deepEqual(await resumed, [200, undefined]);
+    assert.equal(await client.getStatus(), ACTIVE);
+    running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  it('is possible if the detail says canSave', async (t) => {
+    const closes = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exec 3>&-; exec sleep 98765');
+    const ends = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exit 1');
+    for (const [options, command, canSave, canSaveLater] of [
+      [[], ['sleep', '98765'], false, false], [['--save-command', 'true'], ['sleep', '98765'], true, true],
+      [['--save-signal', 'USR1'], ['sleep', '98765'], true, true], [[], closes, true, false], [[], ends, true, true],
+    ] as const) {
+      const run = await startRun(t, ['--restart', 'on-failure', ...options], [...command]);
+      await showsRun(run, { canSave });
+      const [statusCode] = await perform(run.port, 'save-state');
+      if (command === ends) await showsRun(run, { ended: 'exit code 1', canSave: true });
+      else await showsRun(run, { canSave: canSaveLater });
+      if (!canSaveLater) assert.equal(statusCode, 500);
+    }
   });
 
   it('waits for --save-command even if the program ends meanwhile', async (t) => {

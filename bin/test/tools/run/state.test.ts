@@ -13,7 +13,8 @@ import { UsageError } from '../../../shared/options.ts';
 import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, startRun, stateOf, WAIT, WAYS,
+  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, startRun, stateOf, WAIT,
+  WAYS,
 } from './helpers.ts';
 import type { StatusCause } from '../../../../control.ts';
 import type { Info } from '../../helpers.ts';
@@ -186,7 +187,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       const info = await getInfo(second.port);
       isPausedAs(info, before);
       assert.deepEqual(info.commands, []);
-      await showsDetail(second, { pid: second.pid, command: command.join(' '), processes: 1 });
+      await showsRun(second, { pid: second.pid, command: command.join(' '), processes: 1 });
       assert.equal(stateOf(second.pid), 'T');
       second.running.child.kill('SIGUSR1'); // would kill this program: not passed on
       process.kill(second.pid, 'SIGCONT'); // as `fg` does
@@ -318,13 +319,13 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     const run = await startRun(t, ['--state', path], prepare(t).command);
     renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    const { state } = await showsDetail(run, { pid: run.pid });
+    const { state } = await showsRun(run, { pid: run.pid });
     assert.match(String(state), /^not written: ENOENT: /);
     assert.match(run.running.output(), /^control-run: --state not written: ENOENT: .*$/m);
     renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
     await perform(run.port, 'resume');
     await perform(run.port, 'pause');
-    await showsDetail(run, { state: undefined });
+    await showsRun(run, { state: undefined });
     assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
   });
 
