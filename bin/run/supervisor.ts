@@ -29,6 +29,7 @@ const MIN_RESTART_MS = 1000; // doubles with each restart
 const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const LINGER_MS = 200; // lets clients see how the program ended
+const RETRY_MS = 2000; // of a state that cannot be written
 // The detail has 4096 bytes: 3000 for what the program reports, and enough for these and some numbers.
 const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
@@ -71,6 +72,7 @@ export class Supervisor {
   #status: SystemStatus;
   #cause: StatusCause | null; // of the pause; null unless the program is paused
   #stateError: string | undefined; // while the state cannot be written
+  #retryTimer: NodeJS.Timeout | undefined; // during that
   #isChanging = false; // during a pause or a resume
   #reported: SystemStatus | undefined; // by the program, during that
   #detail: object = {}; // reported by the program
@@ -220,12 +222,19 @@ export class Supervisor {
 
   #keep(cause: StatusCause | null): void {
     this.#cause = cause;
+    this.#writeState();
+    if (this.#stateError !== undefined) this.#say(`--state ${this.#stateError}`);
+  }
+
+  /** Retries a failed write until it succeeds, for example once the disk has space again. */
+  #writeState(): void {
+    clearTimeout(this.#retryTimer);
     try {
-      this.#settings.state?.write(cause);
+      this.#settings.state?.write(this.#cause);
       this.#stateError = undefined;
     } catch (error) {
       this.#stateError = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
-      this.#say(`--state ${this.#stateError}`);
+      this.#retryTimer = setTimeout(() => this.#writeState(), RETRY_MS).unref();
     }
   }
 

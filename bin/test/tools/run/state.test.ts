@@ -312,7 +312,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(starts(), []);
   });
 
-  it('pauses although the state cannot be written, and reports that until it can', async (t) => {
+  it('pauses although the state cannot be written, and reports that until a retry succeeds', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'disk', 'state.json');
     mkdirSync(join(folder, 'disk'));
@@ -323,8 +323,6 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.match(String(state), /^not written: ENOENT: /);
     assert.match(run.running.output(), /^control-run: --state not written: ENOENT: .*$/m);
     renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
-    await perform(run.port, 'resume');
-    await perform(run.port, 'pause');
     await showsRun(run, { state: undefined });
     assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
   });
