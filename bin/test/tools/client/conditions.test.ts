@@ -73,7 +73,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     ];
     await Promise.all(rows.map(async ([info, reason]) => {
       const { port } = await report(t, info);
-      const { code, stdout, stderr } = await call([...at(port), 'wait', 'loss < 0.01', '--timeout', '2']);
+      const { code, stdout, stderr } = await call([...at(port), 'wait', 'loss < 0.01', '--timeout', '6']);
       assert.deepEqual([code, stdout], [4, '']);
       assert.match(stderr, /^control-client: not loss < 0\.01 after \d\.\d s: /);
       assert.equal(stderr.split(' s: ')[1], `${reason}\n`);
