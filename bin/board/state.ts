@@ -8,6 +8,7 @@ import type { currentValues, Declaration } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
+const MAX_RUN_ROWS = 16; // of these; control-run adds fewer, but any program may report a field `run`
 
 /** Times are in milliseconds. Times that the system reports are by its own clock. */
 export interface State {
@@ -102,12 +103,17 @@ export function readCommand(entry: Body): ListedCommand {
   };
 }
 
-/** The rows of a table; the fields added by control-run come last. If excerpts of names collide, the first counts. */
+/**
+ * The rows of a table. Those of the fields added by control-run come last, and are called `run.NAME` if the program
+ * reports a field of that name. If excerpts of names collide, the first counts.
+ */
 export function readRows(detail: unknown): Row[] {
   if (detail === null || detail === undefined) return [];
   if (!isRecord(detail)) return [readRow(['', detail])];
   const { own, run } = splitDetail(detail);
-  const added = Object.entries(run).map((entry): Row => ({ ...readRow(entry), isRun: true }));
+  const added = Object.entries(run).slice(0, MAX_RUN_ROWS).map(([name, value]): Row => {
+    return { ...readRow([Object.hasOwn(own, name) ? `run.${name}` : name, value]), isRun: true };
+  });
   const rows = [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(readRow), ...added];
   return rows.filter(({ name }, index) => rows.findIndex((other) => other.name === name) === index);
 }

@@ -323,7 +323,7 @@ export class BoardSystem {
     const isKept = this.#isWatched || period !== LIVE;
     if (!isKept || !this.#series.isDue) return;
     const time = this.#listener.nextVersion(); // later than any version that a page has
-    this.#series.add(time, numbersIn(this.#state.detail).filter(([name]) => name !== 'pid'));
+    this.#series.add(time, numbersIn(this.#state.detail).filter(([name]) => !/^(run\.)?pid$/.test(name)));
   }
 
   /** The time left is unknown while the program is paused. */

@@ -11,7 +11,7 @@ import { partsOf } from '../shared/folder.ts';
 import { observe } from '../shared/observe.ts';
 import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/replies.ts';
 import { isOfFolder } from '../shared/targets.ts';
-import { excerptOf, isRecord, printable } from '../shared/text.ts';
+import { excerptOf, printable } from '../shared/text.ts';
 import type { Body } from '../shared/describe.ts';
 import type { PrintableReply } from '../shared/replies.ts';
 import type { Target } from '../shared/targets.ts';
@@ -78,8 +78,7 @@ export class Row {
     this.status = status;
     const isPlain = reply.ok || isAbsent(reply) || isDenied(reply) || isUnanswered(reply);
     this.error = isPlain ? '' : this.target.client.shorten(reply.error);
-    const { detail } = this.info;
-    this.detail = describeDetail(isRecord(detail) ? splitDetail(detail).own : detail, this.#secondsLeft());
+    this.detail = describeDetail(this.info['detail'], this.#secondsLeft());
     const more = this.#end === null ? this.error : describeEnd(this.#end);
     const reported = this.info['status'];
     if (reported === status) this.story = describeStatus({ ...this.info, since: undefined }); // it has a column

@@ -2,12 +2,12 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { fieldOf } from '../shared/condition.ts';
+import { fieldOf, fieldsOf } from '../shared/condition.ts';
 import { describeCurrent } from '../shared/follow.ts';
 import { elapsedSeconds } from '../shared/limit.ts';
 import { EXIT } from '../shared/options.ts';
 import { isDenied, statusNameOf } from '../shared/replies.ts';
-import { excerpt, excerptOfJson, isRecord } from '../shared/text.ts';
+import { excerpt, excerptOfJson } from '../shared/text.ts';
 import { failure } from './send.ts';
 import type { Condition } from '../shared/condition.ts';
 import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
@@ -66,7 +66,7 @@ function describeLast(latest: PrintableReply | null, detail: unknown, field: str
     return value === undefined ? absence : `${absence}; ${field} was ${shown}`;
   }
   if (value !== undefined) return `${field} is ${shown}`;
-  const names = isRecord(detail) ? excerpt(Object.keys(detail).join(', ')) : '';
+  const names = excerpt([...fieldsOf(detail).keys()].join(', '));
   return `the system reports ${names === '' ? 'no detail' : `${names}, but not ${field}`}`;
 }
 

@@ -157,7 +157,7 @@ export const WAIT: Tool = {
       type: 'string', minLength: 1, maxLength: 200, default: 'change',
       description: 'change: a new status, a new cause of it, or the end of a command; a new detail does not count. A ' +
         'status: active, paused, shutting down, offline, … Or a condition on a field of the detail: `loss < 0.1`, ' +
-        '`step >= 1000`, `phase = test`.',
+        '`step >= 1000`, `phase = test`, `run.processes = 1`.',
     },
     seconds: SECONDS,
     tag: {

@@ -2,11 +2,11 @@
 
 import { SystemStatus } from '../../control.ts';
 import { STATUS_WORDS } from '../shared/commands.ts';
-import { fieldOf, isCondition, parseCondition } from '../shared/condition.ts';
+import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/condition.ts';
 import { elapsedSeconds, withLimit } from '../shared/limit.ts';
 import { listOf, UsageError } from '../shared/options.ts';
 import { isDenied, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
-import { excerpt, isRecord } from '../shared/text.ts';
+import { excerpt } from '../shared/text.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
 import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
 import type { Condition } from '../shared/condition.ts';
@@ -115,8 +115,7 @@ class Watcher {
   describeMissing(): string | undefined {
     if (this.#goal.kind !== 'detail' || this.info === undefined || this.value !== undefined) return undefined;
     const { field } = this.#goal.condition;
-    const { detail } = this.info;
-    const names = isRecord(detail) ? Object.keys(detail).join(', ') : '';
+    const names = [...fieldsOf(this.info['detail']).keys()].join(', ');
     return cleanText(`the detail has no field '${field}'${names && `, only ${excerpt(names)}`}`);
   }
 

@@ -62,7 +62,7 @@ class Control:
                 paused, self.ends = command == 'pause' or paused and command != 'resume', command == 'shutdown'
             except Exception as error:
                 traceback.print_exc()
-                self.say(failed=self.request['id'], error=to_text(error) or repr(error))
+                self.say(failed=self.request['id'], error=(to_text(error) or repr(error))[:1000])
             if is_last: self.close()
         return self.ends
 
@@ -107,9 +107,9 @@ def declare(name, function):
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
 
 
-def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str)
-def simplify(value): return attempt(value, to_number, to_text)  # what JSON lacks
-def to_number(tensor): return json.loads(json.dumps(tensor.item()))
+def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str, parse_int=to_int)
+def to_int(digits): return int(digits) if len(digits) < 309 else digits  # JavaScript reads longer ones as Infinity
+def simplify(value): return attempt(value, lambda tensor: json.loads(json.dumps(tensor.item())), to_text)
 def to_text(value): return attempt(value, str, object.__repr__)
 def describe(value): return attempt(value, to_json, describe_items, to_text)  # a report must not end the program
 def describe_items(detail): return {to_text(key): attempt(value, to_json, to_text) for key, value in detail.items()}

@@ -80,11 +80,23 @@ export class Gpu {
       this.#uses = await this.#tool.listUses(running);
       failures.push(...await this.#act('checkpoint', [...this.#locked], this.#checkpointed));
     }
+    if (failures.length === 0) failures.push(...await this.#findUnreleased());
     const [failure] = failures;
     if (failure === undefined) return;
     const text = textOf(failure, BUSY.test(failure.text) ? 'the GPU is busy' : 'the GPU cannot be released');
     const undone = await this.#undo(failures).then(() => '', (error: Error) => `; ${error.message}`);
     throw new Error(`${text}${undone}`);
+  }
+
+  /** The tool may report success without effect, so only the state counts. */
+  async #findUnreleased(): Promise<Failure[]> {
+    const failures: Failure[] = [];
+    for await (const { pid, isDone, text } of this.#tool.lookAt([...this.#checkpointed])) {
+      if (isDone && text === 'checkpointed') continue;
+      if (await hasDriver(pid)) failures.push({ pid, action: 'checkpoint', text: isDone ? `it is ${text}` : text });
+      else this.#forget(pid);
+    }
+    return failures;
   }
 
   /** The failed processes come last: asked for their state, the tool may wait for the others. */
@@ -177,15 +189,10 @@ async function findRunning(tool: Tool, pids: readonly number[]): Promise<number[
   const likely = await filter(loaded, hasThreadOfCuda);
   const asked = likely.length > 0 ? likely : loaded;
   const running: number[] = [];
-  for (let start = 0; start < asked.length; start += MAX_LOOKS) {
-    const some = asked.slice(start, start + MAX_LOOKS);
-    const looks = await Promise.all(some.map((pid) => tool.look(pid)));
-    for (const [index, pid] of some.entries()) {
-      const { isDone, text } = looks[index] as ToolOutcome;
-      if (isDone && text === 'running') running.push(pid);
-      const isFine = isDone ? /^(running|checkpointed)$/.test(text) : likely.length === 0 || !await hasDriver(pid);
-      if (!isFine) throw new Error(`the GPU cannot be released: process ${pid}: ${excerpt(text, MAX_VALUE_LENGTH)}`);
-    }
+  for await (const { pid, isDone, text } of tool.lookAt(asked)) {
+    if (isDone && text === 'running') running.push(pid);
+    const isFine = isDone ? /^(running|checkpointed)$/.test(text) : likely.length === 0 || !await hasDriver(pid);
+    if (!isFine) throw new Error(`the GPU cannot be released: process ${pid}: ${excerpt(text, MAX_VALUE_LENGTH)}`);
   }
   return running;
 }
@@ -237,6 +244,14 @@ class Tool {
   /** Asks for the state of a process. Fails if the process does not use CUDA. */
   look(pid: number): Promise<ToolOutcome> {
     return this.run(`--get-state --pid ${pid}`, REACH_MS);
+  }
+
+  /** Asks for the states of many processes, a few at a time. */
+  async *lookAt(pids: readonly number[]): AsyncGenerator<{ pid: number } & ToolOutcome> {
+    for (let start = 0; start < pids.length; start += MAX_LOOKS) {
+      const some = pids.slice(start, start + MAX_LOOKS);
+      yield* await Promise.all(some.map(async (pid) => ({ pid, ...await this.look(pid) })));
+    }
   }
 
   /** Kills it for good: later calls fail. */

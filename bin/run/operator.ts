@@ -114,8 +114,8 @@ export class Operator {
   readonly #report = (error: unknown): void => this.#situation.say((error as Error).message);
 
   readonly #commanding: Part = {
-    do: () => this.#runShellCommand('pause', 'command'),
-    undo: () => this.#runShellCommand('resume', 'command'),
+    do: () => this.#runShellCommand('pause'),
+    undo: () => this.#runShellCommand('resume'),
   };
 
   /** Asks a program that takes commands itself. */
@@ -244,7 +244,7 @@ export class Operator {
       this.#checkAwake(' and cannot save');
       return { value: await this.#askPatiently('save-state') };
     }
-    if (saveCommand !== undefined) return { value: await this.#runShellCommand('save', 'signal') };
+    if (saveCommand !== undefined) return { value: await this.#runShellCommand('save') };
     if (saveSignal === undefined) {
       if (program.channel.wasOpen) throw new Error(`no way to save: ${program.name} has closed CONTROL_FD`);
       throw new Error('no way to save: start control-run with --save-signal or --save-command');
@@ -310,20 +310,21 @@ export class Operator {
   // ───── Shell commands ────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Returns the last line of output. */
-  async #runShellCommand(name: 'pause' | 'resume' | 'save', urgency: Urgency): Promise<string | undefined> {
+  async #runShellCommand(name: 'pause' | 'resume' | 'save'): Promise<string | undefined> {
     const line = this.#settings[`${name}Command`];
     if (line === undefined) return undefined;
     const { reason = '' } = this.#server.request as CommandRequest;
     const command = new ShellCommand(line, {
       CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason,
     });
-    let isLate = false;
-    const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
-      isLate = true;
+    let how = '';
+    const { end, lastLine } = await this.#limit(command.ended, 'command', () => {
+      const why = this.#situation.isSignalled() ? 'control-run received a signal' : 'another command waits';
+      how = `was killed after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
       command.kill();
     });
     if (end.exitCode === 0) return lastLine;
-    const how = isLate ? `was killed after ${this.#settings.graceMs / 1000} s of --grace` : `ended with ${end.text}`;
-    throw new Error(`the ${name} command ${how}${lastLine && `: ${lastLine}`}`);
+    const hint = name === 'save' && this.isPaused ? ' (the program is paused)' : '';
+    throw new Error(`the ${name} command ${how || `ended with ${end.text}`}${hint}${lastLine && `: ${lastLine}`}`);
   }
 }

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/access.ts';
 import { describeAuthor, describeStatus } from '../shared/describe.ts';
-import { excerpt, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import { Cgroup } from './cgroup.ts';
 import { Keeper } from './keeper.ts';
 import { Operator } from './operator.ts';
@@ -20,6 +20,7 @@ import type {
   CommandDeclaration, CommandOutcome, CommandRequest, StatusCause, WebApiServerOptions,
 } from '../../control.ts';
 import type { Gpu } from './gpu.ts';
+import type { Process } from './processes.ts';
 import type { End, ProgramOptions } from './program.ts';
 import type { StateFile } from './state.ts';
 
@@ -28,7 +29,11 @@ const MIN_RESTART_MS = 1000; // doubles with each restart
 const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const LINGER_MS = 200; // lets clients see how the program ended
-const MAX_ERROR_LENGTH = 50; // the detail has 4096 bytes, including what the program reports
+const RETRY_MS = 2000; // of a state that cannot be written
+// The detail has 4096 bytes: 3000 for what the program reports, and enough for these and some numbers.
+const MAX_ERROR_LENGTH = 50;
+const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
+const MAX_COMMAND_BYTES = 405;
 
 export interface Settings {
   line: readonly [string, ...string[]];
@@ -67,9 +72,11 @@ export class Supervisor {
   #status: SystemStatus;
   #cause: StatusCause | null; // of the pause; null unless the program is paused
   #stateError: string | undefined; // while the state cannot be written
+  #retryTimer: NodeJS.Timeout | undefined; // during that
   #isChanging = false; // during a pause or a resume
   #reported: SystemStatus | undefined; // by the program, during that
   #detail: object = {}; // reported by the program
+  #hasComplained = false; // about a field of it
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
@@ -128,7 +135,7 @@ export class Supervisor {
     const cause = this.#cause; // null unless the program starts paused
     const program = await Program.start(this.#programOptions, {
       onStatus: (status) => this.#takeStatus(status),
-      onDetail: (detail) => (this.#detail = detail),
+      onDetail: (detail) => this.#takeDetail(detail),
       onAccepts: (accepts) => this.#declare(accepts as Record<string, CommandDeclaration>),
       onInvalidLine: (what) => this.#say(`${this.#program.name} wrote ${what} to CONTROL_FD`),
     }, (name) => {
@@ -180,6 +187,13 @@ export class Supervisor {
     else this.#setStatus(status);
   }
 
+  #takeDetail(detail: object): void {
+    this.#detail = detail;
+    if (this.#hasComplained || !Object.hasOwn(detail, 'run')) return;
+    this.#hasComplained = true;
+    this.#say(`${this.#program.name} reports a field 'run', which is replaced: it is reserved for control-run`);
+  }
+
   /** Keeps the previous declarations if these are invalid. */
   #declare(commands: Readonly<Record<string, CommandDeclaration>>): void {
     try {
@@ -208,36 +222,50 @@ export class Supervisor {
 
   #keep(cause: StatusCause | null): void {
     this.#cause = cause;
+    this.#writeState();
+    if (this.#stateError !== undefined) this.#say(`--state ${this.#stateError}`);
+  }
+
+  /** Retries a failed write until it succeeds, for example once the disk has space again. */
+  #writeState(): void {
+    clearTimeout(this.#retryTimer);
     try {
-      this.#settings.state?.write(cause);
+      this.#settings.state?.write(this.#cause);
       this.#stateError = undefined;
     } catch (error) {
       this.#stateError = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
-      this.#say(`--state ${this.#stateError}`);
+      this.#retryTimer = setTimeout(() => this.#writeState(), RETRY_MS).unref();
     }
   }
 
-  /** Returns the detail of `/api/info`. */
+  /** Returns the detail of `/api/info`: what the program reports, and what control-run adds as `run`. */
   #describe(): object | null {
     const program = this.#program;
     this.#isWatched = true;
     if (program === undefined) return null;
     const processes = program.end === null ? program.processes.list() : [];
-    const cpuSeconds = processes.reduce((sum, process) => sum + process.cpuSeconds, 0);
-    const memory = processes.reduce((sum, process) => sum + process.measureMemory(), 0);
-    return {
-      ...this.#detail,
+    const run = {
       pid: program.pid,
-      command: excerpt(this.#programOptions.line.join(' ')),
+      command: excerptOfCommand(this.#programOptions.line),
       started: program.startedAt.toISOString(),
       processes: processes.length,
-      'CPU seconds': Number(cpuSeconds.toFixed(2)),
-      'memory MiB': Math.round(memory / 1024),
+      ...(process.platform !== 'win32' && measure(processes)), // unknown there
       gpu: this.#settings.gpu?.isReleased === true ? 'released' : undefined,
       state: this.#stateError,
       ended: program.end?.text,
-      ...(this.#restarts > 0 && { restarts: this.#restarts, 'last end': this.#lastEnd?.text }),
+      ...(this.#restarts > 0 && {
+        restarts: this.#restarts, 'last end': excerptOf(this.#lastEnd?.text, MAX_ERROR_LENGTH),
+      }),
+      canSave: this.#canSave(program),
     };
+    return { ...this.#detail, run };
+  }
+
+  /** Whether there is a way to save; of a program that has ended, whether there was. */
+  #canSave({ channel, end }: Program): boolean {
+    const { saveSignal, saveCommand } = this.#settings;
+    const isListener = channel.isOpen || (end !== null && channel.wasOpen);
+    return isListener || saveSignal !== undefined || saveCommand !== undefined;
   }
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -334,4 +362,16 @@ export class Supervisor {
       say: this.#say,
     });
   }
+}
+
+function measure(processes: readonly Process[]): object {
+  const cpuSeconds = processes.reduce((sum, one) => sum + one.cpuSeconds, 0);
+  const memory = processes.reduce((sum, one) => sum + one.measureMemory(), 0);
+  return { 'CPU seconds': Number(cpuSeconds.toFixed(2)), 'memory MiB': Math.round(memory / 1024) };
+}
+
+/** Shortens a command further if it has many characters outside ASCII. */
+function excerptOfCommand(line: readonly string[]): string {
+  const [long = '', short = ''] = COMMAND_LENGTHS.map((length) => excerpt(line.join(' '), length));
+  return Buffer.byteLength(JSON.stringify(long)) <= MAX_COMMAND_BYTES ? long : short;
 }

@@ -1,7 +1,8 @@
-// A condition on one field of a system's detail: `loss < 0.1`.
+// A condition on one field of a system's detail: `loss < 0.1`, `run.processes = 1`.
 
+import { splitDetail } from './describe.ts';
 import { UsageError } from './options.ts';
-import { isRecord, textOfJson } from './text.ts';
+import { textOfJson } from './text.ts';
 
 const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
@@ -30,9 +31,16 @@ export function parseCondition(text: string): Condition {
   return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
 }
 
+/** The fields of a detail by name. Names of those that control-run adds begin with `run.`. */
+export function fieldsOf(detail: unknown): Map<string, unknown> {
+  const { own, run } = splitDetail(detail);
+  const added = Object.entries(run).map(([name, value]): [string, unknown] => [`run.${name}`, value]);
+  return new Map([...Object.entries(own), ...added]);
+}
+
 /** The value of the field; undefined if the detail has none. */
 export function fieldOf(detail: unknown, field: string): unknown {
-  return isRecord(detail) && Object.hasOwn(detail, field) ? detail[field] : undefined;
+  return fieldsOf(detail).get(field);
 }
 
 /** Only numbers are less or greater. */

@@ -75,6 +75,7 @@ export function describeInfo(info: Body): string[] {
     ['saved', describeSaves(info, false)],
     ['started', started === null ? '' : `${describeDuration(started)} ago`],
     ['detail', describeDetail(info['detail'])],
+    ['run', describeDetail(splitDetail(info['detail']).run)],
     ...commands.map((command, index) => [index === 0 ? 'commands' : '', command]),
     ['version', textOf(info, 'version')],
   ] as [name: string, text: string][];
@@ -127,7 +128,8 @@ function textOf(body: Body, name: string): string {
 }
 
 /**
- * An object without braces and quotes, the progress first: `[####      ] 42 %, step 42 of 100, loss 0.31`.
+ * An object without braces and quotes, the progress first: `[####      ] 42 %, step 42 of 100, loss 0.31`. Omits what
+ * control-run adds.
  *
  * @param secondsLeft Until the progress is complete, if known.
  */
@@ -135,7 +137,7 @@ export function describeDetail(detail: unknown, secondsLeft: number | null = nul
   if (detail === null || detail === undefined) return '';
   if (!isRecord(detail)) return excerpt(textOfJson(detail), MAX_VALUE_LENGTH);
   const progress = progressOf(detail);
-  const fields = Object.entries(detail).flatMap(([name, value]) => {
+  const fields = Object.entries(splitDetail(detail).own).flatMap(([name, value]) => {
     const isFraction = typeof value === 'number' && !Number.isInteger(value);
     const text = isFraction ? `${Number(value.toPrecision(6))}` : textOfJson(value);
     if (progress === null) return `${name} ${text}`;
@@ -173,21 +175,11 @@ export function progressOf(detail: unknown): Progress | null {
   return 0 <= done && done <= of && 0 < of && of <= MAX_OF ? { name, done, of } : null;
 }
 
-/** What control-run adds to the detail of its program. */
-const RUN_NAMES: readonly string[] = [
-  'pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB', 'gpu', 'state', 'ended', 'restarts',
-  'last end',
-];
-
-/** Separates what a program reports from what control-run adds, which always includes a process and a command. */
+/** Separates what a program reports from what control-run adds as `run`. */
 export function splitDetail(detail: unknown): { own: Record<string, unknown>; run: Record<string, unknown> } {
   const all = isRecord(detail) ? detail : {};
-  const isOfRun = Number.isSafeInteger(all['pid']) && typeof all['command'] === 'string';
-  if (!isOfRun) return { own: all, run: {} };
-  const [own = [], run = []] = [false, true].map((isRun) => {
-    return Object.entries(all).filter(([name]) => RUN_NAMES.includes(name) === isRun);
-  });
-  return { own: Object.fromEntries(own), run: Object.fromEntries(run) };
+  const { run, ...own } = all;
+  return isRecord(run) ? { own, run } : { own: all, run: {} };
 }
 
 /** Null if the field holds no time. Never negative: the clocks of two machines may differ. */

@@ -6,6 +6,8 @@ import {
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 
+const LEFT_MS = 60_000; // another process may be about to rename a younger file
+
 /** Creates a folder, unless another process is faster. */
 export function createFolder(path: string, mode?: number): void {
   try {
@@ -34,8 +36,12 @@ export function removeLeftovers(path: string): void {
   const temporary = /^\.[0-9a-f]{16}\.tmp$/;
   for (const name of readdirSync(folder)) {
     const isLeft = name.startsWith(basename(path)) && temporary.test(name.slice(basename(path).length));
-    if (isLeft) rmSync(join(folder, name), { force: true });
+    if (isLeft && ageOf(join(folder, name)) > LEFT_MS) rmSync(join(folder, name), { force: true });
   }
+}
+
+function ageOf(path: string): number {
+  return Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Infinity);
 }
 
 /** Returns a path that nobody can predict. */

@@ -13,7 +13,7 @@ import {
 import { lacks } from '../needs.ts';
 import {
   exitCodeOf, handler, isTidy, killAll, listTree, processesOf, PYTHON, readLines, readTask, run, shell, showsDetail,
-  startRun, stateOf, WAIT,
+  showsRun, startRun, stateOf, WAIT,
 } from './run/helpers.ts';
 import { order } from './run/talk.ts';
 import type { WebApiReply } from '../../../control.ts';
@@ -82,7 +82,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.deepEqual(pids.map(stateOf), ['T', 'T', 'T']);
     assert.equal(await run.client.getStatus(), PAUSED);
     assert.equal((await getInfo(run.port)).name, 'sh');
-    await showsDetail(run, { pid: run.pid, command: 'sh -c sleep 98765 & sleep 98765; : sh', processes: 3 });
+    await showsRun(run, { pid: run.pid, command: 'sh -c sleep 98765 & sleep 98765; : sh', processes: 3 });
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined], 'already paused');
     for (let count = 0; count < 2; count += 1) {
       assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
@@ -208,7 +208,8 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
 
   it('passes commands to a program on CONTROL_FD, and reports its detail', async (t) => {
     const run = await startRun(t, [], shell(LISTENER));
-    await showsDetail(run, { epoch: 3, pid: run.pid, processes: 1 });
+    await showsDetail(run, { epoch: 3 });
+    await showsRun(run, { pid: run.pid, processes: 1, canSave: true });
     assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
     assert.deepEqual(await perform(run.port, 'pause'), [500, 'pause failed: GPU busy']);
     assert.equal(stateOf(run.pid), 'S');

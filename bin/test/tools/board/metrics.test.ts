@@ -17,7 +17,9 @@ import type { StartedBoard } from './helpers.ts';
 
 describe('The metrics of control-board', LIMIT, () => {
   it('count the commands of all clients, and report the status and the numbers', async (t) => {
-    const { server, port } = await startServer(t, { describe: () => ({ loss: 0.25, step: 7, name: 'x', deep: [1] }) });
+    const run = { pid: 9, 'CPU seconds': 3, step: 8, canSave: true };
+    const detail = { loss: 0.25, step: 7, name: 'x', deep: [1], run };
+    const { server, port } = await startServer(t, { describe: () => detail });
     const take = async (outcome: object): Promise<void> => {
       await server.nextCommand();
       server.report(outcome);
@@ -39,8 +41,9 @@ describe('The metrics of control-board', LIMIT, () => {
       `control_status{system="${NOWHERE}",status="offline"} 1`,
       counterOf(name, 'save-state', 'failed', 1), counterOf(name, 'resume', 'done', 0),
       `control_detail{system="${name}",name="loss"} 0.25`, `control_detail{system="${name}",name="step"} 7`,
+      `control_detail{system="${name}",name="CPU seconds"} 3`, `control_detail{system="${name}",name="run.step"} 8`,
     ]) assert.ok(lines.includes(line), `${line} in\n${lines.join('\n')}`);
-    assert.equal(lines.filter((line) => line.startsWith('control_detail')).length, 2);
+    assert.equal(lines.filter((line) => line.startsWith('control_detail')).length, 5);
     await server.close();
     await untilMetrics(board, (all) => {
       return all.includes(`control_up{system="${name}"} 0`) && !all.some((line) => line.startsWith('control_detail'));

@@ -69,15 +69,15 @@ describe('Samples', LIMIT, () => {
   });
 
   it('cover all numbers except a process id', async (t) => {
-    const numbers = { pid: 1, command: 'x', 'CPU seconds': 2, x: 3, text: '4' };
+    const numbers = { x: 3, pid: 4, restarts: 5, run: { pid: 1, 'CPU seconds': 2, restarts: 6 } };
     const { system, tick } = await createSystem(t, LIVE, () => numbers);
     system.setWatched(true);
     await tick(1000);
     const { detail } = system.updateSince(0);
     const shown = detail.map(({ name, isRun, samples }) => [name, isRun === true, samples?.length]);
     assert.deepEqual(shown, [
-      ['x', false, 1], ['text', false, undefined], ['pid', true, undefined], ['command', true, undefined],
-      ['CPU seconds', true, 1],
+      ['x', false, 1], ['pid', false, undefined], ['restarts', false, 1], ['run.pid', true, undefined],
+      ['CPU seconds', true, 1], ['run.restarts', true, 1],
     ]);
   });
 

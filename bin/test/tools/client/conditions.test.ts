@@ -18,7 +18,7 @@ hideFailures();
 
 const DETAIL = {
   loss: 0.05, 'mean return': 400, step: 1000, least: -3, phase: 'warm up', seven: '7', done: true, best: null,
-  list: [1],
+  list: [1], processes: 8, run: { processes: 1, ended: 'exit code 7', 'memory MiB': 320, canSave: true },
 };
 
 /** Starts a system that reports the given `/api/info`. */
@@ -38,6 +38,8 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       ['seven = 7', '7'], ['seven = 7.0', null], ['seven >= 7', null], // a text
       ['done = true', 'true'], ['done = 1', null], ['done != false', 'true'], ['done > 0', null],
       ['best = null', 'null'], ['best != null', null], ['best < 1', null], ['list = 1', null], ['list > 0', null],
+      ['processes = 8', '8'], ['run.processes = 1', '1'], ['run.memory MiB > 300', '320'], ['memory MiB > 0', null],
+      ['run.ended = exit code 7', 'exit code 7'], ['run.canSave = true', 'true'], ['run.constructor != 1', null],
       ['Loss < 0.1', null], ['Loss != 0.1', null], ['constructor != 1', null], ['__proto__ != 1', null],
     ];
     await Promise.all(rows.map(async ([condition, value]) => {
@@ -64,13 +66,14 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       [() => ({ detail: DETAIL }), 'loss is 0.05'],
       [() => ({ detail: { loss: '0.001' } }), "loss is '0.001'"],
       [() => ({ detail: { accuracy: 1, step: 7 } }), 'the system reports accuracy, step, but not loss'],
+      [() => ({ detail: { run: { pid: 7, restarts: 1 } } }), 'the system reports run.pid, run.restarts, but not loss'],
       [() => ({ detail: null }), 'the system reports no detail'],
       [() => ({ detail: ['loss'] }), 'the system reports no detail'],
       [() => ({}), 'the system reports no detail'],
     ];
     await Promise.all(rows.map(async ([info, reason]) => {
       const { port } = await report(t, info);
-      const { code, stdout, stderr } = await call([...at(port), 'wait', 'loss < 0.01', '--timeout', '2']);
+      const { code, stdout, stderr } = await call([...at(port), 'wait', 'loss < 0.01', '--timeout', '6']);
       assert.deepEqual([code, stdout], [4, '']);
       assert.match(stderr, /^control-client: not loss < 0\.01 after \d\.\d s: /);
       assert.equal(stderr.split(' s: ')[1], `${reason}\n`);

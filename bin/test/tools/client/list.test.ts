@@ -35,7 +35,7 @@ describe('control-client list on a terminal', SUITE, () => {
 
   it('shows the process and the detail of the program, not of control-run', async (t) => {
     const { folder, serve } = openFolder(t);
-    const detail = { epoch: 3, pid: 4711, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1 };
+    const detail = { epoch: 3, run: { pid: 4711, command: 'train.py', processes: 1, canSave: false } };
     await serve('train', { detail });
     const [, line = ''] = await tableIn(t, folder, 90);
     assert.match(line, /^train  4711     active {9}epoch 3$/);
@@ -181,16 +181,17 @@ describe('splitDetail', LIMIT, () => {
   it("separates the program's fields from control-run's", () => {
     const run = {
       pid: 7, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1, 'CPU seconds': 1.5,
-      'memory MiB': 40, gpu: 'released', state: 'not written: ENOSPC', ended: 'exit code 1', restarts: 1,
-      'last end': 'signal SIGKILL',
+      'memory MiB': 40, canSave: true,
     };
-    const own = { step: 7, of: 100, 'mean return': 497.1 };
-    assert.deepEqual(splitDetail({ ...own, ...run }), { own, run });
-    assert.deepEqual(Object.keys(splitDetail({ ...own, ...run }).own), Object.keys(own), 'in their order');
+    const own = { step: 7, of: 100, pid: 8, command: 'no', gpu: 0.93, state: 'warmup' };
+    assert.deepEqual(splitDetail({ ...own, run }), { own, run });
+    assert.deepEqual(Object.keys(splitDetail({ run, ...own }).own), Object.keys(own), 'in their order');
+    const { own: odd } = splitDetail(JSON.parse('{"__proto__":{"x":1},"run":{}}'));
+    assert.deepEqual(Object.entries(odd), [['__proto__', { x: 1 }]]);
   });
 
-  it('leaves a detail without a process and a command alone', () => {
-    const details = [{ pid: 7, state: 'x' }, { command: 'x', ended: 1 }, { pid: '7', command: 'x' }, { pid: 1.5 }, {}];
+  it('leaves a detail without an object of that name alone', () => {
+    const details = [{ pid: 7, command: 'x' }, { run: 7 }, { run: null, loss: 1 }, { run: [{}] }, {}];
     for (const own of details) {
       assert.deepEqual(splitDetail(own), { own, run: {} });
     }
@@ -211,6 +212,14 @@ describe('describeDetail', LIMIT, () => {
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
     assert.equal(describeDetail({ step: 1, of: 2 }, 200), '[#####     ] 50 %, 3 min left, step 1 of 2');
     assert.ok(describeInfo({ detail: { step: 1, of: 2 } }).includes('detail    [#####     ] 50 %, step 1 of 2'));
+  });
+
+  it('omits what control-run adds, which info shows in a row of its own', () => {
+    const detail = { gpu: 0.93, run: { pid: 7, gpu: 'released', canSave: true } };
+    assert.equal(describeDetail(detail), 'gpu 0.93');
+    const rows = describeInfo({ detail }).slice(-2);
+    assert.deepEqual(rows, ['detail    gpu 0.93', 'run       pid 7, gpu released, canSave true']);
+    assert.equal(describeDetail({ run: detail.run }), '');
   });
 });
 

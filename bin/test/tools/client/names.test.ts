@@ -51,7 +51,7 @@ describe('A name as a target', SUITE, () => {
   it('can contain the process id of the program under control-run', async (t) => {
     const folder = await openFolder(t, 'train-5', 'eval-6', 'train-8');
     const body = (detail: object): object => ({ name: 'train', status: 'active', detail });
-    const rows = [['train-7', { pid: 70, command: 'python3 train.py' }], ['train-9', { pid: 71, loss: 0.1 }]] as const;
+    const rows = [['train-7', { run: { pid: 70 } }], ['train-9', { pid: 71, command: 'x', run: 71 }]] as const;
     for (const [name, detail] of rows) {
       await startWeb(t, () => body(detail), { socketPath: join(folder, `${name}.sock`) });
     }

@@ -1,11 +1,15 @@
 // Programs that take commands on CONTROL_FD, and follow the protocol or violate it.
 
 import assert from 'node:assert/strict';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assertHarmless, getInfo, HOSTILE, perform, until } from '../../helpers.ts';
+import { assertHarmless, getInfo, HOSTILE, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exitCodeOf, killAll, processesOf, PYTHON, showsDetail, startRun, stateOf, tryRead } from './helpers.ts';
+import {
+  exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
+} from './helpers.ts';
 import { HELLO, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
 import type { ControlCommand } from '../../../../control.ts';
 import type { StartedRun } from './helpers.ts';
@@ -147,18 +151,18 @@ describe('control-run: lines of a program on CONTROL_FD', {
       await talk.is('paused');
     });
 
-    await t.test('up to 64 KiB, with details up to 3000 bytes, which do not override other fields', async () => {
+    await t.test('up to 64 KiB, with details up to 3000 bytes', async () => {
       talk.say(lineOf(65_536, 'resuming'));
       await talk.is('resuming');
       const note = 'x'.repeat(3000 - '{"pid":1,"command":"no","epoch":5,"note":""}'.length);
       for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
         talk.say({ detail: { pid: 1, command: 'no', epoch: 5, note: one }, more: note });
-        const detail = await showsDetail(talk, { epoch: 5, note: one, pid: talk.pid });
-        assert.match(String(detail['command']), /^sh -c /);
-        for (const key of ['started', 'CPU seconds', 'memory MiB']) assert.ok(key in detail, key);
+        await showsDetail(talk, { pid: 1, command: 'no', epoch: 5, note: one });
+        const { command } = await showsRun(talk, { pid: talk.pid, processes: 3, canSave: true });
+        assert.match(String(command), /^sh -c /);
       }
       talk.say('{"detail":{"epoch":10,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
-      const detail = await showsDetail(talk, { epoch: 10, constructor: 1, pid: talk.pid });
+      const detail = await showsDetail(talk, { epoch: 10, constructor: 1 });
       assert.ok(!('note' in detail));
       const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
       const escapes = '\\u0062'.repeat(40);
@@ -195,6 +199,38 @@ describe('control-run: lines of a program on CONTROL_FD', {
     assert.match(talk.complaints(), complaint);
     assertHarmless(talk.complaints());
     assert.ok(talk.complaints().length < 1000, `one line of a terminal or two, got ${talk.complaints().length}`);
+  });
+
+  it("keep their own names, except 'run', which is reported once", async (t) => {
+    const talk = await startListener(t);
+    const detail = { gpu: 0.93, state: 'warmup', ended: false, processes: 8, 'CPU seconds': 'many' };
+    for (const run of [7, { pid: 1, canSave: 0 }]) {
+      talk.say({ detail: { ...detail, run } });
+      await showsDetail(talk, detail);
+      const shown = await showsRun(talk, { pid: talk.pid, processes: 3, canSave: true });
+      assert.deepEqual([shown['gpu'], shown['state'], shown['ended']], [undefined, undefined, undefined]);
+    }
+    const complaint = "reports a field 'run', which is replaced: it is reserved for control-run";
+    assert.equal(talk.complaints(), `control-run: sh[${talk.pid}] ${complaint}\n`);
+  });
+
+  it('have room beside everything that control-run adds', async (t) => {
+    const folder = join(makeFolder(t), 'disk');
+    mkdirSync(folder);
+    const options = ['--restart', 'on-failure', '--state', join(folder, 'state.json')];
+    const note = 'x'.repeat(3000 - '{"note":""}'.length);
+    const script = 'echo "{\\"detail\\":{\\"note\\":\\"$1\\"}}" >&3; exec 3>&-; exec sleep 98765';
+    const foxes = '\u{1f98a}'.repeat(300);
+    const run = await startRun(t, options, ['env', `FOX=${foxes}`, ...shell(script, note)]);
+    await showsDetail(run, { note });
+    process.kill(run.pid, 'SIGKILL');
+    await run.running.shows(/(web API [^]*){2}/);
+    rmSync(folder, { recursive: true });
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    await showsDetail(run, { note });
+    const { command, state } = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: false });
+    assert.match(String(state), /^not written: ENOENT/);
+    assert.equal(command, `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92) + '…', '100 characters, not 200');
   });
 
   it('change nothing if they are too long, however they arrive', async (t) => {

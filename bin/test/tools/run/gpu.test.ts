@@ -52,7 +52,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     const { cuda, gpu, pids } = await setUp(t, 3);
     assert.equal(gpu.isReleased, false);
     await gpu.release(pids);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint'));
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
     assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('checkpointed'));
     assert.equal(gpu.isReleased, true);
     await gpu.restore();
@@ -72,7 +72,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     await gpu.release([stranger, 2 ** 22 + 1]);
     assert.deepEqual([cuda.calls(), gpu.isReleased], [[], false]);
     await gpu.release([stranger, forked, ...pids]);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint'));
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
   });
 
   it('asks about all processes that have loaded the driver if it finds no CUDA thread', async (t) => {
@@ -86,7 +86,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     const [pid] = pids as [number];
     cuda.on(pid, 'get-state', '');
     await gpu.release(pids);
-    assert.deepEqual(cuda.calls().slice(20), each([pid], 'lock', 'checkpoint'));
+    assert.deepEqual(cuda.calls().slice(20), each([pid], 'lock', 'checkpoint', 'get-state'));
     let count = 0;
     const counts = readLines(log).map((change) => (count += Number(change)));
     assert.ok(Math.max(...counts) > 1 && Math.max(...counts) <= 8, `${counts}`);
@@ -98,7 +98,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     cuda.setState(one, 'checkpointed');
     await gpu.release(pids);
     await gpu.restore();
-    assert.deepEqual(cuda.calls().slice(2), each([other], 'lock', 'checkpoint', 'restore', 'unlock'));
+    assert.deepEqual(cuda.calls().slice(2), each([other], 'lock', 'checkpoint', 'get-state', 'restore', 'unlock'));
     for (const state of ['locked', 'failed']) {
       cuda.setState(one, state);
       assert.equal(await messageOf(gpu.release(pids)), `the GPU cannot be released: process ${one}: ${state}`);
@@ -157,6 +157,28 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       assert.equal(gpu.isReleased, false);
     });
   }
+
+  for (const state of ['locked', 'running']) {
+    it(`does not believe a checkpoint that leaves its process ${state}`, async (t) => {
+      const { cuda, gpu, pids } = await setUp(t);
+      const [, other] = pids as [number, number];
+      cuda.on(other, 'checkpoint', `become ${state}; exit 0`);
+      assert.equal(
+        await messageOf(gpu.release(pids)),
+        `the GPU cannot be released: process ${other} could not be checkpointed: it is ${state}`,
+      );
+      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false]);
+    });
+  }
+
+  it('fails if it cannot learn whether a checkpoint had an effect, and undoes it', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 1);
+    const [pid] = pids as [number];
+    const look = `${cuda.folder}/${pid}.get-state`;
+    cuda.on(pid, 'checkpoint', `echo "rm '${look}'; fail 'device lost'" > '${look}'`);
+    assert.match(await messageOf(gpu.release(pids)), /could not be checkpointed: Error getting .+"device lost"$/);
+    assert.deepEqual([cuda.stateOf(pid), gpu.isReleased], ['running', false]);
+  });
 
   it('reports what it could not undo, and retries it', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);

@@ -99,13 +99,22 @@ export function keepersOf({ child }: Running): number[] {
 export async function showsDetail(
   { port }: Pick<StartedRun, 'port'>,
   expected: Record<string, unknown>,
+  fieldsOf: (detail: Record<string, unknown>) => unknown = (detail) => detail,
 ): Promise<Record<string, unknown>> {
-  let detail: Record<string, unknown> = {};
+  let shown: Record<string, unknown> = {};
   await until(async () => {
-    detail = (await getInfo(port)).detail as typeof detail ?? {};
-    return Object.entries(expected).every(([key, value]) => isDeepStrictEqual(detail[key], value));
-  }, () => `no ${JSON.stringify(expected)} in ${JSON.stringify(detail)}`);
-  return detail;
+    shown = fieldsOf((await getInfo(port)).detail as typeof shown ?? {}) as typeof shown ?? {};
+    return Object.entries(expected).every(([key, value]) => isDeepStrictEqual(shown[key], value));
+  }, () => `no ${JSON.stringify(expected)} in ${JSON.stringify(shown)}`);
+  return shown;
+}
+
+/** The same for what control-run adds to the detail. */
+export async function showsRun(
+  run: Pick<StartedRun, 'port'>,
+  expected: Record<string, unknown>,
+): Promise<Record<string, unknown>> {
+  return await showsDetail(run, expected, (detail) => detail['run']);
 }
 
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────────

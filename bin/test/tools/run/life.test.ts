@@ -9,8 +9,8 @@ import { SystemStatus } from '../../../../control.ts';
 import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, run, shell, showsDetail, startRun,
-  stateOf, WAIT, WAIT_FOR_END,
+  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, run, shell, showsDetail, showsRun,
+  startRun, stateOf, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
@@ -96,15 +96,29 @@ describe('control-run: a program', suite, () => {
     const run = await startRun(t, [], shell(script, 'x'.repeat(300)));
     await run.running.shows(/counted/);
     await until(() => processesOf(run.running).length === 3);
-    await until(async () => Number((await showsDetail(run, { processes: 3 }))['memory MiB']) >= 16);
+    await until(async () => Number((await showsRun(run, { processes: 3 }))['memory MiB']) >= 16);
     await perform(run.port, 'pause');
-    const detail = await showsDetail(run, { processes: 3 });
-    assert.deepEqual(Object.keys(detail), ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB']);
+    assert.deepEqual(Object.keys(await showsDetail(run, {})), ['run']);
+    const detail = await showsRun(run, { processes: 3, canSave: false });
+    const names = ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB', 'canSave'];
+    assert.deepEqual(Object.keys(detail), names);
     assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
     const startedAt = Date.parse(String(detail['started']));
     assert.ok(before <= startedAt && startedAt <= Date.now());
     assert.ok(Number(detail['CPU seconds']) > 0, 'includes the child that has ended');
     assert.ok(Number(detail['memory MiB']) < 100, `${detail['memory MiB']} MiB`);
+  });
+});
+
+describe('control-run: the detail on Windows', suite, () => {
+  it('omits what is unknown there', async (t) => {
+    const windows = "Object.defineProperty(process, 'platform', { value: 'win32' })";
+    const env = { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(windows)}` };
+    const run = await startRun(t, [], ['sleep', '98765'], env);
+    const shown = await showsRun(run, { pid: run.pid, processes: 1 });
+    assert.deepEqual(Object.keys(shown), ['pid', 'command', 'started', 'processes', 'canSave']);
+    process.kill(run.pid);
+    assert.equal(await exitCodeOf(run.running), 128 + 15);
   });
 });
 
@@ -201,10 +215,10 @@ describe('control-run: --restart', suite, () => {
     const run = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
     process.kill(run.pid, 'SIGKILL');
     await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
-    await showsDetail(run, { processes: 0, restarts: 1, 'last end': 'SIGKILL' });
+    await showsRun(run, { processes: 0, restarts: 1, 'last end': 'SIGKILL' });
     await run.running.shows(/(web API [^]*){2}/);
     const [pid = assert.fail()] = processesOf(run.running);
-    await showsDetail(run, { pid, processes: 1, restarts: 1, 'last end': 'SIGKILL' });
+    await showsRun(run, { pid, processes: 1, restarts: 1, 'last end': 'SIGKILL' });
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     assert.equal(stateOf(pid), 'T');
     process.kill(pid, 'SIGKILL');

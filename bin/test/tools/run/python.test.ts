@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getInfo, makeFolder, perform, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exitCodeOf, killAll, listTree, PYTHON, showsDetail, startRun, stateOf } from './helpers.ts';
+import { exitCodeOf, killAll, listTree, PYTHON, showsDetail, showsRun, startRun, stateOf } from './helpers.ts';
 import { epochOf, order, SEVERAL_GRACES_MS, talks } from './talk.ts';
 import type { TestContext } from 'node:test';
 
@@ -71,7 +71,8 @@ describe('control-run: the Python module', { ...suite, skip: lacks('Linux', 'pyt
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     assert.equal(stateOf(run.pid), 'S', 'it sleeps instead of being stopped');
     const epoch = Number(readFileSync(join(folder, 'epoch'), 'utf8'));
-    await showsDetail(run, { epoch, loss: 1 / (epoch + 1), pid: run.pid, command: command.join(' '), processes: 1 });
+    await showsDetail(run, { epoch, loss: 1 / (epoch + 1) });
+    await showsRun(run, { pid: run.pid, command: command.join(' '), processes: 1, canSave: true });
     assert.equal(Number(readFileSync(join(folder, 'epoch'), 'utf8')), epoch, 'no epoch passes while it is paused');
     assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
     assert.equal((await getInfo(run.port)).status, 'paused', 'a save does not end the pause');
@@ -246,9 +247,12 @@ def fail(): raise Exception(Mute())
 circle, deep = [], []
 circle.append(circle)
 for _ in range(10**5): deep = [deep]
-control = Control(commands={'get': lambda: {'same': [Same()], 'endless': Endless()}, 'fail': fail})
+def fail_at_length(): raise Exception('x' * 100_000)
+control = Control(commands={'get': lambda: {'same': [Same()], 'endless': Endless(), 'huge': 10**309}, 'fail': fail,
+                            'fail-at-length': fail_at_length})
 detail = {(1, 2): 3, Number(): 4, 5: 6, Mute(): Mute(), 'circle': circle, 'deep': deep, 'same': Same(),
-          'endless': {'a': [Endless()]}, 'keys': {'a': {(1, 2): 3}}, 'epoch': 7, 'loss': float('nan')}
+          'endless': {'a': [Endless()]}, 'keys': {'a': {(1, 2): 3}}, 'epoch': 7, 'loss': float('nan'),
+          'huge': [10**400, 10**307]}
 detail['itself'] = detail
 control.say(detail=detail)
 control.say(detail=circle)
@@ -257,12 +261,14 @@ while not control.poll(): time.sleep(.01)
     const run = await startRun(t, [], command);
     const detail = await showsDetail(run, {
       '(1, 2)': 3, 3: 4, 5: 6, circle: '[[...]]', same: 'same', endless: { a: ['same'] }, keys: "{'a': {(1, 2): 3}}",
-      epoch: 7, loss: 'NaN',
+      epoch: 7, loss: 'NaN', huge: [`1${'0'.repeat(400)}`, 1e307],
     });
     assert.match(String(detail['deep']), /^<list object at /);
     assert.match(Object.keys(detail).join(), /<__main__.Mute object at /);
-    assert.deepEqual(await order(run.port, 'get'), [200, { same: ['same'], endless: 'same' }]);
+    const value = { same: ['same'], endless: 'same', huge: `1${'0'.repeat(309)}` };
+    assert.deepEqual(await order(run.port, 'get'), [200, value]);
     assert.match(String((await order(run.port, 'fail'))[1]), /^fail failed: <Exception object at /);
+    assert.match(String((await order(run.port, 'fail-at-length'))[1]), /^fail-at-length failed: x{1000}$/);
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'exit code 0']);
   });
 

@@ -9,7 +9,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { getInfo, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { Cuda } from './cuda.ts';
-import { exitCodeOf, killAll, readLines, run, showsDetail, startRun, stateOf, WAIT } from './helpers.ts';
+import { exitCodeOf, killAll, readLines, run, showsRun, startRun, stateOf, WAIT } from './helpers.ts';
 import { accepts, HELLO, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk } from './talk.ts';
 import type { StartedRun } from './helpers.ts';
 import type { Talk } from './talk.ts';
@@ -126,7 +126,7 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     for (let count = 0; count < 2; count += 1) {
       assert.deepEqual(await perform(port, 'resume'), [500, 'resume failed: the resume command ended with SIGKILL']);
       assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-      const calls = each(pid, 'restore', 'unlock', 'get-state', 'lock', 'checkpoint');
+      const calls = each(pid, 'restore', 'unlock', 'get-state', 'lock', 'checkpoint', 'get-state');
       assert.deepEqual(cuda.calls(), calls, 'it has the GPU while the command runs');
     }
     on('resume', '');
@@ -140,7 +140,8 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     const paused = perform(port, 'pause');
     await until(async () => (await getInfo(port)).status === 'pausing');
     const resumed = perform(port, 'resume');
-    assert.deepEqual(await paused, [500, 'pause failed: the pause command was killed after 0.3 s of --grace: asleep']);
+    const killed = 'the pause command was killed after 0.3 s of --grace, because another command waits: asleep';
+    assert.deepEqual(await paused, [500, `pause failed: ${killed}`]);
     assert.equal((await resumed)[0], 200);
     assert.equal(await client.getStatus(), ACTIVE);
     const again = perform(port, 'pause');
@@ -155,16 +156,16 @@ describe('control-run: --release-gpu', suite, () => {
   it('releases before the program stops, and restores after it continues', async (t) => {
     const { port, pid, cuda } = await startReleased(t);
     const of = { port };
-    await showsDetail(of, { gpu: undefined });
+    await showsRun(of, { gpu: undefined });
     for (let count = 0; count < 2; count += 1) {
       assert.equal((await perform(port, 'pause'))[0], 200);
-      assert.deepEqual(cuda.calls(), each(pid, 'get-state', 'lock', 'checkpoint'));
+      assert.deepEqual(cuda.calls(), each(pid, 'get-state', 'lock', 'checkpoint', 'get-state'));
       assert.deepEqual([cuda.stateOf(pid), stateOf(pid)], ['checkpointed', 'T']);
-      await showsDetail(of, { gpu: 'released' });
+      await showsRun(of, { gpu: 'released' });
       assert.equal((await perform(port, 'resume'))[0], 200);
       assert.deepEqual(cuda.calls(), each(pid, 'restore', 'unlock'));
       assert.deepEqual([cuda.stateOf(pid), stateOf(pid)], ['running', 'S']);
-      await showsDetail(of, { gpu: undefined });
+      await showsRun(of, { gpu: undefined });
     }
   });
 
@@ -179,7 +180,7 @@ describe('control-run: --release-gpu', suite, () => {
       assert.deepEqual(await perform(port, command), [200, undefined]);
       assert.deepEqual(workers.map((pid) => cuda.stateOf(pid)), [state, state]);
     }
-    assert.equal(cuda.calls().length, 10, 'and does not ask about the others');
+    assert.equal(cuda.calls().length, 12, 'and does not ask about the others');
   });
 
   it('leaves the program as it was if the GPU is busy', async (t) => {
@@ -204,7 +205,7 @@ describe('control-run: --release-gpu', suite, () => {
     assert.equal(statusCode, 500);
     assert.match(String(error), /^pause failed: the GPU cannot be released: .+; the GPU's memory is in use: /);
     assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-    await showsDetail({ port }, { gpu: 'released' });
+    await showsRun({ port }, { gpu: 'released' });
     assert.equal((await perform(port, 'resume'))[0], 500);
     assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
     cuda.on(pid, 'restore', '');
@@ -223,7 +224,7 @@ describe('control-run: --release-gpu', suite, () => {
         `Could not restore on process ID ${pid}: "out of memory"`,
       ]);
       assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-      await showsDetail({ port }, { gpu: 'released' });
+      await showsRun({ port }, { gpu: 'released' });
     }
     cuda.on(pid, 'restore', '');
     assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
@@ -236,7 +237,7 @@ describe('control-run: --release-gpu', suite, () => {
     await perform(port, 'pause');
     process.kill(pid, 'SIGKILL');
     await until(async () => (await getInfo(port)).commands.length === 1 && stateOf(pid) === '');
-    await showsDetail({ port }, { gpu: undefined, ended: 'SIGKILL' });
+    await showsRun({ port }, { gpu: undefined, ended: 'SIGKILL' });
     cuda.calls();
     assert.equal((await perform(port, 'resume'))[0], 200);
     await until(() => existsSync(join(cuda.folder, `${pid}.state`)));
@@ -329,7 +330,7 @@ describe('control-run: the GPU of a program on CONTROL_FD', suite, () => {
     assert.deepEqual([cuda.calls(), notes()], [[], ['pause S']]);
     talk.say({ done: id, value: 'epoch 7' });
     assert.deepEqual(await pause, [200, 'paused; epoch 7']);
-    assert.deepEqual([cuda.calls(), stateOf(pid)], [each(pid, 'get-state', 'lock', 'checkpoint'), 'S']);
+    assert.deepEqual([cuda.calls(), stateOf(pid)], [each(pid, 'get-state', 'lock', 'checkpoint', 'get-state'), 'S']);
     cuda.on(pid, 'restore', "fail 'out of memory'");
     assert.equal((await perform(talk.port, 'resume'))[0], 500);
     cuda.on(pid, 'restore', '');

@@ -9,7 +9,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, startRun, stateOf,
+  exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
 } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -52,6 +52,37 @@ describe('control-run: save-state', suite, () => {
     writeFileSync(path, 'true');
     assert.deepEqual((await perform(port, 'save-state'))[0], 200);
     assert.equal(await client.getStatus(), ACTIVE);
+  });
+
+  it('gives --save-command --grace to finish once another command waits', async (t) => {
+    const options = ['--grace', '1', '--save-command', 'sleep 98765'];
+    const { running, port, client } = await startRun(t, options, ['sleep', '98765']);
+    const commands = ['save-state', 'pause', 'shutdown', 'resume'] as const;
+    const [saved, paused, shutdown, resumed] = commands.map((command) => perform(port, command));
+    const killed = 'the save command was killed after 1 s of --grace, because another command waits';
+    assert.deepEqual(await saved, [500, `save-state failed: ${killed}`]);
+    assert.deepEqual(await paused, [200, undefined]);
+    assert.deepEqual(await shutdown, [500, `shutdown failed: ${killed} (the program is paused)`]);
+    assert.deepEqual(await resumed, [200, undefined]);
+    assert.equal(await client.getStatus(), ACTIVE);
+    running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  it('is possible if the detail says canSave', async (t) => {
+    const closes = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exec 3>&-; exec sleep 98765');
+    const ends = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exit 1');
+    for (const [options, command, canSave, canSaveLater] of [
+      [[], ['sleep', '98765'], false, false], [['--save-command', 'true'], ['sleep', '98765'], true, true],
+      [['--save-signal', 'USR1'], ['sleep', '98765'], true, true], [[], closes, true, false], [[], ends, true, true],
+    ] as const) {
+      const run = await startRun(t, ['--restart', 'on-failure', ...options], [...command]);
+      await showsRun(run, { canSave });
+      const [statusCode] = await perform(run.port, 'save-state');
+      if (command === ends) await showsRun(run, { ended: 'exit code 1', canSave: true });
+      else await showsRun(run, { canSave: canSaveLater });
+      if (!canSaveLater) assert.equal(statusCode, 500);
+    }
   });
 
   it('waits for --save-command even if the program ends meanwhile', async (t) => {
@@ -100,7 +131,7 @@ describe('control-run: shutdown', suite, () => {
   it('ends the program only after a successful save, however often it is sent', async (t) => {
     const save = 'echo save >> "$LOG"; until [ -s "$LOG.go" ]; do sleep 0.05; done; . "$LOG.go"';
     const log = join(makeFolder(t), 'log');
-    const options = ['--save-command', save];
+    const options = ['--save-command', save, '--grace', '60'];
     const { running, port, client, pid } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
     await perform(port, 'pause');
     const shutdowns = [perform(port, 'shutdown')];
@@ -108,12 +139,12 @@ describe('control-run: shutdown', suite, () => {
     shutdowns.push(perform(port, 'shutdown'), perform(port, 'shutdown'));
     await until(async () => (await getInfo(port)).commands.length === 4);
     writeFileSync(`${log}.go`, 'echo no; false');
-    const error = 'shutdown failed: the save command ended with exit code 1: no';
-    for (const outcome of shutdowns) assert.deepEqual(await outcome, [500, error]);
+    const failed = 'shutdown failed: the save command ended with exit code 1';
+    for (const outcome of shutdowns) assert.deepEqual(await outcome, [500, `${failed} (the program is paused): no`]);
     assert.equal(readLines(log).length, 3);
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [PAUSED, 'T']);
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    assert.deepEqual(await perform(port, 'shutdown'), [500, error]);
+    assert.deepEqual(await perform(port, 'shutdown'), [500, `${failed}: no`]);
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
     writeFileSync(`${log}.go`, 'echo ckpt/5.pt');
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'ckpt/5.pt; SIGTERM']);
@@ -149,12 +180,12 @@ describe('control-run: a signal during a save', suite, () => {
     await until(() => readLines(log).length === 2);
     const [command] = readTask(Number(readLines(log)[0]));
     assert.deepEqual([command?.session, command?.group], [command?.pid, command?.pid], 'Ctrl-C does not reach it');
-    const waiting = perform(port, 'pause').catch(() => null); // it may not arrive
-    await sleep(600); // twice the grace: without a signal, a save may take long
+    await sleep(600); // twice the grace: a save may take long while nothing waits
     assert.equal((await getInfo(port)).commands[0]?.state, 'running');
     running.child.kill('SIGHUP');
-    assert.deepEqual(await saved, [500, 'save-state failed: the save command was killed after 0.3 s of --grace']);
-    await waiting;
+    const why = 'because control-run received a signal';
+    const error = `save-state failed: the save command was killed after 0.3 s of --grace, ${why}`;
+    assert.deepEqual(await saved, [500, error]);
     assert.equal(await exitCodeOf(running), 128 + 15);
     const pids = readLines(log).map(Number);
     assert.equal(pids.length, 4, 'the last save, too');
@@ -168,7 +199,7 @@ describe('control-run: a signal during a save', suite, () => {
     const shutdown = perform(port, 'shutdown');
     await until(() => readLines(log).length === 1);
     running.child.kill('SIGTERM');
-    assert.deepEqual(await shutdown, [500, 'shutdown failed: the save command was killed after 0.3 s of --grace']);
+    assert.match(String((await shutdown)[1]), /^shutdown failed: the save command was killed after /);
     assert.equal(await exitCodeOf(running), 128 + 15);
     assert.equal(readLines(log).length, 1);
   });

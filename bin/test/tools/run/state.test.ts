@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {
   chmodSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, renameSync, statSync, symlinkSync,
-  writeFileSync,
+  utimesSync, writeFileSync,
 } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -13,7 +13,8 @@ import { UsageError } from '../../../shared/options.ts';
 import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, startRun, stateOf, WAIT, WAYS,
+  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, startRun, stateOf, WAIT,
+  WAYS,
 } from './helpers.ts';
 import type { StatusCause } from '../../../../control.ts';
 import type { Info } from '../../helpers.ts';
@@ -158,7 +159,14 @@ describe('StateFile', () => {
   it('deletes leftovers of a crash at the start, and nothing else', (t) => {
     const folder = makeFolder(t);
     const others = ['other.json.0123456789abcdef.tmp', 'state.json.bak', 'state.json.x.tmp'];
-    for (const name of [...others, 'state.json.0123456789abcdef.tmp']) writeFileSync(join(folder, name), '');
+    const past = Date.now() / 1000 - 61;
+    for (const name of [...others, 'state.json.0123456789abcdef.tmp']) {
+      writeFileSync(join(folder, name), '');
+      utimesSync(join(folder, name), past, past);
+    }
+    const current = 'state.json.fedcba9876543210.tmp'; // of another control-run that starts at the same time
+    others.push(current);
+    writeFileSync(join(folder, current), '');
     new StateFile(join(folder, 'state.json')).read();
     assert.deepEqual(readdirSync(folder).sort(), [...others, 'state.json'].sort());
   });
@@ -179,7 +187,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       const info = await getInfo(second.port);
       isPausedAs(info, before);
       assert.deepEqual(info.commands, []);
-      await showsDetail(second, { pid: second.pid, command: command.join(' '), processes: 1 });
+      await showsRun(second, { pid: second.pid, command: command.join(' '), processes: 1 });
       assert.equal(stateOf(second.pid), 'T');
       second.running.child.kill('SIGUSR1'); // would kill this program: not passed on
       process.kill(second.pid, 'SIGCONT'); // as `fg` does
@@ -304,20 +312,18 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(starts(), []);
   });
 
-  it('pauses although the state cannot be written, and reports that until it can', async (t) => {
+  it('pauses although the state cannot be written, and reports that until a retry succeeds', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'disk', 'state.json');
     mkdirSync(join(folder, 'disk'));
     const run = await startRun(t, ['--state', path], prepare(t).command);
     renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    const { state } = await showsDetail(run, { pid: run.pid });
+    const { state } = await showsRun(run, { pid: run.pid });
     assert.match(String(state), /^not written: ENOENT: /);
     assert.match(run.running.output(), /^control-run: --state not written: ENOENT: .*$/m);
     renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
-    await perform(run.port, 'resume');
-    await perform(run.port, 'pause');
-    await showsDetail(run, { state: undefined });
+    await showsRun(run, { state: undefined });
     assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
   });
 

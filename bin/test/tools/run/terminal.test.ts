@@ -7,10 +7,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, getDetail, getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  BANNER, DEFAULT_WAY, IN_PROC, killAll, listByVariable, listTree, PYTHON, readTask, stateOf, tryRead, WAYS,
+  BANNER, DEFAULT_WAY, IN_PROC, killAll, listByVariable, listTree, PYTHON, readTask, showsRun, stateOf, tryRead,
+  WAYS,
 } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { Way } from './helpers.ts';
@@ -85,9 +86,9 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('6 * 7\n', /^42\n>>> $/m);
     await perform(port, 'pause');
     assert.equal(stateOf(pid), 'T');
-    const before = await getDetail(port) as Record<string, unknown>;
+    const before = await showsRun({ port }, { pid });
     await shell.type('7 * 7\n', /^/);
-    const after = await getDetail(port) as Record<string, unknown>;
+    const after = await showsRun({ port }, { pid });
     assert.equal(after['CPU seconds'], before['CPU seconds']);
     assert.doesNotMatch(shell.text(), /49/);
     await perform(port, 'resume');
