@@ -285,6 +285,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
   const [commands, local, statuses, details, declarations] = data.journals.map(open) as Journals;
+  const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
   let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
@@ -346,6 +347,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     isSampled({ awaited }: Connection) { return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0; },
     requestSample(now: number): void {
       link.advanceSequence();
+      link.advanceClock();
       requestedAt = now;
       requested = Atomics.store(memory, cells.REQUESTED, sequence);
       link.wakeHost();
@@ -391,16 +393,17 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         if (isWatching) void (watch.value as Promise<string>).then(() => { isWatching = false; link.settle(); });
       } while (!isWatching);
     },
-    /** Advances CLOCK, every 250 ms. */
-    tick(): void {
-      Atomics.add(memory, cells.CLOCK, 1);
+    tick(): void { // every 250 ms
+      link.advanceClock();
       link.settle();
     },
+    /** Advances CLOCK by the time that has passed: the timers of a process that was stopped are late. */
+    advanceClock(): number { return Atomics.store(memory, cells.CLOCK, (performance.now() - clockStart) / 250); },
 
     /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
     statusIndex(): number { return statuses.codeOf(statuses.head() - 1); },
     /** Returns the age of the latest sample in quarters of a second. */
-    age(): number { return (Atomics.load(memory, cells.CLOCK) - Atomics.load(memory, cells.SAMPLED)) | 0; },
+    age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
       return `"${idPrefix}-${(commands.changes() + local.changes() + statuses.changes() + declarations.head()) >>> 0}"`;
@@ -513,9 +516,8 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
       }
       const { host: hostField, prefer, 'if-none-match': known } = head.fields;
       head.authority = hostField;
-      // RFC 7240 §4.3; of several, the first counts (§2).
       const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer ?? '') ?? [];
-      if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait);
+      if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait); // the first (RFC 7240 §2)
       if (known !== undefined) head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
       const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
       if (match !== null) [, head.authority, head.path = ''] = match;
@@ -855,7 +857,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
  * Returns the real path of a socket or its folder. Throws if another user could replace it: each part of the path must
  * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
  */
-function resolveTrusted(path: string): string {
+export function resolveTrusted(path: string): string {
   const { lstatSync, realpathSync } = process.getBuiltinModule('node:fs');
   const real = realpathSync(path);
   const folders = Array.from(real.matchAll(/\//g), ({ index }) => real.slice(0, index) || '/');
@@ -921,8 +923,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, resolve: typ
       const listener = server.createListener(true);
       listener.on('error', listening.fail);
       listener.listen(`${privateFolder}/s`, () => {
-        // systemd-tmpfiles spares sticky files; elsewhere, only root may make them.
-        fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600);
+        fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600); // sticky: systemd spares it
         listening.linkSocket(privateFolder, `${folder}/${basename(socketPath)}`);
       });
     },
@@ -1081,9 +1082,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const { by, reason, since = new Date().toISOString() } = cause;
   check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
-  const isHostName = /^(\*|\.?[\w-]+(\.[\w-]+)*)$/;
-  const form = "like 'box.lan', '.lan' or '*'";
-  for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isHostName.test(entry));
+  const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
+  for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
   const idPrefix = (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1); // three letters or digits
   const isNetwork = options.socketPath === undefined || (options.host ?? options.port) !== undefined;
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;

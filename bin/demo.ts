@@ -163,8 +163,8 @@ async function main(): Promise<number> {
     ...options,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: cause ?? false,
-  }).catch((error) => {
-    if (!isStopped) throw explainPort(error); // otherwise the last save failed, and a warning has said so
+  }).catch(async (error) => {
+    if (!isStopped) throw await explainPort(error); // otherwise the last save failed, and a warning has said so
   });
   return savedPath === null ? EXIT.REFUSED : EXIT.DONE;
 }

@@ -28,7 +28,7 @@ async function main(): Promise<number> {
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    say(explainPort(error).message);
+    say((await explainPort(error)).message);
     return NO_WEB_API;
   }
 }

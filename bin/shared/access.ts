@@ -6,6 +6,7 @@ import { hostname, userInfo } from 'node:os';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
 import { parseInteger, UsageError, warn } from './options.ts';
 import { PrintableClient } from './replies.ts';
+import { excerpt } from './text.ts';
 import type { WebApiAddress } from '../../control.ts';
 import type { ListOption, TextOption } from './options.ts';
 
@@ -67,6 +68,8 @@ export const ADDRESS_PARTS = ['host', 'port', 'socket'] as const;
 export type Address = Partial<Record<typeof ADDRESS_PARTS[number], string | undefined>>;
 /** What messages call the parts of an address, and the token. */
 type Names = Record<keyof Address | 'token', string>;
+
+const PORT_USER_MS = 500; // in which the system that uses a port must respond with its name
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
 const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
@@ -198,11 +201,17 @@ export function parseServerOptions(
   return { ...access, allowedHosts, name };
 }
 
-/** Adds a hint to the error of a server whose port is in use. */
-export function explainPort(error: unknown): Error {
+/** Explains the error of a server whose port is in use: says by which system, if it is one, and what to do. */
+export async function explainPort(error: unknown): Promise<Error> {
   const { message, code } = error as NodeJS.ErrnoException;
-  if (code !== 'EADDRINUSE' || !/^Cannot serve at [^/]+:\d+: /.test(message)) return error as Error;
-  return new Error(`${message}; --port 0 picks a free one`);
+  const [start, host = '', port] = /^Cannot serve at \[?([^/]+?)\]?:(\d+): /.exec(message) ?? [];
+  if (code !== 'EADDRINUSE' || start === undefined) return error as Error;
+  const isAny = host === '0.0.0.0' || host === '::'; // no name for a client
+  const client = new WebApiClient(isAny ? undefined : host, Number(port), { timeout: PORT_USER_MS });
+  const { name, pid } = await client.info() ?? {}; // asks without the token: it may be anyone
+  const isKnown = typeof name === 'string' && typeof pid === 'number';
+  const reason = isKnown ? `${start}it is in use by ${excerpt(name)} (process ${pid})` : message;
+  return new Error(`${reason}; --port 0 picks a free one`);
 }
 
 /** The URL of a server, for people. */

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { basename, join, resolve } from 'node:path';
+import { resolveTrusted } from '../../control.ts';
 import { createTargetClient } from './access.ts';
 import { createFolder } from './files.ts';
 import { parseText, UsageError } from './options.ts';
@@ -36,12 +37,13 @@ export function socketFolder(given: string | undefined): string {
   if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
   const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
   try {
-    checkOwner(folder);
+    resolveTrusted(folder);
     readdirSync(folder);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' && given === undefined) return folder;
-    throw new UsageError(`--dir must be a folder that can be read, got '${given ?? folder}': ${message}`);
+    const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
+    throw new UsageError(`${what} '${given ?? folder}': ${message}`);
   }
   return folder;
 }
@@ -51,7 +53,7 @@ async function prepare(folder: string): Promise<void> {
   const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;
   if (Buffer.byteLength(longest) > MAX_PATH_LENGTH) throw new Error('its path is too long');
   if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
-  checkOwner(folder);
+  resolveTrusted(folder);
   const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
   const [taken] = await liveOf(socketsIn(folder).filter(hasSamePid));
   if (taken !== undefined) throw new Error(`'${basename(taken)}' has the same process id, in another container`);
@@ -98,23 +100,6 @@ export async function choosePlace(
 function sessionFolder(): string {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   return session === undefined ? `/tmp/control-${process.geteuid?.()}` : resolve(session, 'control');
-}
-
-/**
- * Refuses a folder in which another user could replace the socket, as servers do. In /tmp, anybody can create the
- * folder of the session or a link: it must be a folder of this user, and nobody else may write to it.
- */
-function checkOwner(folder: string): void {
-  const ownUid = process.geteuid?.();
-  const isInTmp = folder === `/tmp/control-${ownUid}`;
-  const stats = isInTmp ? lstatSync(folder) : statSync(folder);
-  if (ownUid === undefined) return;
-  if (isInTmp && !stats.isDirectory()) throw new Error('it is a link or a file');
-  if (isInTmp ? stats.uid !== ownUid : !isTrusted(stats)) throw new Error('it belongs to another user');
-  const isSticky = (stats.mode & 0o1000) !== 0;
-  if ((stats.mode & 0o022) !== 0 && (isInTmp || !isSticky)) {
-    throw new Error(`others can write to it; chmod go-w '${folder}'`);
-  }
 }
 
 /** Clients send nothing to a socket of another user. */

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
 import {
-  assertHarmless, clientAt, getInfo, makeFolder, perform, runProgram, start, startProgram, until,
+  assertHarmless, clientAt, getInfo, makeFolder, perform, runProgram, start, startProgram, startServer, until,
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
@@ -58,6 +58,14 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     const { code, stdout, stderr } = await run(t, [], [join(folder, '\x1b[2J\u202e'), 'x']);
     assert.deepEqual([code, stdout, stderr], [127, '', `control-run: cannot start '${folder}/ [2J ': not found\n`]);
     assertHarmless(stderr);
+  });
+
+  it('names the system that uses its port', async (t) => {
+    const { port, address: { host } } = await startServer(t, { name: 'cart\x1b[2Jpole', host: '127.0.0.1' });
+    const { code, stderr } = await startProgram(t, 'run', ['--port', `${port}`, '--host', host, 'true']).ended;
+    const user = `cart[2Jpole (process ${process.pid})`;
+    const message = `Cannot serve at 127.0.0.1:${port}: it is in use by ${user}; --port 0 picks a free one`;
+    assert.deepEqual([code, stderr], [125, `control-run: ${message}\n`]);
   });
 
   it('exits with 125 if the web API cannot listen, and starts nothing', async (t) => {

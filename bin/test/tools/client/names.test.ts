@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
 import fs, {
-  chmodSync, chownSync, mkdirSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
+  chmodSync, chownSync, lchownSync, mkdirSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync,
 } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
@@ -150,7 +150,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(await titlesOf('train', folder), ['train-5']);
     const { code, stderr } = await call(['pause', 'eval', '--dir', folder]);
     assert.equal(code, 3);
-    assert.match(stderr, /^control-client: eval-7: .*the socket belongs to user 12345\n$/);
+    assert.match(stderr, /^control-client: eval-7: .* is not trusted, because it belongs to user 12345\n$/);
   });
 
   it('is refused if it is also a process id', async (t) => {
@@ -298,12 +298,12 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     mkdirSync(folder);
     for (const [mode, isUsable] of [[0o770, false], [0o707, false], [0o755, true], [0o1777, true]] as const) {
       chmodSync(folder, mode);
-      const others = `others can write to it; chmod go-w '${folder}'`;
+      const others = `'${folder}' is not trusted, because others can write to it; chmod go-w '${folder}'`;
       assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, others)], mode.toString(8));
-      const message = `--dir must be a folder that can be read, got '${folder}': ${others}`;
       for (const given of [undefined, folder]) {
+        const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
         if (isUsable) assert.equal(socketFolder(given), folder);
-        else assert.throws(() => socketFolder(given), new UsageError(message));
+        else assert.throws(() => socketFolder(given), new UsageError(`${what} '${folder}': ${others}`));
       }
     }
   });
@@ -313,8 +313,9 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     const folder = join(session, 'control');
     mkdirSync(folder);
     chownSync(folder, 12345, 12345);
-    assert.deepEqual(await place(), [undefined, notIn(folder, 'it belongs to another user')]);
-    const message = `--dir must be a folder that can be read, got '${folder}': it belongs to another user`;
+    const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
+    assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
+    const message = `cannot use the folder '${folder}': ${reason}`;
     assert.throws(() => socketFolder(undefined), new UsageError(message));
     await assert.rejects(call(['list']), new UsageError(message));
     await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
@@ -376,27 +377,29 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     child.kill();
   });
 
-  it('is refused in /tmp if it links to a folder where other users can create sockets', async (t) => {
+  it('is refused in /tmp if it is a link of another user', { skip: lacks('root') }, async (t) => {
     const folder = folderInTmp(t);
     const sticky = makeFolder(t);
     chmodSync(sticky, 0o1777);
     symlinkSync(sticky, folder);
-    assert.deepEqual(await place(), [undefined, notIn(folder, 'it is a link or a file')]);
-    const message = `--dir must be a folder that can be read, got '${folder}': it is a link or a file`;
-    assert.throws(() => socketFolder(undefined), new UsageError(message));
+    lchownSync(folder, 12345, 12345);
+    const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
+    assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
+    assert.throws(() => socketFolder(undefined), new UsageError(`cannot use the folder '${folder}': ${reason}`));
   });
 
   it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, async (t) => {
     const folder = folderInTmp(t);
     mkdirSync(folder);
     const others = `others can write to it; chmod go-w '${folder}'`;
-    const rows = [[0, 0o700, 'it belongs to another user'], [1, 0o1777, others], [1, 0o700, null]] as const;
-    for (const [isOwn, mode, error] of rows) {
-      chownSync(folder, isOwn * (process.geteuid?.() ?? 0), 0);
+    const rows = [[12345, 0o700, 'it belongs to user 12345'], [0, 0o777, others], [0, 0o700, null]] as const;
+    for (const [uid, mode, fault] of rows) {
+      chownSync(folder, uid, 0);
       chmodSync(folder, mode);
-      assert.deepEqual(await place(), error === null ? [`${folder}/`] : [undefined, notIn(folder, error)]);
-      if (error === null) assert.equal(socketFolder(undefined), folder);
-      else assert.throws(() => socketFolder(undefined), { message: new RegExp(`: ${error}$`) });
+      const reason = `'${folder}' is not trusted, because ${fault}`;
+      assert.deepEqual(await place(), fault === null ? [`${folder}/`] : [undefined, notIn(folder, reason)]);
+      if (fault === null) assert.equal(socketFolder(undefined), folder);
+      else assert.throws(() => socketFolder(undefined), new UsageError(`cannot use the folder '${folder}': ${reason}`));
     }
   });
 
