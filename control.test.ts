@@ -12,6 +12,7 @@ import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
 
 import {
@@ -1537,8 +1538,8 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
 async function runExample(t: TestContext, source: string): Promise<Pick<Running, 'ended'> & { port: number }> {
   const folder = makeFolder(t);
   const path = join(folder, 'example.mjs');
-  const program = source.replace("'./control.mts'", `'${join(process.cwd(), 'dist', 'control.js')}'`);
-  writeFileSync(path, `process.chdir('${folder}'); ${program}`);
+  const program = source.replace("'./control.mts'", JSON.stringify(pathToFileURL('dist/control.js')));
+  writeFileSync(path, `process.chdir(${JSON.stringify(folder)}); ${program}`);
   const { output, shows, ended } = startProcess(t, process.execPath, [path]);
   await shows(/^\d+\n/);
   return { port: parseInt(output()), ended };

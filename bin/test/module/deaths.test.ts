@@ -7,9 +7,8 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, MORTAL_UNDER_LOAD, POST, WAIT, collectWarnings, collectThreads, exchange,
-  head, randomCommand,
-  randomNumbers, runHost, send, wait, waitAll,
+  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, MORTAL_UNDER_LOAD, POST, SEED, WAIT, collectWarnings, collectThreads,
+  exchange, head, randomCommand, randomNumbers, runHost, send, wait, waitAll,
 } from './helpers.ts';
 import {
   clientAt, freePort, getDetail, launchSystem, makeFolder, perform, startServer, until,
@@ -304,8 +303,9 @@ describe('A thread that dies', LIMIT, () => {
  * Takes commands in every way until the order to end, and reports what identifies each one: as a value or, for every
  * third, as a failure. Meanwhile it may kill its thread or close its server.
  */
-const RANDOM_HOST = `
+const randomHost = (seed: number): string => `
   ${MORTAL_UNDER_LOAD}
+  const random = (${randomNumbers})(${seed});
   const taken = [];
   const take = (command) => {
     const { id, by, reason } = server.request;
@@ -323,16 +323,17 @@ const RANDOM_HOST = `
   const killOften = async (kills) => {
     for (; kills > 0; kills -= 1) {
       const before = taken.length;
-      const isPatient = Math.random() < 0.8; // if not, the thread may not even have started
+      const isPatient = random() < 0.8; // if not, the thread may not even have started
       while (isPatient && taken.length < before + 100) await sleep(1);
-      await sleep(Math.random() * 50);
+      await sleep(random() * 50);
       const limit = Date.now() + 100;
-      const isAimed = Math.random() < 0.5; // at the moment between the command and its response
+      const isAimed = random() < 0.5; // at the moment between the command and its response
       if (isAimed) while (!server.hasCommands() && Date.now() < limit);
       kill();
       await another();
     }
-    for (const before = taken.length; taken.length < before + 100;) await sleep(1);
+    const enough = Math.max(taken.length + 100, 400); // also if it was seldom patient
+    while (taken.length < enough) await sleep(1);
     say('over');
   };
 
@@ -347,19 +348,19 @@ const RANDOM_HOST = `
   const run = async () => {
     for (let idle = 0; !isOver || server.hasCommands();) {
       const before = taken.length;
-      const choice = Math.random();
+      const choice = random();
       if (choice < 0.5) {
         while (server.hasCommands()) take(server.receiveCommand());
       } else if (choice < 0.6) {
         if (server.hasCommands()) take(server.receiveCommand());
       } else {
         const end = new AbortController();
-        if (Math.random() < 0.5) setImmediate(() => end.abort());
-        else setTimeout(() => end.abort(), Math.random() * 5);
+        if (random() < 0.5) setImmediate(() => end.abort());
+        else setTimeout(() => end.abort(), random() * 5);
         await server.nextCommand({ signal: end.signal }).then(take, () => {});
       }
       idle = taken.length > before ? 0 : idle + 1;
-      if (idle > 10 || Math.random() < 0.05) await sleep(Math.random() * 3);
+      if (idle > 10 || random() < 0.05) await sleep(random() * 3);
       else await new Promise(setImmediate);
       if (taken.length >= closeAfter) {
         closeAfter = Infinity;
@@ -388,7 +389,7 @@ interface Post {
   reply?: { id?: string; value?: string; error?: string } | undefined;
 }
 
-describe('Commands are delivered exactly once', LIMIT, () => {
+describe(`Commands are delivered exactly once, with the seed ${SEED},`, LIMIT, () => {
   const ALPHABETS: ControlCommand[][] = [['pause', 'resume'], ['shutdown', 'save-state']];
   const HOSTS = [1, 2];
   const KILLS = 5;
@@ -401,16 +402,20 @@ describe('Commands are delivered exactly once', LIMIT, () => {
   });
 
   it('in that order while the thread is killed repeatedly', async (t) => {
-    const deliveries = HOSTS.map(() => deliver(t, ALPHABETS, { statement: `killOften(${KILLS});` }));
+    const deliveries = HOSTS.map((host) => {
+      return deliver(t, ALPHABETS, { seed: SEED + host, statement: `killOften(${KILLS});` });
+    });
     for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
 
   it('to a host that 16 clients flood while the thread is killed repeatedly', async (t) => {
-    const deliveries = HOSTS.map(() => deliver(t, Array(16).fill(COMMANDS), { statement: `killOften(${KILLS});` }));
+    const deliveries = HOSTS.map((host) => {
+      return deliver(t, Array(16).fill(COMMANDS), { seed: SEED + host, statement: `killOften(${KILLS});` });
+    });
     for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
   });
 
-  it('with its own outcome, to half of 16 clients, while the thread is killed now and then: 20,000 POSTs', async (t) => {
+  it('with its own outcome, to half of 16 clients, while the thread is killed repeatedly: 20,000 POSTs', async (t) => {
     const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), {
       posts: 20_000, statement: 'killAfterEach(2000);', waiting: 8,
     });
@@ -435,9 +440,9 @@ describe('Commands are delivered exactly once', LIMIT, () => {
   async function deliver(
     t: TestContext,
     alphabets: readonly (readonly ControlCommand[])[],
-    { posts: count = Infinity, statement = '', waiting = 0 },
+    { seed: hostSeed = SEED, posts: count = Infinity, statement = '', waiting = 0 },
   ): Promise<{ taken: Taken[]; posts: Post[][] }> {
-    const host = runHost(t, `${RANDOM_HOST}; ${statement} await run();`);
+    const host = runHost(t, `${randomHost(hostSeed)}; ${statement} await run();`);
     const port = await host.hear<number>();
     let left = count;
     const over = count === Infinity ? host.hear().finally(() => (left = 0)) : null;

@@ -448,6 +448,9 @@ export const MORTAL_UNDER_LOAD: string = `
 
 // ───── Random data ───────────────────────────────────────────────────────────────────────────────────────────────
 
+/** Of the tests that are random, which print it. TEST_SEED sets it, but not how threads interleave. */
+export const SEED: number = Number(process.env['TEST_SEED'] ?? Date.now() % 2 ** 31);
+
 /** The same numbers from 0 to 1 in each run: mulberry32. */
 export function randomNumbers(seed: number): () => number {
   let state = seed;

@@ -1,37 +1,44 @@
 // A random program polls, waits, blocks, posts, reports, changes its status, loses its thread, closes its server and
-// opens another, while clients send all kinds of requests. Everything they see must agree with a model. The seed is
-// printed; MODEL_SEED sets it, but does not determine how threads interleave. SOAK_SECONDS=600 runs for that long, and
-// prints memory and counts every 30 seconds.
+// opens another, while clients send all kinds of requests. Now and then the program or all clients are stopped, for a
+// second or, in a long run, up to 15. Everything they see must agree with a model, and nothing may be late by more than
+// the stop. SOAK_SECONDS=600 runs for that long, and prints memory and counts every 30 seconds.
 
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  Connection, GET, HOST, INFO, LIMIT, head, randomCommand, randomNumbers, runHost, withBody,
+  Connection, GET, HOST, INFO, LIMIT, SEED, head, randomCommand, randomNumbers, runHost, withBody,
 } from './helpers.ts';
 import { until } from '../helpers.ts';
+import { lacks } from '../needs.ts';
 import { Model, modelHost } from './model.ts';
 import type { HttpResponse } from './helpers.ts';
 import type { Exchange, Post } from './model.ts';
 import type { TestContext } from 'node:test';
 
 const SECONDS = Number(process.env['SOAK_SECONDS'] ?? 5);
-const SEED = Number(process.env['MODEL_SEED'] ?? Date.now() % 2 ** 31);
 const SIZES = [16, 1, 1000, 3]; // of the queues, in turn
 const CLIENTS = 40; // of which all may wait
-const EVENTS = ['servers', 'deaths', 'commands', 'own commands', 'outcomes', 'failures', 'equal tags'];
-const MAX_EXTRA_MS = 60_000; // until each of them has happened, on a busy machine
+const STOPS = lacks('Unix') ? [] : ['stops of the program', 'stops of the clients'];
+const EVENTS = ['servers', 'deaths', 'commands', 'own commands', 'outcomes', 'failures', 'equal tags', ...STOPS];
+const MAX_EXTRA_MS = 120_000; // until each of them has happened, on a busy machine
 const LIFE_MS = 1200; // of a host
+const STOP_MS: [least: number, most: number] = [1000, SECONDS > 5 ? 15_000 : 1500];
+const RUN_MS: [least: number, most: number] = [300, SECONDS > 5 ? 10_000 : 1000]; // between two stops
 
 describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 }, () => {
   it(`agree with a model: for ${SECONDS} s, with the seed ${SEED}`, async (t) => {
     const counts: Record<string, number> = {};
     const end = Date.now() + SECONDS * 1000;
-    const missing = (): string[] => EVENTS.filter((what) => counts[what] === undefined);
-    const isOver = (): boolean => Date.now() > end + (missing().length === 0 ? 0 : MAX_EXTRA_MS);
-    for (let seed = SEED; !isOver(); seed += 1) {
-      const wasAborted = await run(t, seed, Math.max(end, Date.now() + LIFE_MS), counts);
+    const missing = (events: readonly string[] = EVENTS): string[] => events.filter((what) => !(what in counts));
+    const isDue = (events?: readonly string[]): boolean => { // on a busy machine, later than the end
+      return Date.now() < end + (missing(events).length === 0 ? 0 : MAX_EXTRA_MS);
+    };
+    for (let seed = SEED; isDue(); seed += 1) {
+      const wasAborted = await run(t, seed, isDue, counts);
       if (wasAborted) counts['aborted by Node'] = (counts['aborted by Node'] ?? 0) + 1;
     }
     console.log(JSON.stringify({ seed: SEED, ...counts }));
@@ -39,7 +46,12 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
   });
 
   /** Returns whether Node 20 has aborted the host, because a thread was terminated in the middle of the HTTP parser. */
-  async function run(t: TestContext, seed: number, end: number, counts: Record<string, number>): Promise<boolean> {
+  async function run(
+    t: TestContext,
+    seed: number,
+    isDue: (events?: readonly string[]) => boolean,
+    counts: Record<string, number>,
+  ): Promise<boolean> {
     const model = new Model(counts);
     const host = runHost(t, modelHost(seed, SIZES, SECONDS > 5 ? 10_000 : LIFE_MS));
     let hasEnded = false;
@@ -50,16 +62,17 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
     await until(() => model.port > 0 || model.isOver || hasEnded);
     const clients = Array.from({ length: CLIENTS }, async (_, number) => {
       const client = new Client(model, seed + 10 + number, number);
-      while (!model.isOver && !hasEnded && Date.now() < end) await client.act();
+      while (!model.isOver && !hasEnded && isDue()) await client.act();
       client.leave();
     });
+    const stopped = stopAtRandom(model, host.process.pid, seed + 2, () => !model.isOver && !hasEnded && isDue(STOPS));
     const timer = setInterval(() => {
       const [rss, heap] = model.memory ?? [0, 0];
       console.log(JSON.stringify({ rss, heap, 'rss of the clients': process.memoryUsage.rss(), ...counts }));
       host.order('memory');
     }, 30_000);
     host.order('memory');
-    await Promise.all(clients);
+    await Promise.all([...clients, stopped]);
     clearInterval(timer);
     if (!hasEnded) host.order('end');
     const { code, stderr } = await host.ended;
@@ -68,6 +81,25 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
     model.end();
     assert.deepEqual([code, stderr], [0, '']);
     return false;
+  }
+
+  /**
+   * Stops the program and the clients in turn. The clients are this process, which `node --test` has started. A shell
+   * continues what it stops, even if this process has ended.
+   */
+  async function stopAtRandom(model: Model, host: number = 0, seed: number, isDue: () => boolean): Promise<void> {
+    const random = randomNumbers(seed);
+    const between = (least: number, most: number): number => least + random() * (most - least);
+    for (let isHost = random() < 0.5; STOPS.length > 0; isHost = !isHost) {
+      await sleep(between(...RUN_MS));
+      if (!isDue()) return;
+      const pid = isHost ? host : process.pid;
+      const seconds = between(...STOP_MS) / 1000;
+      const goOn = model.stop(STOPS[isHost ? 0 : 1] as string);
+      const script = `trap '' HUP INT QUIT TERM; kill -STOP ${pid}; sleep ${seconds}; kill -CONT ${pid}`;
+      await once(spawn('sh', ['-c', script], { stdio: 'ignore' }), 'close');
+      goOn();
+    }
   }
 });
 
@@ -132,9 +164,10 @@ class Client {
     const [, seconds = 0] = /=(\d+)/.exec(String(response?.headers['preference-applied'])) ?? [];
     const exchange = { sentAt, receivedAt: Date.now(), waitMs: Number(seconds) * 1000 };
     if (response === null || response.headers.connection === 'close') this.leave();
-    if (response === null) this.#model.checkLoss(exchange, this.#isConnected);
-    if (response === null) await sleep(50);
-    return [response, exchange];
+    if (response !== null && response.statusCode !== 408) return [response, exchange]; // 408: stopped before it is read
+    this.#model.checkLoss(exchange, this.#isConnected);
+    await sleep(50);
+    return [null, exchange];
   }
 
   #check(check: () => void): void { this.#model.guard(check); }
@@ -256,6 +289,7 @@ class Client {
     await sleep(this.#below(30));
     const second = this.#postRequest();
     if (second.post === null) this.#model.countNameless(1);
+    const secondSentAt = Date.now();
     connection.socket.write(second.bytes);
     const [response, exchange] = await sending;
     if (response === null) {
@@ -265,7 +299,6 @@ class Client {
     if ('post' in first) this.#notePost(first.bytes, first.post, response, exchange, true);
     else this.#noteGet(GET, first.known, response, exchange, true);
     const isEarly = response.headers.connection === 'close';
-    const secondSentAt = Date.now() - 60; // about
     const next = isEarly ? null : await connection.request('').catch(() => null);
     if (next !== null) {
       const waitMs = exchange.waitMs + 2000;

@@ -14,6 +14,12 @@ const LATE_MS = 5000;
 /** How long after a change a request that waits for it may end. */
 const NEWS_MS = 2000;
 
+/** A stop of this length may cost a connection: the server waits 5 s for a header, and 15 s for a request. */
+const IDLE_MS = 4900;
+
+/** How long the model remembers a server: longer than any request takes, even one that is stopped. */
+const LIFE_KEPT_MS = 60_000;
+
 // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the program reports: a kind, the times between which it happened, and more. */
@@ -228,13 +234,14 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
         await next({ signal: end.signal });
       } else if (choice < 0.60) {
         let isAsleep = true;
-        const timers = [setTimeout(() => { // a command must have woken it, unless there is none
-          if (look()) timers.push(setTimeout(() => isAsleep && fault('asleep while a command waits'), 500));
-          else post();
-        }, 700)];
+        const timer = setTimeout(async () => { // a command must have woken it, unless there is none
+          if (!look()) return post();
+          for (let count = 0; isAsleep && count < 10; count += 1) await sleep(50); // of which a stop lengthens one
+          if (isAsleep) fault('asleep while a command waits');
+        }, 700);
         await next({});
         isAsleep = false;
-        for (const timer of timers) clearTimeout(timer);
+        clearTimeout(timer);
       } else if (choice < 0.65) nextSync();
       else if (choice < 0.68) block(1 + below(30));
       else if (choice < 0.74) for (let count = below(4); count >= 0; count -= 1) post();
@@ -344,6 +351,8 @@ interface Taken {
 class Life {
   readonly prefix: string;
   readonly size: number;
+  readonly from: number;
+  to = Infinity; // once it has ended
   readonly taken: Map<string, Taken> = new Map(); // by id
   readonly done: Map<string, Outcome & { from: number; to: number }> = new Map();
   readonly takenAt: number[] = []; // those of clients, whose ids have no gaps
@@ -353,7 +362,8 @@ class Life {
   ownNumber = 0;
   readonly contents: Map<number, Exchange & { content: Partial<SystemInfo> }> = new Map(); // by tag
 
-  constructor(prefix: string, size: number) {
+  constructor(from: number, prefix: string, size: number) {
+    this.from = from;
     this.prefix = prefix;
     this.size = size;
   }
@@ -371,6 +381,7 @@ export class Model {
   #checks: [time: number, check: () => void][] = []; // once the host has reported what happened until then
   #deaths: [from: number, to: number][] = [];
   #closings: [from: number, to: number][] = []; // until the next server listens
+  #stops: [from: number, to: number][] = []; // one at a time
   #acceptedOf: Map<number, { latest: number; waiting: Set<number> }> = new Map(); // by client
   #nameless = 0; // commands that may wait
 
@@ -421,7 +432,8 @@ export class Model {
       case 'beat': return this.#runChecks(to);
       case 'create': {
         this.count('servers');
-        this.#lives = [...this.#lives.slice(-1), new Life(...rest as [string, number])];
+        this.#lives = this.#lives.filter(({ to }) => to > from - LIFE_KEPT_MS);
+        this.#lives.push(new Life(from, ...rest as [string, number]));
         return;
       }
       case 'open': {
@@ -449,7 +461,10 @@ export class Model {
         life.done.set(id, { ...outcome, from, to });
         return;
       }
-      case 'drained': return this.#drain(to);
+      case 'drained': {
+        life.to = to;
+        return this.#drain(to);
+      }
       default: return;
     }
   }
@@ -493,6 +508,14 @@ export class Model {
     return accepted;
   }
 
+  /** To be called before the program or the clients are stopped. Returns what is to be called once they go on. */
+  stop(what: string): () => void {
+    this.count(what);
+    const stop: [number, number] = [Date.now(), Infinity];
+    this.#stops = [...this.#stops.slice(-20), stop];
+    return () => (stop[1] = Date.now());
+  }
+
   /** To be called before a POST is sent. */
   post(client: number, number: number, command: ControlCommand, by: string | undefined): Post {
     const name = `${client}.${number}`;
@@ -526,8 +549,10 @@ export class Model {
     let waiting = this.#nameless; // at most
     for (const { id, outcome } of this.posts.values()) if (id === null && /sent|ok|unknown/.test(outcome)) waiting += 1;
     this.#later(exchange, () => {
-      for (const { takenAt } of this.#lives) waiting += takenAt.length - countUntil(takenAt, exchange.sentAt - SLACK_MS);
-      const least = Math.min(...this.#lives.map(({ size }) => size));
+      const { sentAt, receivedAt } = exchange;
+      const lives = this.#lives.filter(({ from, to }) => from <= receivedAt + SLACK_MS && to >= sentAt - SLACK_MS);
+      for (const { takenAt } of lives) waiting += takenAt.length - countUntil(takenAt, sentAt - SLACK_MS);
+      const least = Math.min(...lives.map(({ size }) => size));
       assert.ok(waiting >= least, `refused by a queue of ${least} with at most ${waiting}: ${inspect(exchange)}`);
     });
   }
@@ -537,9 +562,13 @@ export class Model {
     this.#later(exchange, () => {
       const { sentAt, receivedAt } = exchange;
       const downMs = wasConnected ? 1000 : 4000; // until a new thread listens
-      const hasDied = this.#deaths.some(([from, to]) => from - 50 < receivedAt && to + downMs > sentAt);
+      const hasDied = this.#deaths.some(([from, to]) => from - 50 < receivedAt && this.#runningMs(to, sentAt) < downMs);
       const isClosed = this.#isClosing(exchange, 500);
-      assert.ok(hasDied || isClosed, `lost a connection without a reason: ${inspect({ ...exchange, wasConnected })}`);
+      const wasIdle = this.#stops.some(([from, to]) => {
+        return to - from > IDLE_MS && from < receivedAt && to + NEWS_MS > sentAt;
+      });
+      const what = inspect({ ...exchange, wasConnected });
+      assert.ok(hasDied || isClosed || wasIdle, `lost a connection without a reason: ${what}`);
     });
   }
 
@@ -580,7 +609,8 @@ export class Model {
       if (isNew && name === known) assert.ok(statuses.length > 1, `${name} is known`); // it came back meanwhile
       if (!isNew) assert.equal(name, known);
       const hasFlickered = statuses.length > 1; // a status that comes back at once may end the wait
-      if (!isNew && exchange.waitMs > 0) this.#checkWaited(exchange, this.#changesOf(statuses, name), hasFlickered);
+      if (isNew || exchange.waitMs === 0) return;
+      this.#checkWaited(exchange, this.#changesOf(statuses, name, exchange.receivedAt), hasFlickered);
     });
   }
 
@@ -672,16 +702,16 @@ export class Model {
     if (this.#isClosing(exchange)) return;
     const { sentAt, receivedAt, waitMs } = exchange;
     assert.ok(mayEndEarly || receivedAt - sentAt >= waitMs - 20, `a 304 too early: ${inspect(exchange)}`);
-    const missed = newsAt.filter((time) => time > sentAt + SLACK_MS && time < receivedAt - NEWS_MS);
+    const missed = newsAt.filter((time) => time > sentAt + SLACK_MS && this.#runningMs(time, receivedAt) > NEWS_MS);
     assert.deepEqual(missed, [], `missed by ${inspect(exchange)}`);
     this.count('waited in vain');
   }
 
   /** When the status changed from the known one and stayed different for a while. */
-  #changesOf(statuses: readonly { from: number; status: Status }[], known: string): number[] {
+  #changesOf(statuses: readonly { from: number; status: Status }[], known: string, end: number): number[] {
     return statuses.flatMap(({ from, status }, index) => {
-      const until = statuses[index + 1]?.from ?? Infinity;
-      return status.name !== known && until - from > NEWS_MS ? [from] : [];
+      const until = statuses[index + 1]?.from ?? end;
+      return status.name !== known && this.#runningMs(from, until) > NEWS_MS ? [from] : [];
     });
   }
 
@@ -693,11 +723,17 @@ export class Model {
   }
 
   #isClosing({ sentAt, receivedAt }: Exchange, slackMs: number = SLACK_MS): boolean {
-    return this.#closings.some(([from, to]) => from - slackMs < receivedAt && to + slackMs > sentAt);
+    return this.#closings.some(([from, to]) => from - slackMs < receivedAt && this.#runningMs(to, sentAt) < slackMs);
+  }
+
+  /** The time between two times during which neither the host nor the clients were stopped. */
+  #runningMs(from: number, to: number): number {
+    const stops = this.#stops.map(([start, end]) => Math.max(0, Math.min(end, to) - Math.max(start, from)));
+    return stops.reduce((time, stop) => time - stop, to - from);
   }
 
   #later({ sentAt, receivedAt, waitMs }: Exchange, check: () => void): void {
-    const tookMs = receivedAt - sentAt;
+    const tookMs = this.#runningMs(sentAt, receivedAt);
     this.guard(() => assert.ok(tookMs < waitMs + LATE_MS, `${tookMs} ms, with a wait of ${waitMs}`));
     this.#checks.push([receivedAt + SLACK_MS, check]);
   }

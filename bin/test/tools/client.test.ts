@@ -62,7 +62,8 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     const targets = [`127.0.0.1:${port}`, silent];
     const { code, stdout, stderr } = await runProgram(t, 'client', ['pause', '--wait', '--timeout', '4', ...targets]);
     assert.deepEqual([code, stdout], [5, '']);
-    const [late, unanswered] = stderr.trimEnd().split('\n').sort((line) => (line.includes(silent) ? 1 : -1));
+    const lines = stderr.trimEnd().split('\n');
+    const [late, unanswered] = lines.sort((one, other) => +one.includes(silent) - +other.includes(silent));
     assert.match(`${late}`, /: not paused after \d+\.\d s: the system is active; the command is still pending$/);
     assert.match(`${unanswered}`, /: pause sent, but no response within \d+(\.\d)? s: it may still take effect$/);
   });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
-import { LIMIT } from '../module/helpers.ts';
+import { LIMIT, until } from '../helpers.ts';
 import { openSession, startMcp } from './mcp/helpers.ts';
 
 describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
@@ -18,7 +18,12 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     const { result: { tools } } = await mcp.request('tools/list');
     assert.deepEqual(tools.map(({ name }: { name: string }) => name),
       ['list_systems', 'get_info', 'wait', 'pause', 'save_state']);
-    const { systems: [{ system, status, reported }] } = await mcp.call('list_systems');
+    let listed: any;
+    await until(async () => { // a busy system may be listed without a report
+      [listed] = (await mcp.call('list_systems')).systems;
+      return listed.reported?.detail !== undefined;
+    });
+    const { system, status, reported } = listed;
     assert.deepEqual([system, status, reported.detail], [`train-${process.pid}`, 'active', { loss: 0.5 }]);
     const waiting = mcp.call('wait', { system, until: 'loss < 0.1' });
     loss = 0.05;

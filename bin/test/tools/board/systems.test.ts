@@ -232,8 +232,9 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
   it('reports since when the program is in a long step', async (t) => {
     const startedAt = Date.now();
     const signal = join(makeFolder(t), 'signal');
+    const path = JSON.stringify(signal);
     const { port } = await startHost(t, `
-      step: () => (process.getBuiltinModule('node:fs').existsSync('${signal}') ? block(60_000) : sleep(20)),
+      step: () => (process.getBuiltinModule('node:fs').existsSync(${path}) ? block(60_000) : sleep(20)),
     `);
     const board = await startBoard(t, [`127.0.0.1:${port}`]);
     const before = await untilSystem(board, ({ status }) => status === 'active');

@@ -1,7 +1,9 @@
 // Usage errors of control-client, which send nothing, and its help.
 
 import assert from 'node:assert/strict';
+import { resolve } from 'node:path';
 import { describe, it } from 'node:test';
+import { inspect } from 'node:util';
 import { createClient } from '../../../shared/access.ts';
 import { commandsFor, findCommand, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
 import { UsageError } from '../../../shared/options.ts';
@@ -169,7 +171,7 @@ describe('control-client refuses', LIMIT, () => {
       [{ CONTROL_PORT: '0' }, `CONTROL_PORT ${PORT} '0'`],
       [{ CONTROL_PORT: ' ' }, `CONTROL_PORT ${PORT} ' '`],
       [{ CONTROL_PORT: '', CONTROL_SOCKET: long },
-        `CONTROL_SOCKET must be at most 94 bytes long, without NUL, got '${long}'`],
+        `CONTROL_SOCKET must be at most 94 bytes long, without NUL, got ${inspect(resolve(long))}`],
       [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '1' }, both],
       [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '' }, both],
     ];

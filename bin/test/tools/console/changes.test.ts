@@ -8,7 +8,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { defer, launchSystem, makeFolder, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { hideFailures } from '../client/systems.ts';
+import { hideFailures, startWeb } from '../client/systems.ts';
 import { at, prompt, shown, terminal } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -65,6 +65,27 @@ describe('control-console while others change the status', SUITE, () => {
     server.report({ value: 'state 1' });
     const again = `(${prompt('paused')})*`; // if the console has not seen the change yet
     await shows(new RegExp(`\\(Ctrl-C gives up\\) … saved state 1 .*\n${again}paused by .*\n(${prompt('paused')})+$`));
+  });
+
+  it('prints a change during a command even if the first report comes during it, too', async (t) => {
+    const [reported, changed, saved] = [defer(), defer(), defer()];
+    const active = { status: 'active', since: '2026-01-23T06:00:00.000Z', commands: [] };
+    const paused = { status: 'paused', since: '2026-01-23T07:00:00.000Z', by: BEN.by, commands: [] };
+    let reports = 0;
+    const { port } = await startWeb(t, async ({ url, method }) => {
+      if (method === 'POST') await saved.promise;
+      if (url !== '/api/info') return { status: 'active', result: 'ok', id: 'abc-1', state: 'done', value: 'state 1' };
+      await ((reports += 1) === 1 ? reported : changed).promise;
+      return reports === 1 ? active : paused;
+    });
+    const { type, shows } = await terminal(t, at(port));
+    await type('save\r', /\(Ctrl-C gives up\) … $/);
+    reported.resolve();
+    await until(() => reports === 2);
+    changed.resolve();
+    await until(() => reports === 3);
+    saved.resolve();
+    await shows(/ … saved state 1 .*\n[^]*paused by ben@desk\n/);
   });
 
   it('keeps a line that is longer than the terminal, and the cursor', { skip: lacks('tmux') }, async (t) => {

@@ -6,6 +6,7 @@ import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
 import { UsageError } from '../../../shared/options.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
 import type { TestContext } from 'node:test';
 
 const DURATION = 'must be a number of seconds or a duration (30m, 2h, 1.5d), above 0 and up to 24d';
@@ -81,7 +82,7 @@ describe('control-run: the command line', () => {
     assert.deepEqual(parse('--grace', '5', '-').settings.line, ['-']);
   });
 
-  it('takes values with =, and signal names in any case, with or without SIG', () => {
+  it('takes values with =, and signal names in any case, with or without SIG', { skip: lacks('Unix') }, () => {
     const { settings, access } = parse(
       '--grace=.5', '--force-stop=1.', '--restart=on-failure:3', '--save-signal=sigusr1', '--host=::1', '--port=0',
       '--allow-host=box.lan', '--allow-host=.test', '/bin/sleep', '1',

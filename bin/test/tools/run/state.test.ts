@@ -28,7 +28,7 @@ const ACTIVE = '{"status":"active"}\n';
 const REST_MS = 300; // in which a program would start if it were not stopped
 
 describe('StateFile', () => {
-  it('starts active without a file, and creates one that only its owner can read', (t) => {
+  it('starts active without a file, and creates one that only its owner can read', { skip: lacks('Unix') }, (t) => {
     const path = join(makeFolder(t), 'state.json');
     assert.equal(new StateFile(path).read(), null);
     assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], [ACTIVE, 0o600]);
