@@ -19,7 +19,7 @@ import {
   LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   start as startProcess, startForeign, startServer as start, takeAll, until,
 } from './bin/test/helpers.ts';
-import { runHost, startFull } from './bin/test/host.ts';
+import { runHost, startUnreachable } from './bin/test/host.ts';
 import { ask, assertWaits, connectTo, exchange, head, parse, readToEnd } from './bin/test/http.ts';
 import { lacks } from './bin/test/needs.ts';
 import {
@@ -1079,6 +1079,13 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
       return Number(headers['age'] ?? 0);
     };
     await until(async () => (await getAge()) >= 2);
+    if (lacks('Unix') === false) {
+      const before = await getAge();
+      host.process.kill('SIGSTOP');
+      await sleep(2000);
+      host.process.kill('SIGCONT');
+      assert.ok(await getAge() >= before + 2, 'a stop of the process counts');
+    }
     const { heardAt } = (await ask(port, INFO)).body;
     assert.ok(Date.now() - began >= 2000 && Date.now() - Date.parse(heardAt) > 1500, heardAt);
     const [times, others]: [number[], number[]] = [[], []];
@@ -1238,7 +1245,7 @@ describe('waitFor()', LIMIT, () => {
     const silent = new WebApiClient('127.0.0.1', port, { timeout: 50 });
     await assert.rejects(silent.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
     assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
-    const unreachable = new WebApiClient('127.0.0.1', await startFull(t), { timeout: 50 });
+    const unreachable = new WebApiClient('127.0.0.1', await startUnreachable(t), { timeout: 50 });
     const reply = await unreachable.request('pause');
     assert.deepEqual([reply.ok, !reply.ok && reply.sent, !reply.ok && reply.code], [false, false, 'ETIMEDOUT']);
     await assert.rejects(unreachable.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });

@@ -1,7 +1,7 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import { splitDetail } from '../shared/describe.ts';
+import { splitDetail, valueIn } from '../shared/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import type { Body, Progress } from '../shared/describe.ts';
 import type { currentValues, Declaration } from './declarations.ts';
@@ -96,7 +96,7 @@ export function readCommand(entry: Body): ListedCommand {
     state: excerptOf(entry['state']),
     by: excerptOf(entry['by']),
     reason: excerptOf(entry['reason']),
-    value: excerptOfJson(entry['value']),
+    value: valueIn(entry),
     error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
     seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
     at: readTime(entry['at']),

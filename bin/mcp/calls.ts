@@ -212,6 +212,7 @@ async function send(
   const report = {
     system: id, command, outcome: isRefused ? 'refused' : state, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
+    valueOmitted: cleanText(excerptOf(received.valueOmitted)) || undefined,
     seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
   if (state !== 'done' && state !== 'pending') throw new CallError(client.shorten(summary), report);

@@ -97,7 +97,10 @@ function outputOf(properties: object, required: readonly string[]): object {
 }
 
 const COMMAND_OUTPUT = outputOf(
-  { ...CURRENT, command: TEXT, outcome: { enum: ['done', 'pending'] }, value: {}, note: TEXT, ...TIME },
+  {
+    ...CURRENT, command: TEXT, outcome: { enum: ['done', 'pending'] }, value: {}, valueOmitted: TEXT, note: TEXT,
+    ...TIME,
+  },
   ['system', 'command', 'outcome', 'seconds'],
 );
 

@@ -40,7 +40,7 @@ function describeSaves(info: Body, isBrief: boolean): string {
   const texts: string[] = [];
   if (saved !== undefined) {
     const by = textOf(saved, 'by');
-    const whole = `${excerptOfJson(saved['value'])}${describeAge(saved)}${by && ` by ${by}`}`;
+    const whole = `${valueIn(saved)}${describeAge(saved)}${by && ` by ${by}`}`;
     texts.push(isBrief ? `saved${describeAge(saved)}` : whole.trim());
   }
   const latest = ended.at(-1);
@@ -90,7 +90,7 @@ export function describeCommand(entry: Body): string {
   const reason = textOf(entry, 'reason');
   const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
-  const value = excerptOfJson(entry['value']);
+  const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
   const age = describeDuration(secondsSince(entry, 'at') ?? 0);
   const outcomes: Record<string, string> = {
@@ -100,6 +100,12 @@ export function describeCommand(entry: Body): string {
     waiting: `waiting for ${age}`,
   };
   return `${nameOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
+}
+
+/** The value of a command, or why it is missing: `states/….json`, `(omitted: the value must be JSON of …)`. */
+export function valueIn(entry: Body): string {
+  const reason = textOf(entry, 'valueOmitted');
+  return reason === '' ? excerptOfJson(entry['value']) : `(omitted: ${reason})`;
 }
 
 /** Who and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */

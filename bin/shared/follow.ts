@@ -2,9 +2,10 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
+import { valueIn } from './describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
-import { excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from './text.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 type Body = Readonly<Record<string, unknown>>;
@@ -45,7 +46,7 @@ export interface Followed {
 }
 
 /** What a server reports about a command. */
-type Report = { readonly [field in 'result' | 'id' | 'state' | 'value' | 'error']?: unknown };
+type Report = { readonly [field in 'result' | 'id' | 'state' | 'value' | 'valueOmitted' | 'error']?: unknown };
 
 export interface FollowOptions {
   timeoutMs: number;
@@ -110,7 +111,7 @@ class Follower {
   #describe({ state, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
     const isDone = state === 'done';
     const duration = `${seconds.toFixed(1)} s`;
-    const value = isDone ? excerptOfJson(this.#report.value) : '';
+    const value = isDone ? valueIn(this.#report) : '';
     const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
     if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
     const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
@@ -242,8 +243,8 @@ function isFull(reply: PrintableReply): boolean {
 
 function reportIn(reply: PrintableReply, command: string): Report {
   if (reply.ok) {
-    const { result, id, state, value } = reply.body;
-    return { result, id, state, value };
+    const { result, id, state, value, valueOmitted } = reply.body;
+    return { result, id, state, value, valueOmitted };
   }
   const prefix = `${command} failed: `;
   const isFailure = reply.statusCode === 500 && reply.original.startsWith(prefix);
@@ -258,8 +259,8 @@ function isUnfinished({ state }: Report): boolean {
 /** Updates the report of an unfinished command from the list of the latest commands in `/api/info`. */
 function latest(report: Report, { commands }: Body): Report {
   if (commands === undefined || !isUnfinished(report)) return report;
-  const { state, value, error } = entriesOf(commands).find(({ id }) => id === report.id) ?? {};
-  return { ...report, state, value, error };
+  const { state, value, valueOmitted, error } = entriesOf(commands).find(({ id }) => id === report.id) ?? {};
+  return { ...report, state, value, valueOmitted, error };
 }
 
 export function describeCurrent(status: SystemStatus | null): string {

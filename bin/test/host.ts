@@ -57,7 +57,7 @@ export function runHost(t: TestContext, source: string, port: number = 0, nodeOp
 }
 
 /** Starts a server whose full queue of connections drops packets, as a firewall may. Returns its port. */
-export async function startFull(t: TestContext): Promise<number> {
+export async function startUnreachable(t: TestContext): Promise<number> {
   const host = runHost(t, `
     import { createServer } from 'node:net';
     const server = createServer().listen({ host: '127.0.0.1', port: 0, backlog: 1 }, () => {

@@ -9,6 +9,7 @@ import {
   assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN, start,
   startOldServer, startServer, TOKEN,
 } from '../../helpers.ts';
+import { startUnreachable } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
 import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from './systems.ts';
@@ -245,6 +246,25 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const { code, stderr } = await call(['pause', '--wait', target]);
     const reason = `pause not sent: connect EAGAIN ${socketPath}; its queue of connections is full`;
     assert.deepEqual([code, stderr], [5, `control-client: ${target}: ${reason}\n`]);
+  });
+
+  it('exits with 5 if the network drops packets, and says that nothing was sent', async (t) => {
+    const port = await startUnreachable(t);
+    const error = new RegExp(`^control-client: pause not sent: http://127\\.0\\.0\\.1:${port} does not respond: `);
+    const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
+    assert.equal(code, 5);
+    assert.match(stderr, error);
+    assert.equal((await call([...at(port), 'wait', 'offline', '--timeout', '0.5'])).code, 4);
+  });
+
+  it('says why a value is missing', async (t) => {
+    const { server, port } = await startServer(t, { host: '127.0.0.1' });
+    const saved = call([...at(port), 'save-state', '--wait']);
+    await server.nextCommand();
+    server.report({ value: ['x'.repeat(4096)] });
+    const { code, stdout } = await saved;
+    assert.deepEqual([code, stdout], [0, '(omitted: the value must be JSON of at most 4096 bytes)\n']);
+    assert.match((await call([...at(port), 'info'])).stdout, / done in \d.* s: \(omitted: the value must be JSON /);
   });
 
   it('exits with 3 but does not report offline if it has too many open files itself', LINUX, async (t) => {
