@@ -94,6 +94,9 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   const system = id === undefined ? undefined : Number(id);
   if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
+  if (system !== undefined && !systems.canDo(command, system)) {
+    throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
+  }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
   const sentId = systems.send(command, query.get('reason') ?? '', system, values);
   sendJson(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
