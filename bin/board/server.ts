@@ -10,7 +10,7 @@ import { CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
@@ -31,20 +31,20 @@ export interface Settings {
   allowedHosts: readonly string[];
 }
 
+interface Context extends Settings {
+  connections: Connections;
+}
+
 /** Listens on a port; 0 picks a free one. Returns the addresses. */
 export async function serve(settings: Settings, port: number): Promise<AddressInfo[]> {
   const { host } = settings;
   const addresses: AddressInfo[] = [];
-  let connections = 0;
+  const context: Context = { ...settings, connections: new Connections() };
   // A browser tries both addresses of localhost: if one were free, another user could listen there.
   for (const address of host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host]) {
-    const server = createServer(LIMITS, (request, response) => void respond(settings, request, response));
+    const server = createServer(LIMITS, (request, response) => void respond(context, request, response));
     server.setTimeout(IDLE_MS);
-    server.on('connection', (socket) => {
-      connections += 1;
-      socket.on('close', () => (connections -= 1));
-      if (connections > MAX_CONNECTIONS) socket.destroy();
-    });
+    server.on('connection', (socket) => context.connections.add(socket));
     server.listen(addresses[0]?.port ?? port, address);
     try {
       await once(server, 'listening');
@@ -57,25 +57,26 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
   return addresses;
 }
 
-async function respond(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function respond(context: Context, request: IncomingMessage, response: ServerResponse): Promise<void> {
   try {
-    await route(settings, request, response);
+    await route(context, request, response);
   } catch (error) {
     const { statusCode = 500, message, headers } = error as Partial<Refusal>;
     sendJson(response, statusCode, { error: message }, headers);
   }
 }
 
-async function route(settings: Settings, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const { systems } = settings;
+async function route(context: Context, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { systems } = context;
   const [, path = '', search] = /^([^?]*)(.*)$/.exec(request.url ?? '') ?? [];
   const query = new URLSearchParams(search);
-  checkHost(settings, request);
+  checkHost(context, request);
   if (path === '/') {
     checkMethod(request, 'GET', 'HEAD');
     return send(response, 200, PAGE_HEADERS, page);
   }
-  const canPress = checkKey(settings, request);
+  const canPress = checkKey(context, request);
+  context.connections.hold(request.socket, response);
   if (!canPress && request.method === 'POST') throw new Refusal(403, 'The view key permits no commands');
   if (path === '/api/systems') {
     checkMethod(request, 'GET');
@@ -93,6 +94,9 @@ async function route(settings: Settings, request: IncomingMessage, response: Ser
   const system = id === undefined ? undefined : Number(id);
   if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
+  if (system !== undefined && !systems.canDo(command, system)) {
+    throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
+  }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
   const sentId = systems.send(command, query.get('reason') ?? '', system, values);
   sendJson(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
@@ -114,6 +118,40 @@ async function readArguments(request: IncomingMessage): Promise<object> {
   } catch {} // refused below
   if (isRecord(values)) return values;
   throw new Refusal(400, 'The body must be a JSON object');
+}
+
+// ───── Connections ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The connections of all addresses. Of too many, those without a key make room: anyone can open them. */
+class Connections {
+  readonly #states: Map<Socket, 'without key' | 'idle' | 'responding'> = new Map(); // the oldest of each state first
+
+  /** Closes another connection if there are too many: the new one only if all others are responding. */
+  add(socket: Socket): void {
+    if (this.#states.size >= MAX_CONNECTIONS) {
+      const closed = this.#oldest('without key') ?? this.#oldest('idle') ?? socket;
+      this.#states.delete(closed); // the event 'close' comes later
+      closed.destroy();
+      if (closed === socket) return;
+    }
+    this.#states.set(socket, 'without key');
+    socket.on('close', () => this.#states.delete(socket));
+  }
+
+  /** Keeps a connection that has sent a valid key open until the response is complete. */
+  hold(socket: Socket, response: ServerResponse): void {
+    this.#move(socket, 'responding');
+    response.on('close', () => this.#move(socket, 'idle'));
+  }
+
+  #oldest(state: string): Socket | undefined {
+    return [...this.#states.keys()].find((socket) => this.#states.get(socket) === state);
+  }
+
+  /** Puts the connection behind all others. */
+  #move(socket: Socket, state: 'idle' | 'responding'): void {
+    if (this.#states.delete(socket)) this.#states.set(socket, state);
+  }
 }
 
 // ───── Responses ─────────────────────────────────────────────────────────────────────────────────────────────────

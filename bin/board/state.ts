@@ -2,6 +2,7 @@
 // responses, so every field may have any type and text.
 
 import { splitDetail, valueIn } from '../shared/describe.ts';
+import { isCrash } from '../shared/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
 import type { Body, Progress } from '../shared/describe.ts';
 import type { currentValues, Declaration } from './declarations.ts';
@@ -25,6 +26,10 @@ export interface State {
   error: string;
   /** Whether the system is offline because of a shutdown or because its work is done, not because of a crash. */
   ended: boolean;
+  /** Whether the system is offline because its program failed, as control-run reports. `reason` says how it ended. */
+  crashed: boolean;
+  /** False if the latest read says that the program has no way to save. Without an open page, reads are rare: true. */
+  canSave: boolean;
   /** The last successful save. */
   saved: { value: string; at: number | null } | null;
   /** Why the latest save failed; empty if it succeeded. */
@@ -56,6 +61,7 @@ export interface Row {
 export interface ListedCommand {
   command: string;
   arguments: string;
+  /** As the system reports it, or `crashed`, `refused` or `outcome unknown`. */
   state: string;
   by: string;
   reason: string;
@@ -84,6 +90,18 @@ export type Update = Omit<State, 'detail'> & {
   accepts?: readonly Declaration[];
 };
 
+/** The error of control-run if the program has no way to save: no save has failed, and none can succeed. */
+const NO_WAY = /^no way to save: /;
+
+export function isRefusedSave({ command, state, error }: Body): boolean {
+  return command === 'save-state' && state === 'failed' && NO_WAY.test(excerptOf(error));
+}
+
+/** Whether an entry is the end of a program that failed. control-run lists it as a shutdown, which nobody has sent. */
+export function isCrashEntry(entry: Body): boolean {
+  return entry['command'] === 'shutdown' && isCrash(entry);
+}
+
 /** Whether the state of a command is final. */
 export function isFinal(state: unknown): state is 'done' | 'failed' {
   return state === 'done' || state === 'failed';
@@ -93,7 +111,7 @@ export function readCommand(entry: Body): ListedCommand {
   return {
     command: excerptOf(entry['command']),
     arguments: excerptOfJson(entry['arguments']),
-    state: excerptOf(entry['state']),
+    state: isCrashEntry(entry) ? 'crashed' : isRefusedSave(entry) ? 'refused' : excerptOf(entry['state']),
     by: excerptOf(entry['by']),
     reason: excerptOf(entry['reason']),
     value: valueIn(entry),

@@ -2,7 +2,7 @@
 
 import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/access.ts';
-import { commandsOf, progressOf } from '../shared/describe.ts';
+import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
 import { isCrash, isEndError, savedBy, Shutdown } from '../shared/end.ts';
 import { describeDone, follow } from '../shared/follow.ts';
 import { observe } from '../shared/observe.ts';
@@ -11,7 +11,7 @@ import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/t
 import { Counter } from './counter.ts';
 import { currentValues, declarationsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
-import { isFinal, numbersIn, readCommand, readRows, readTime } from './state.ts';
+import { isFinal, isRefusedSave, numbersIn, readCommand, readRows, readTime } from './state.ts';
 import type { Body, Progress } from '../shared/describe.ts';
 import type { Observation } from '../shared/observe.ts';
 import type { PrintableClient } from '../shared/replies.ts';
@@ -81,8 +81,8 @@ export class BoardSystem {
     this.#series = new SeriesGroup(listener.period);
     this.#state = {
       target: excerpt(name ?? client.target), name: this.title, process: '', status: '', since: null, by: '',
-      reason: '', error: '', unansweredSince: null, unheardSince: null, ended: false, saved: null, saveError: '',
-      detail: [], progress: null, current: [], commands: [], sent: [], sentCount: 0,
+      reason: '', error: '', unansweredSince: null, unheardSince: null, ended: false, crashed: false, canSave: true,
+      saved: null, saveError: '', detail: [], progress: null, current: [], commands: [], sent: [], sentCount: 0,
     };
     void this.#follow();
   }
@@ -127,6 +127,11 @@ export class BoardSystem {
     return !this.isOffline && this.#state.unansweredSince === null;
   }
 
+  /** Whether the program can do this command, as far as is known: some have no way to save. */
+  canDo(command: string): boolean {
+    return command !== 'save-state' || this.#state.canSave;
+  }
+
   /** Whether the system declares this own command in its latest response. */
   declares(command: string): boolean {
     return this.#declarations.some(({ name }) => name === command);
@@ -135,7 +140,7 @@ export class BoardSystem {
   /** Sets whether a page is open. */
   setWatched(isWatched: boolean): void {
     this.#isWatched = isWatched;
-    if (!isWatched) this.#state.unheardSince = null;
+    if (!isWatched) Object.assign(this.#state, { unheardSince: null, canSave: true });
   }
 
   /** Reads the detail, whose changes do not complete the waiting request. There is one read at a time. */
@@ -238,7 +243,8 @@ export class BoardSystem {
     if (reply.ok) this.#shutdown.note(reply.body, status);
     if (status !== state.status) {
       const isChange = state.status !== ''; // the first status may be old
-      Object.assign(state, { status, since: isChange ? Date.now() : null, by: '', reason: '', ended: false });
+      const since = isChange ? Date.now() : null;
+      Object.assign(state, { status, since, by: '', reason: '', ended: false, crashed: false });
       if (state.progress !== null) state.progress = { ...state.progress, leftMs: null };
       if (this.isOffline) this.#takeEnd();
       if (status === SystemStatus.ACTIVE.statusName) this.#activeSince = steadyNow();
@@ -254,12 +260,14 @@ export class BoardSystem {
     const { cause } = this.#shutdown;
     if (cause !== null) {
       const [by, reason] = [excerptOf(cause['by']), excerptOf(cause['reason'])];
-      Object.assign(this.#state, { by, reason, ended: !isCrash(cause) });
+      const crashed = isCrash(cause);
+      Object.assign(this.#state, { by, reason, crashed, ended: !crashed });
     }
     const [latest] = this.#state.commands;
     const isCounted = latest?.command === 'shutdown' && isFinal(latest.state);
     if (this.#state.ended && !isCounted) this.#counter.add('shutdown', 'done');
-    for (const entry of this.#state.commands) if (!isFinal(entry.state)) entry.state = 'outcome unknown';
+    const isPending = (state: string): boolean => state === 'waiting' || state === 'running';
+    for (const entry of this.#state.commands) if (isPending(entry.state)) entry.state = 'outcome unknown';
   }
 
   #takeInfo(info: Body): void {
@@ -284,8 +292,9 @@ export class BoardSystem {
   }
 
   /** A shutdown also saves, and fails if the save fails. */
-  #takeSave({ command, state, value, error, at, seconds }: Body): void {
-    if (command !== 'save-state' && command !== 'shutdown') return;
+  #takeSave(entry: Body): void {
+    const { command, state, value, error, at, seconds } = entry;
+    if ((command !== 'save-state' && command !== 'shutdown') || isRefusedSave(entry)) return;
     const text = excerptOfJson(value);
     const saved = command === 'shutdown' ? savedBy(text) : text;
     const isSaved = state === 'done' && (command === 'save-state' || saved !== '');
@@ -311,6 +320,7 @@ export class BoardSystem {
     this.#state.current = currentValues(detail, this.#declarations);
     this.#sample();
     this.#takeProgress(progressOf(detail));
+    this.#state.canSave = !this.#isWatched || splitDetail(detail).run['canSave'] !== false;
     const heard = readTime(heardAt) ?? now;
     if (Math.abs(heard - this.#heardAt) > HEARD_MS) [this.#heardAt, this.#heardAtSince] = [heard, now];
     const isSlow = this.#isWatched && now - this.#heardAtSince >= SLOW_MS;

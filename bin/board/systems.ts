@@ -72,6 +72,11 @@ export class Systems {
     return system !== undefined && (isControl || system.declares(command));
   }
 
+  /** Whether a system can do a command that it takes. */
+  canDo(command: string, id: number): boolean {
+    return this.#byId.get(id)?.canDo(command) === true;
+  }
+
   /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
   addFound(target: Target): void {
     const ended = this.all.filter(({ isFound, isOffline, url }) => {
@@ -114,10 +119,12 @@ export class Systems {
     return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), keepMs, ids, systems };
   }
 
-  /** Sends a command to one system, and returns the command's id there; without `id`, to all reachable systems. */
+  /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */
   send(command: string, reason: string, id?: number, values?: object): number | undefined {
     if (id !== undefined) return this.#byId.get(id)?.send(command, reason, values);
-    for (const system of this.#byId.values()) if (system.isReachable) system.send(command, reason);
+    for (const system of this.#byId.values()) {
+      if (system.isReachable && system.canDo(command)) system.send(command, reason);
+    }
     return undefined;
   }
 

@@ -5,9 +5,11 @@ import { createHash } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { getInfo, makeFolder, startServer, TOKEN } from '../../helpers.ts';
+import { getInfo, makeFolder, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
+import {
+  exchange, forSuite, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, untilSystem,
+} from './helpers.ts';
 import type { Update } from '../../../board/state.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
@@ -308,6 +310,30 @@ describe('The web API of control-board', LIMIT, () => {
       else assert.equal(command?.reason, reason, query);
       assert.notEqual(command?.by, 'eve');
     }
+  });
+
+  it('sends no save to a program that cannot save, until it can', async (t) => {
+    const run = { pid: 1, command: 'x', canSave: false };
+    const received: string[] = [];
+    const port = await startFake(t, ({ method, url = '' }) => {
+      if (method === 'POST') received.push(url.replace(/\?.*/, ''));
+      return JSON.stringify({ ...INFO, detail: { run }, result: 'ok', state: 'done' });
+    });
+    const able = await startServer(t);
+    const one = await startBoard(t, [port, able.port].map((number) => `127.0.0.1:${number}`));
+    const hint = 'start control-run with --save-signal or --save-command';
+    await untilSystem(one, ({ canSave }) => !canSave);
+    const refused = await one.post('/api/systems/0/save-state');
+    assert.deepEqual([refused.status, await refused.json()], [409, { error: `The program cannot save: ${hint}` }]);
+    assert.equal((await one.post('/api/systems/save-state')).status, 202);
+    assert.equal(await able.server.nextCommand(), 'save-state');
+    able.server.report({});
+    assert.equal((await one.post('/api/systems/0/pause')).status, 202);
+    run.canSave = true;
+    await untilSystem(one, ({ canSave }) => canSave);
+    assert.equal((await one.post('/api/systems/0/save-state')).status, 202);
+    await until(() => received.length === 2);
+    assert.deepEqual(received, ['/api/pause', '/api/save-state']);
   });
 
   it('sends a command to all systems except offline ones', async () => {

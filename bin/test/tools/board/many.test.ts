@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launchSystem, makeFolder, until } from '../../helpers.ts';
+import { launchSystem, makeFolder, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, INFO, LIMIT, startBoard, startFake, startHost } from './helpers.ts';
@@ -419,5 +419,37 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
       assert.match(ended?.saved ?? '', /^saved states\/7\.json, \d+ s ago$/);
     });
     assert.match(await browser.title(), /^offline: /);
+  });
+
+  it('shows how a program crashed, in its row, its card and the filter', { skip: lacks('Unix') }, async (t) => {
+    const runs = ['exit 7', 'kill -s SEGV $$'].map((end, index) => {
+      const name = `job${index + 1}`;
+      return startProgram(t, 'run', ['--port', '0', '--name', name, '--', 'sh', '-c', `read line; ${end}`]);
+    });
+    const ports: number[] = [];
+    for (const { shows, output } of runs) {
+      await shows(/localhost:\d+\n/);
+      ports.push(Number(/localhost:(\d+)/.exec(output())?.[1]));
+    }
+    const info = JSON.stringify({ ...INFO, status: 'paused' });
+    while (ports.length < COUNT) ports.push(await startFake(t, () => info));
+    await open(t, ports);
+    await seesRows(browser, (rows) => {
+      assert.deepEqual(rows.slice(-2).map(({ name, status }) => `${name} ${status}`), ['job1 active', 'job2 active']);
+    });
+    for (const { child } of runs) child.stdin?.write('\n');
+    await seesRows(browser, ([first, second]) => {
+      assert.match(`${first?.status} ${first?.text}`, /^crashed: exit code 7, \d+ s ago$/);
+      assert.match(`${second?.status} ${second?.text}`, /^crashed: SIGSEGV, \d+ s ago$/);
+    });
+    assert.match(await browser.text('#chips'), /^2 crashed\b/);
+    assert.equal(await browser.title(), '2 crashed – control-board');
+    await browser.run('document.querySelector(".open").click()');
+    await seesAll(browser, ([card]) => {
+      assert.match(`${card?.status} ${card?.cause}`, /^crashed: exit code 7, \d+ s ago$/);
+      assert.deepEqual([card?.level, card?.error], ['bad', '']);
+      assert.match(card?.commands.join() ?? '', /^crashed: exit code 7, \d+ s ago$/);
+      assert.ok(card?.isGray);
+    });
   });
 });

@@ -51,6 +51,19 @@ describe('The metrics of control-board', LIMIT, () => {
     checkMetrics((await untilMetrics(board, () => true)).join('\n'));
   });
 
+  it('count a shutdown, but no crash', async (t) => {
+    const { server, port } = await startServer(t);
+    const board = await startBoard(t, [`127.0.0.1:${port}`]);
+    const { name } = await untilSystem(board, ({ status }) => status === 'active');
+    for (const [by, reason] of [['itself', 'exit code 7'], ['ana', 'lunch']] as const) {
+      server.post('shutdown', { by, reason });
+      await server.nextCommand();
+      server.report({ value: 'exit code 7' });
+      await untilSystem(board, ({ commands: [latest] }) => latest?.reason === reason && latest.value !== '');
+    }
+    await untilMetrics(board, (lines) => lines.includes(counterOf(name, 'shutdown', 'done', 1)));
+  });
+
   it('require a key and GET', async (t) => {
     const path = join(makeFolder(t), 'view');
     const board = await startBoard(t, [NOWHERE], ['--view-key-file', path]);

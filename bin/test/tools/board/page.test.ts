@@ -13,7 +13,7 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LOOPBACK_ONLY, startBrowser } from './browser.ts';
-import { forSuite, LIMIT, startBoard, startFakeIn, startHost } from './helpers.ts';
+import { forSuite, INFO, LIMIT, startBoard, startFake, startFakeIn, startHost } from './helpers.ts';
 import {
   activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, grayButtons, lightness,
   orderOf, posted, press, problemOf, SECOND, sees, seesAll,
@@ -353,6 +353,52 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await posted(browser);
     await browser.activate(await browser.findByRole('button', 'Pause all'));
     assert.deepEqual(await posted(browser), []);
+  });
+
+  it('disables the save of a program that cannot save, and says why', async (t) => {
+    const run = { pid: 1, command: 'x', canSave: false };
+    const fake = await startFake(t, () => JSON.stringify({ ...INFO, name: 'job', detail: { run } }));
+    const { client, address: { port } } = await launchSystem(t, IDLE, { name: 'trainer' });
+    await open(t, [fake, port].map(targetOf));
+    const isDisabled = async (name: string): Promise<boolean> => {
+      return browser.run('return arguments[0].ariaDisabled === "true"', await browser.findByRole('button', name));
+    };
+    const descriptionOf = async (name: string): Promise<string> => browser.run(`
+      const element = document.getElementById(arguments[0].getAttribute('aria-describedby'));
+      return element.checkVisibility() ? element.innerText : '';
+    `, await browser.findByRole('button', name));
+    const hint = 'Cannot save: start control-run with\n--save-signal or --save-command';
+    await eventually(() => isDisabled('Save job'));
+    assert.equal(await descriptionOf('Save job'), hint);
+    await seesAll(browser, ([job, trainer]) => {
+      assert.deepEqual([job?.level, job?.isGray, trainer?.level], ['good', false, 'good']);
+    });
+    assert.deepEqual([await isDisabled('Save trainer'), await descriptionOf('Save trainer')], [false, '']);
+    await browser.run('document.querySelector("[data-id=\\"0\\"] .body [data-command=pause]").focus()');
+    await browser.press('Tab');
+    assert.equal(await focused(browser), 'Save job', 'which has the reason');
+    await browser.press('Enter');
+    await browser.activate(await browser.findByRole('button', 'Save job'));
+    assert.deepEqual(await posted(browser), []);
+
+    await browser.activate('summary');
+    assert.deepEqual([await isDisabled('Save all'), await descriptionOf('Save all')], [false, '']);
+    await browser.activate(await browser.findByRole('button', 'Save all'));
+    const isCounted = async (): Promise<boolean> => {
+      return await browser.text('#all .sent') === '✓ save-state: 1 done · 1 cannot save';
+    };
+    await eventually(isCounted);
+    await seesAll(browser, ([job]) => assert.deepEqual([job?.sent, job?.level], [[], 'good']));
+    for (const width of [390, 1280]) {
+      await browser.resize(width, 800);
+      assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
+    }
+    await client.shutdown();
+    await eventually(() => isDisabled('Save all'));
+    assert.equal(await descriptionOf('Save all'), hint);
+    run.canSave = true;
+    await eventually(async () => !await isDisabled('Save job'));
+    assert.deepEqual([await descriptionOf('Save job'), await isDisabled('Save all')], ['', false]);
   });
 
   it('shows each status, also in the title and the icon', async (t) => {

@@ -495,7 +495,8 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     const parameters = {
       [name]: { type: 'string', description: html, default: html, maxLength: 1e300 },
       number: { type: 'number', description: long, minimum: -1.797e308, maximum: 1.797e308, default: -1.23456789e-300 },
-      choice: { type: 'string', enum: [long, html], default: html }, isLoud: { type: 'boolean', description: long },
+      choice: { type: 'string', enum: [long, html, 'a\u001b[2Jb\u202ec'], default: html },
+      isLoud: { type: 'boolean', description: long },
       ['B'.repeat(32)]: { type: 'boolean' }, constructor: { type: 'string' }, toString: { type: 'integer' },
     };
     const accepts = { [name]: { description: html, parameters }, constructor: { description: long }, 'x-1': {} };
@@ -512,6 +513,9 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
       assert.equal(description, html);
       assert.deepEqual(fields.map(({ value }) => value), [html, '7', html, false, false, '', '']);
     });
+    const labels = await browser.run('return [...arguments[0].options].map(({ label }) => label)',
+      await browser.find(field(name, 'choice')));
+    assert.deepEqual(labels, [long, html, 'a [2Jb c']);
     await press(`${name} x`);
     await seesRow(browser, name, ({ outcome }) => assert.notEqual(outcome.join(), ''));
     for (const dark of [false, true]) {

@@ -130,12 +130,14 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     }
     writeFileSync(signal, '');
     await failing.server.close();
-    const expected = [[true, 'ana', 'lunch'], [false, '', ''], [true, 'itself', 'SIGTERM'],
-      [false, 'itself', 'exit code 7']];
+    const expected = [[true, false, 'ana', 'lunch'], [false, false, '', ''], [true, false, 'itself', 'SIGTERM'],
+      [false, true, 'itself', 'exit code 7']];
     for (const [id, end] of expected.entries()) {
-      const { ended, by, reason } = await untilSystem(board, (shown) => shown.status === 'offline', id);
-      assert.deepEqual([ended, by, reason], end);
+      const { ended, crashed, by, reason } = await untilSystem(board, (shown) => shown.status === 'offline', id);
+      assert.deepEqual([ended, crashed, by, reason], end);
     }
+    const { commands: [last] } = await untilSystem(board, ({ crashed }) => crashed, 3);
+    assert.deepEqual([last?.command, last?.state], ['shutdown', 'crashed']);
   });
 
   it('attributes the end to its own shutdown, even if the program ends at once', async (t) => {
@@ -220,6 +222,9 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     await save({ error: new Error('ENOSPC') });
     const failed = await untilSystem(board, ({ saveError }) => saveError === 'ENOSPC');
     assert.deepEqual(failed.saved, first.saved);
+    await save({ error: new Error('no way to save: start control-run with …') }); // as control-run does
+    const refused = await untilSystem(board, ({ commands: [latest] }) => latest?.state === 'refused');
+    assert.deepEqual([refused.saved, refused.saveError], [first.saved, 'ENOSPC']);
     await save({ value: 'states/2' });
     await untilSystem(board, ({ saved, saveError }) => saved?.value === 'states/2' && saveError === '');
     await board.post('/api/systems/0/shutdown');
