@@ -4,6 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ChildProcess } from 'node:child_process';
 import type { Cgroup } from './cgroup.ts';
 import type { Keeper } from './keeper.ts';
 
@@ -26,13 +27,14 @@ export interface Process {
   /** One letter, as `ps` shows it: `T` is stopped. */
   state: string;
   startedAt: number; // clock ticks since boot; 0 if unknown
-  /** Includes children it has waited for, but not with ps. */
+  /** Includes children it has waited for, but not with ps. NaN if unknown. */
   cpuSeconds: number;
-  /** Returns the resident memory in KiB, shared memory included. */
+  /** Returns the resident memory in KiB, shared memory included. NaN if unknown. */
   measureMemory(): number;
 }
 
 export class Processes {
+  readonly #child: ChildProcess;
   readonly #main: number;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
@@ -43,17 +45,18 @@ export class Processes {
   #isStopping = false; // until continue()
 
   /**
-   * @param main The first process of the program.
+   * @param child The first process of the program.
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
-   * @param cgroup Contains all processes of the program, and nothing else.
+   * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
    * @param keeper Ends them if control-run is killed.
    */
-  constructor(main: number, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
-    this.#main = main;
+  constructor(child: ChildProcess, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
+    this.#child = child;
+    this.#main = child.pid as number;
     this.#mark = mark;
     this.#cgroup = cgroup;
     this.#keeper = keeper;
-    this.#startedAt = readProcess(main)[0]?.startedAt ?? 0;
+    this.#startedAt = readProcess(this.#main)[0]?.startedAt ?? 0;
     this.#forgetKnown();
   }
 
@@ -76,25 +79,32 @@ export class Processes {
   }
 
   /**
-   * Lists the running processes: those in the cgroup if there is one; otherwise the members of the session, the
-   * processes that inherited the mark, and all their descendants. A process escapes if it leaves the session, changes
-   * its environment and loses its parent before a pause or the end begins.
+   * Lists the running processes: those in the cgroup if there is one, the members of the session, the processes that
+   * inherited the mark, and all their descendants. A process escapes if it leaves the cgroup and the session, changes
+   * its environment and loses its parent before a pause or the end begins. The main process never escapes.
    */
   list(): Process[] {
-    const members = this.#cgroup === null ? this.#search() : this.#cgroup.pids().flatMap(readProcess);
-    return members.filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
+    return this.#search().filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
   }
 
   #search(): Process[] {
-    if (IS_WINDOWS) return listAlone(this.#main);
-    const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
-    const isReused = younger.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
+    const inside = new Set(this.#cgroup?.pids());
+    const candidates = listAll().filter(({ pid, startedAt }) => {
+      return pid !== process.pid && (startedAt >= this.#startedAt || inside.has(pid));
+    });
+    const isReused = candidates.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
     const leader = isReused ? null : this.#main; // another process or group may have this id by now
-    const members = new Map(younger.filter((one) => this.#isMember(one, leader)).map((one) => [one.pid, one]));
+    const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
+    const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
-      for (const one of younger) if (one.parent === parent) members.set(one.pid, one);
+      for (const one of candidates) if (one.parent === parent) members.set(one.pid, one);
     }
+    if (!members.has(this.#main) && !this.#hasEnded) members.set(this.#main, unknownProcess(this.#main));
     return [...members.values()];
+  }
+
+  get #hasEnded(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
   #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
@@ -268,6 +278,7 @@ const IS_WINDOWS = process.platform === 'win32';
 const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
+  if (IS_WINDOWS) return []; // it has neither /proc nor ps
   return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
 }
 
@@ -298,15 +309,11 @@ function stateOfThreads(pid: number | string): string {
   }
 }
 
-/** For Windows, which has neither /proc nor ps. */
-function listAlone(pid: number): Process[] {
-  try {
-    process.kill(pid, 0);
-    const unknown = { parent: 0, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0 };
-    return [{ pid, group: OWN_GROUP, ...unknown }];
-  } catch {
-    return [];
-  }
+/** For Windows, and for a process of another user that /proc hides (`hidepid`). */
+function unknownProcess(pid: number): Process {
+  return {
+    pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: NaN, measureMemory: () => NaN,
+  };
 }
 
 /** For macOS and other systems without /proc. */

@@ -59,7 +59,7 @@ export class Program {
     this.#child = child;
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
-    this.processes = new Processes(this.pid, mark, cgroup, keeper);
+    this.processes = new Processes(child, mark, cgroup, keeper);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
     this.#gate = child.stdio[GATE_FD] as Socket | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows

@@ -14,8 +14,8 @@ import { listByPs } from '../../../run/processes.ts';
 import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, killAll, listTasks, processesOf, PYTHON, readTask, run, shell,
-  startRun, stateOf, tryRead, WAYS,
+  BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
+  readTask, run, shell, startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -316,6 +316,62 @@ describe('control-run: a pause of all processes', suite, () => {
   });
 });
 
+describe('control-run: a process that has moved to another cgroup', {
+  ...suite, skip: suite.skip || lacks('cgroup', 'setsid'),
+}, () => {
+  const count = `echo $$ > "$1/cgroup.procs"; trap "" TERM; while :; do echo >> "$2"; sleep 0.02; done`;
+  const PROGRAMS: [what: string, script: string][] = [
+    ['the first process of a program', count],
+    ['a daemon of a program', `(setsid sh -c '${count}' sh "$1" "$2" &); exec sleep 98765`],
+  ];
+  for (const [what, script] of PROGRAMS) {
+    /** Returns how often the process has counted. */
+    const startCount = async (t: TestContext): Promise<StartedRun & { count(): number }> => {
+      const path = join(makeOpenFolder(t), 'count');
+      const run = await startRun(t, ['--grace', '0.3'], shell(script, ownCgroup() ?? assert.fail(), path));
+      const count = (): number => readLines(path).length;
+      await until(() => count() > 0);
+      const hasMoved = ({ pid }: Task): boolean => cgroupOf(pid) === cgroupOf(process.pid);
+      assert.ok(findTree(run).some(hasMoved));
+      return { ...run, count };
+    };
+
+    it(`${what}: is stopped, continued and ended`, async (t) => {
+      const run = await startCount(t);
+      for (let round = 0; round < 2; round += 1) {
+        assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+        await assertRest(run);
+        const before = run.count();
+        await sleep(REST_MS);
+        assert.equal(run.count(), before);
+        assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+        await until(() => run.count() > before);
+      }
+      assert.equal((await perform(run.port, 'shutdown'))[0], 200);
+      assert.deepEqual(processesOf(run.running), []);
+    });
+
+    it(`${what}: is ended by SIGTERM to control-run`, async (t) => {
+      const { running } = await startCount(t);
+      running.child.kill('SIGTERM');
+      await exitCodeOf(running);
+      assert.deepEqual(processesOf(running), []);
+    });
+
+    it(`${what}: is ended after SIGKILL of control-run, during a pause and during a shutdown`, async (t) => {
+      const paused = await startCount(t);
+      await perform(paused.port, 'pause');
+      paused.running.child.kill('SIGKILL');
+      await isTidy(paused.running);
+      const ending = await startCount(t);
+      void perform(ending.port, 'shutdown').catch(() => {});
+      await until(async () => (await getInfo(ending.port)).status === 'shutting down');
+      ending.running.child.kill('SIGKILL');
+      await isTidy(ending.running);
+    });
+  }
+});
+
 describe('control-run: processes of another user', {
   ...suite, skip: suite.skip || lacks('root', 'nobody'),
 }, () => {
@@ -342,6 +398,22 @@ describe('control-run: processes of another user', {
     assert.match(run.running.output(), new RegExp(`\ncontrol-run: process ${run.pid} \\(sleep\\) cannot be ended\n$`));
     assert.equal(stateOf(run.pid), 'S');
     killAll([run.pid]);
+  });
+
+  it('does so if /proc hides the main process', { skip: lacks('namespace') }, async (t) => {
+    const hide = 'mount -t proc -o hidepid=2,gid=65534 proc /proc; exec "$@"';
+    const rest = [become, '--bounding-set=-kill,-sys_ptrace', ...IN_CGROUP.line(t)];
+    const hidden: Way = { ...way, line: () => ['unshare', '--mount', ...shell(hide, ...rest)] };
+    const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, hidden);
+    t.after(() => killAll([run.pid]));
+    await until(() => readTask(run.pid)[0]?.name === 'sleep');
+    const what = `process ${run.pid}`;
+    const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
+    assert.deepEqual(await perform(run.port, 'pause'), outcome);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${what} cannot be ended`]);
+    assert.equal(await run.client.getStatus(), ACTIVE);
+    killAll([run.pid]);
+    assert.equal(await exitCodeOf(run.running), 128 + 9);
   });
 
   it('leaves nothing stopped after a failed pause; a shutdown ends the others', async (t) => {
