@@ -1,4 +1,4 @@
-// A Linux cgroup for the processes of a program: lists them all, and freezes them at once.
+// A Linux cgroup for the processes of a program: lists those that have not left it, and freezes them at once.
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

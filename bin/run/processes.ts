@@ -1,6 +1,7 @@
 // The processes of a program: finds, stops, continues and ends them together.
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,6 +14,7 @@ const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
 const JOBS_MS = 1000; // then jobs are stopped even if their shell still runs
 const MAX_KILL_MS = 5000;
 const POLL_MS = 50; // while waiting for all processes to end
+const SETTLE_MS = 200; // the helpers of a program may end right after it
 const FOREIGN_MS = 1000; // a process of another user may end once the others have ended
 const MAX_NAMES = 3; // of processes in a message
 const TICKS_PER_SECOND = 100; // of the CPU times in /proc
@@ -43,6 +45,7 @@ export class Processes {
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
   #isStopping = false; // until continue()
+  #isReleased = false;
 
   /**
    * @param child The first process of the program.
@@ -173,6 +176,14 @@ export class Processes {
   release(): void {
     this.continue();
     this.#keeper.forget();
+    this.#isReleased = true;
+  }
+
+  /** Lists the processes that keep running after `release()`. */
+  async listReleased(): Promise<Process[]> {
+    if (!this.#isReleased || this.list().length === 0) return [];
+    await sleep(SETTLE_MS);
+    return this.list();
   }
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
@@ -188,6 +199,7 @@ export class Processes {
   async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
     this.#isStopping = false;
     this.#report(this.list());
+    if (IS_WINDOWS && !this.#hasEnded) await endTree(this.#main);
     this.signal('SIGTERM');
     this.signal('SIGCONT'); // also to processes that were stopped before the pause
     this.#stopped.clear();
@@ -214,11 +226,17 @@ export class Processes {
 
   /**
    * Returns the process that has a handler for a signal: of several, one whose parent has none. Returns null if there
-   * is none. Without /proc, this is unknown, and it returns the main process.
+   * is none. Without /proc, this is unknown, and it returns the main process if there is no other.
+   *
+   * @throws {Error} If there are others: the signal could kill a wrapper, such as a shell.
    */
   findHandler(name: NodeJS.Signals): number | null {
-    if (!HAS_PROC) return this.#main;
-    const handlers = this.list().filter(({ pid }) => handles(pid, name));
+    const processes = this.list();
+    if (!HAS_PROC) {
+      if (processes.every(({ pid }) => pid === this.#main)) return this.#main;
+      throw new Error(`it is unknown which of ${processes.length} processes handles ${name}: use --save-command`);
+    }
+    const handlers = processes.filter(({ pid }) => handles(pid, name));
     const pids = handlers.map(({ pid }) => pid);
     return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
   }
@@ -234,6 +252,13 @@ function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
   } catch {} // ended, or belongs to another user
+}
+
+/** Ends a process and its descendants on Windows, where a signal reaches the process alone. */
+async function endTree(pid: number): Promise<void> {
+  const args = ['/t', '/f', '/pid', String(pid)];
+  const child = spawn('taskkill', args, { stdio: 'ignore', timeout: MAX_KILL_MS, windowsHide: true });
+  await once(child, 'exit').catch(() => {}); // not found
 }
 
 /** Whether this process may not signal the other one. */

@@ -14,7 +14,7 @@ import { listByPs } from '../../../run/processes.ts';
 import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
+  asOn, BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
   readTask, run, shell, startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
@@ -456,7 +456,38 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
   });
 });
 
+describe('control-run: processes on Windows', suite, () => {
+  it('are ended by taskkill, with all descendants', async (t) => {
+    const folder = makeFolder(t);
+    const script = `#!/bin/sh\necho "$@" > '${folder}/arguments'\nkill -9 "$4"\n`;
+    writeFileSync(join(folder, 'taskkill'), script, { mode: 0o755 });
+    const path = `${folder}${delimiter}${process.env['PATH']}`;
+    const { running, port, pid } = await startRun(t, [], ['sleep', '98765'], { PATH: path }, asOn('win32'));
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
+    assert.equal(await exitCodeOf(running), 128 + 9);
+    assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${pid}`]);
+  });
+});
+
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
+  it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
+    const handler = "process.on('SIGUSR2', () => console.log('saved')); console.log('ready'); setInterval(() => {}, 1e6)";
+    const program = [process.execPath, '-e', handler];
+    const options = ['--save-signal', 'USR2', '--grace', '0.3'];
+    const alone = await startRun(t, options, program, {}, asOn('darwin'));
+    await alone.running.shows(/ready/);
+    assert.deepEqual(await perform(alone.port, 'save-state'), [200, `SIGUSR2 sent to process ${alone.pid}`]);
+    await alone.running.shows(/saved/);
+    const wrapped = await startRun(t, options, shell('"$@"; :', ...program), {}, asOn('darwin'));
+    await wrapped.running.shows(/ready/);
+    const error = 'it is unknown which of 2 processes handles SIGUSR2: use --save-command';
+    for (const command of ['save-state', 'shutdown'] as const) {
+      assert.deepEqual(await perform(wrapped.port, command), [500, `${command} failed: ${error}`]);
+      assert.equal(processesOf(wrapped.running).length, 2);
+    }
+    assert.doesNotMatch(wrapped.running.output(), /saved/);
+  });
+
   it('are listed by ps as in /proc', { skip: lacks('Linux', 'ps') }, async (t) => {
     const child = spawn('sh', ['-c', 'sleep 98765 & sleep 98765 & wait'], { detached: true });
     t.after(() => process.kill(-(child.pid as number), 'SIGKILL'));
