@@ -143,7 +143,7 @@ describe('control-run: the end of a program', suite, () => {
     assert.equal(await exitCodeOf(run.running), 0);
     const line = `sh[${run.pid}] has ended and left processes without control, such as process ${pid} (sleep): ` +
       "run it in the foreground, as nginx does with 'daemon off;'";
-    assert.ok(run.running.output().endsWith(`\ncontrol-run: ${line}\n`), run.running.output());
+    await until(() => run.running.output().endsWith(`\ncontrol-run: ${line}\n`), run.running.output);
     assert.equal(stateOf(pid), 'S');
     killAll([pid]);
   });

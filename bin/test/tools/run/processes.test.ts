@@ -325,10 +325,10 @@ describe('control-run: a process that has moved to another cgroup', {
     ['a daemon of a program', `(setsid sh -c '${count}' sh "$1" "$2" &); exec sleep 98765`],
   ];
   for (const [what, script] of PROGRAMS) {
-    /** Returns how often the process has counted. */
-    const startCount = async (t: TestContext): Promise<StartedRun & { count(): number }> => {
+    /** `count()` returns how often the process has counted. */
+    const startCount = async (t: TestContext, grace: string): Promise<StartedRun & { count(): number }> => {
       const path = join(makeOpenFolder(t), 'count');
-      const run = await startRun(t, ['--grace', '0.3'], shell(script, ownCgroup() ?? assert.fail(), path));
+      const run = await startRun(t, ['--grace', grace], shell(script, ownCgroup() ?? assert.fail(), path));
       const count = (): number => readLines(path).length;
       await until(() => count() > 0);
       const hasMoved = ({ pid }: Task): boolean => cgroupOf(pid) === cgroupOf(process.pid);
@@ -337,7 +337,7 @@ describe('control-run: a process that has moved to another cgroup', {
     };
 
     it(`${what}: is stopped, continued and ended`, async (t) => {
-      const run = await startCount(t);
+      const run = await startCount(t, '0.3');
       for (let round = 0; round < 2; round += 1) {
         assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
         await assertRest(run);
@@ -352,18 +352,18 @@ describe('control-run: a process that has moved to another cgroup', {
     });
 
     it(`${what}: is ended by SIGTERM to control-run`, async (t) => {
-      const { running } = await startCount(t);
+      const { running } = await startCount(t, '0.3');
       running.child.kill('SIGTERM');
       await exitCodeOf(running);
       assert.deepEqual(processesOf(running), []);
     });
 
     it(`${what}: is ended after SIGKILL of control-run, during a pause and during a shutdown`, async (t) => {
-      const paused = await startCount(t);
+      const paused = await startCount(t, '0.3');
       await perform(paused.port, 'pause');
       paused.running.child.kill('SIGKILL');
       await isTidy(paused.running);
-      const ending = await startCount(t);
+      const ending = await startCount(t, '5'); // in which it shuts down
       void perform(ending.port, 'shutdown').catch(() => {});
       await until(async () => (await getInfo(ending.port)).status === 'shutting down');
       ending.running.child.kill('SIGKILL');
@@ -405,7 +405,6 @@ describe('control-run: processes of another user', {
     const rest = [become, '--bounding-set=-kill,-sys_ptrace', ...IN_CGROUP.line(t)];
     const hidden: Way = { ...way, line: () => ['unshare', '--mount', ...shell(hide, ...rest)] };
     const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, hidden);
-    t.after(() => killAll([run.pid]));
     await until(() => readTask(run.pid)[0]?.name === 'sleep');
     const what = `process ${run.pid}`;
     const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
@@ -471,8 +470,8 @@ describe('control-run: processes on Windows', suite, () => {
 
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
   it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
-    const handler = "process.on('SIGUSR2', () => console.log('saved')); console.log('ready'); setInterval(() => {}, 1e6)";
-    const program = [process.execPath, '-e', handler];
+    const source = "process.on('SIGUSR2', () => console.log('saved')); setInterval(() => {}, 1e6); console.log('ready')";
+    const program = [process.execPath, '-e', source];
     const options = ['--save-signal', 'USR2', '--grace', '0.3'];
     const alone = await startRun(t, options, program, {}, asOn('darwin'));
     await alone.running.shows(/ready/);
