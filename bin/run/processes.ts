@@ -216,7 +216,8 @@ export class Processes {
   /** Returns the processes that have not ended in time. */
   async #waitForEnd(timeoutMs: number): Promise<Process[]> {
     for (const start = performance.now(); ;) {
-      const left = this.list();
+      const seen = this.list();
+      const left = seen.length > 0 ? seen : this.list(); // the last ones may have started others during the look
       this.#report(left);
       const limitMs = left.every(isForeign) ? Math.min(timeoutMs, FOREIGN_MS) : timeoutMs;
       if (left.length === 0 || performance.now() - start >= limitMs) return left;

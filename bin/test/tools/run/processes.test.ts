@@ -324,20 +324,25 @@ describe('control-run: a process that has moved to another cgroup', {
     ['the first process of a program', count],
     ['a daemon of a program', `(setsid sh -c '${count}' sh "$1" "$2" &); exec sleep 98765`],
   ];
-  for (const [what, script] of PROGRAMS) {
-    /** `count()` returns how often the process has counted. */
-    const startCount = async (t: TestContext, grace: string): Promise<StartedRun & { count(): number }> => {
-      const path = join(makeOpenFolder(t), 'count');
-      const run = await startRun(t, ['--grace', grace], shell(script, ownCgroup() ?? assert.fail(), path));
-      const count = (): number => readLines(path).length;
-      await until(() => count() > 0);
-      const hasMoved = ({ pid }: Task): boolean => cgroupOf(pid) === cgroupOf(process.pid);
-      assert.ok(findTree(run).some(hasMoved));
-      return { ...run, count };
-    };
 
+  /** `count()` returns how often the process has counted. */
+  const startCount = async (
+    t: TestContext,
+    script: string,
+    grace: string = '0.3',
+  ): Promise<StartedRun & { count(): number }> => {
+    const path = join(makeOpenFolder(t), 'count');
+    const run = await startRun(t, ['--grace', grace], shell(script, ownCgroup() ?? assert.fail(), path));
+    const count = (): number => readLines(path).length;
+    await until(() => count() > 0);
+    const hasMoved = ({ pid }: Task): boolean => cgroupOf(pid) === cgroupOf(process.pid);
+    assert.ok(findTree(run).some(hasMoved));
+    return { ...run, count };
+  };
+
+  for (const [what, script] of PROGRAMS) {
     it(`${what}: is stopped, continued and ended`, async (t) => {
-      const run = await startCount(t, '0.3');
+      const run = await startCount(t, script);
       for (let round = 0; round < 2; round += 1) {
         assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
         await assertRest(run);
@@ -352,24 +357,31 @@ describe('control-run: a process that has moved to another cgroup', {
     });
 
     it(`${what}: is ended by SIGTERM to control-run`, async (t) => {
-      const { running } = await startCount(t, '0.3');
+      const { running } = await startCount(t, script);
       running.child.kill('SIGTERM');
       await exitCodeOf(running);
       assert.deepEqual(processesOf(running), []);
     });
 
     it(`${what}: is ended after SIGKILL of control-run, during a pause and during a shutdown`, async (t) => {
-      const paused = await startCount(t, '0.3');
+      const paused = await startCount(t, script);
       await perform(paused.port, 'pause');
       paused.running.child.kill('SIGKILL');
       await isTidy(paused.running);
-      const ending = await startCount(t, '5'); // in which it shuts down
+      const ending = await startCount(t, script, '5'); // in which it shuts down
       void perform(ending.port, 'shutdown').catch(() => {});
       await until(async () => (await getInfo(ending.port)).status === 'shutting down');
       ending.running.child.kill('SIGKILL');
       await isTidy(ending.running);
     });
   }
+
+  it('is stopped even if the cgroup that it has left was removed', async (t) => {
+    const run = await startCount(t, count);
+    await until(() => cgroupsOf(run.running).every((path) => spawnSync('rmdir', [path]).status === 0));
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    await assertRest(run);
+  });
 });
 
 describe('control-run: processes of another user', {
