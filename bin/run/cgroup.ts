@@ -1,4 +1,4 @@
-// A Linux cgroup for the processes of a program: lists them all, and freezes them at once.
+// A Linux cgroup for the processes of a program: lists those that have not left it, and freezes them at once.
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -50,8 +50,9 @@ export class Cgroup {
     });
   }
 
+  /** Does nothing if control-run in another PID namespace has removed the cgroup, because all have left it. */
   freeze(isFrozen: boolean): void {
-    writeFileSync(join(this.path, 'cgroup.freeze'), isFrozen ? '1' : '0');
+    if (existsSync(this.path)) writeFileSync(join(this.path, 'cgroup.freeze'), isFrozen ? '1' : '0');
   }
 
   /** Removes it. Processes that are left in it move to the cgroup of this process and keep running. */

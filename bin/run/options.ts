@@ -74,13 +74,20 @@ ${describeOptions(OPTIONS)}
 
 ${TOKEN_HELP}
 
-On macOS, a process escapes if it leaves its group and its parent. Windows cannot stop processes, so there is no pause.
+On macOS, a process escapes if it leaves its group and its parent, and --save-signal requires a program of one process.
+Windows has neither signals nor a way to stop processes: only a program on CONTROL_FD can pause.
 
 Exit codes: the code of COMMAND, or 128 + N if signal N killed it; 2 usage error, 125 no web API, 126 COMMAND cannot be
 started, 127 COMMAND not found.
 `;
 
 const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // these never mean `save`
+
+const NOT_ON_WINDOWS = [
+  ['save-signal', 'which has no signals: use --save-command'],
+  ['pause-command', 'which cannot stop processes: a program on CONTROL_FD can pause itself'],
+  ['resume-command', 'which cannot stop processes: a program on CONTROL_FD can pause itself'],
+] as const;
 
 export interface CommandLine {
   settings: Omit<Settings, 'isOnTerminal'>;
@@ -106,6 +113,9 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
   const access = parseServerOptions(values, {}, nameOf(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
+  for (const [option, remedy] of process.platform === 'win32' ? NOT_ON_WINDOWS : []) {
+    if (values[option] !== undefined) throw new UsageError(`--${option} is not available on Windows, ${remedy}`);
+  }
   if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive');
   }

@@ -1,9 +1,11 @@
 // The processes of a program: finds, stops, continues and ends them together.
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ChildProcess } from 'node:child_process';
 import type { Cgroup } from './cgroup.ts';
 import type { Keeper } from './keeper.ts';
 
@@ -12,6 +14,7 @@ const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
 const JOBS_MS = 1000; // then jobs are stopped even if their shell still runs
 const MAX_KILL_MS = 5000;
 const POLL_MS = 50; // while waiting for all processes to end
+const SETTLE_MS = 200; // the helpers of a program may end right after it
 const FOREIGN_MS = 1000; // a process of another user may end once the others have ended
 const MAX_NAMES = 3; // of processes in a message
 const TICKS_PER_SECOND = 100; // of the CPU times in /proc
@@ -26,13 +29,14 @@ export interface Process {
   /** One letter, as `ps` shows it: `T` is stopped. */
   state: string;
   startedAt: number; // clock ticks since boot; 0 if unknown
-  /** Includes children it has waited for, but not with ps. */
+  /** Includes children it has waited for, but not with ps. NaN if unknown. */
   cpuSeconds: number;
-  /** Returns the resident memory in KiB, shared memory included. */
+  /** Returns the resident memory in KiB, shared memory included. NaN if unknown. */
   measureMemory(): number;
 }
 
 export class Processes {
+  readonly #child: ChildProcess;
   readonly #main: number;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
@@ -41,19 +45,21 @@ export class Processes {
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
   #isStopping = false; // until continue()
+  #isReleased = false;
 
   /**
-   * @param main The first process of the program.
+   * @param child The first process of the program.
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
-   * @param cgroup Contains all processes of the program, and nothing else.
+   * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
    * @param keeper Ends them if control-run is killed.
    */
-  constructor(main: number, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
-    this.#main = main;
+  constructor(child: ChildProcess, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
+    this.#child = child;
+    this.#main = child.pid as number;
     this.#mark = mark;
     this.#cgroup = cgroup;
     this.#keeper = keeper;
-    this.#startedAt = readProcess(main)[0]?.startedAt ?? 0;
+    this.#startedAt = readProcess(this.#main)[0]?.startedAt ?? 0;
     this.#forgetKnown();
   }
 
@@ -76,25 +82,32 @@ export class Processes {
   }
 
   /**
-   * Lists the running processes: those in the cgroup if there is one; otherwise the members of the session, the
-   * processes that inherited the mark, and all their descendants. A process escapes if it leaves the session, changes
-   * its environment and loses its parent before a pause or the end begins.
+   * Lists the running processes: those in the cgroup if there is one, the members of the session, the processes that
+   * inherited the mark, and all their descendants. A process escapes if it leaves the cgroup and the session, changes
+   * its environment and loses its parent before a pause or the end begins. The main process never escapes.
    */
   list(): Process[] {
-    const members = this.#cgroup === null ? this.#search() : this.#cgroup.pids().flatMap(readProcess);
-    return members.filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
+    return this.#search().filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
   }
 
   #search(): Process[] {
-    if (IS_WINDOWS) return listAlone(this.#main);
-    const younger = listAll().filter(({ pid, startedAt }) => startedAt >= this.#startedAt && pid !== process.pid);
-    const isReused = younger.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
+    const inside = new Set(this.#cgroup?.pids());
+    const candidates = listAll().filter(({ pid, startedAt }) => {
+      return pid !== process.pid && (startedAt >= this.#startedAt || inside.has(pid));
+    });
+    const isReused = candidates.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
     const leader = isReused ? null : this.#main; // another process or group may have this id by now
-    const members = new Map(younger.filter((one) => this.#isMember(one, leader)).map((one) => [one.pid, one]));
+    const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
+    const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
-      for (const one of younger) if (one.parent === parent) members.set(one.pid, one);
+      for (const one of candidates) if (one.parent === parent) members.set(one.pid, one);
     }
+    if (!members.has(this.#main) && !this.#hasEnded) members.set(this.#main, unknownProcess(this.#main));
     return [...members.values()];
+  }
+
+  get #hasEnded(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
   #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
@@ -163,6 +176,14 @@ export class Processes {
   release(): void {
     this.continue();
     this.#keeper.forget();
+    this.#isReleased = true;
+  }
+
+  /** Lists the processes that keep running after `release()`. */
+  async listReleased(): Promise<Process[]> {
+    if (!this.#isReleased || this.list().length === 0) return [];
+    await sleep(SETTLE_MS);
+    return this.list();
   }
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
@@ -178,6 +199,7 @@ export class Processes {
   async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
     this.#isStopping = false;
     this.#report(this.list());
+    if (IS_WINDOWS && !this.#hasEnded) await endTree(this.#main);
     this.signal('SIGTERM');
     this.signal('SIGCONT'); // also to processes that were stopped before the pause
     this.#stopped.clear();
@@ -194,7 +216,8 @@ export class Processes {
   /** Returns the processes that have not ended in time. */
   async #waitForEnd(timeoutMs: number): Promise<Process[]> {
     for (const start = performance.now(); ;) {
-      const left = this.list();
+      const seen = this.list();
+      const left = seen.length > 0 ? seen : this.list(); // the last ones may have started others during the look
       this.#report(left);
       const limitMs = left.every(isForeign) ? Math.min(timeoutMs, FOREIGN_MS) : timeoutMs;
       if (left.length === 0 || performance.now() - start >= limitMs) return left;
@@ -204,11 +227,17 @@ export class Processes {
 
   /**
    * Returns the process that has a handler for a signal: of several, one whose parent has none. Returns null if there
-   * is none. Without /proc, this is unknown, and it returns the main process.
+   * is none. Without /proc, this is unknown, and it returns the main process if there is no other.
+   *
+   * @throws {Error} If there are others: the signal could kill a wrapper, such as a shell.
    */
   findHandler(name: NodeJS.Signals): number | null {
-    if (!HAS_PROC) return this.#main;
-    const handlers = this.list().filter(({ pid }) => handles(pid, name));
+    const processes = this.list();
+    if (!HAS_PROC) {
+      if (processes.every(({ pid }) => pid === this.#main)) return this.#main;
+      throw new Error(`it is unknown which of ${processes.length} processes handles ${name}: use --save-command`);
+    }
+    const handlers = processes.filter(({ pid }) => handles(pid, name));
     const pids = handlers.map(({ pid }) => pid);
     return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
   }
@@ -224,6 +253,13 @@ function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
   } catch {} // ended, or belongs to another user
+}
+
+/** Ends a process and its descendants on Windows, where a signal reaches the process alone. */
+async function endTree(pid: number): Promise<void> {
+  const args = ['/t', '/f', '/pid', String(pid)];
+  const child = spawn('taskkill', args, { stdio: 'ignore', timeout: MAX_KILL_MS, windowsHide: true });
+  await once(child, 'exit').catch(() => {}); // not found
 }
 
 /** Whether this process may not signal the other one. */
@@ -268,6 +304,7 @@ const IS_WINDOWS = process.platform === 'win32';
 const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
+  if (IS_WINDOWS) return []; // it has neither /proc nor ps
   return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
 }
 
@@ -298,15 +335,11 @@ function stateOfThreads(pid: number | string): string {
   }
 }
 
-/** For Windows, which has neither /proc nor ps. */
-function listAlone(pid: number): Process[] {
-  try {
-    process.kill(pid, 0);
-    const unknown = { parent: 0, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0 };
-    return [{ pid, group: OWN_GROUP, ...unknown }];
-  } catch {
-    return [];
-  }
+/** For Windows, and for a process of another user that /proc hides (`hidepid`). */
+function unknownProcess(pid: number): Process {
+  return {
+    pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: NaN, measureMemory: () => NaN,
+  };
 }
 
 /** For macOS and other systems without /proc. */

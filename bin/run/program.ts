@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { constants } from 'node:os';
 import { Channel } from './channel.ts';
 import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
-import { Processes } from './processes.ts';
+import { labelOf, Processes } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
@@ -59,7 +59,7 @@ export class Program {
     this.#child = child;
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
-    this.processes = new Processes(this.pid, mark, cgroup, keeper);
+    this.processes = new Processes(child, mark, cgroup, keeper);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
     this.#gate = child.stdio[GATE_FD] as Socket | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
@@ -137,6 +137,14 @@ export class Program {
   /** How the program ended; null while it runs. */
   get end(): End | null {
     return this.#end;
+  }
+
+  /** Warns if the program has gone to the background, as a daemon does. */
+  async nameDaemon(say: (message: string) => void): Promise<void> {
+    const [left] = this.#end?.exitCode === 0 ? await this.processes.listReleased() : [];
+    if (left === undefined) return;
+    const remedy = "run it in the foreground, as nginx does with 'daemon off;'";
+    say(`${this.name} has ended and left processes without control, such as ${labelOf(left)}: ${remedy}`);
   }
 
   /** @throws {Error} If the program has ended. */

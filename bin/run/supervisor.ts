@@ -124,6 +124,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
+    await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
   }

@@ -186,7 +186,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     assert.deepEqual(await call([...at(port), 'pause', '--json']), json);
     const socketPath = makeSocketPath(t);
     const missing = await call(['status', '--socket', socketPath, '--json']);
-    const reason = `unix:${socketPath} does not respond: connect ENOENT ${socketPath}`;
+    const reason = `unix:${socketPath} does not respond: ENOENT: no such file or directory, lstat '${socketPath}'`;
     assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
   });
 
@@ -194,7 +194,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const { port } = await startWeb(t, () => ({ code: 400, error: 'stopped: the request was cancelled' }));
     const client = new PrintableClient('127.0.0.1', port);
     const rows: [signal: AbortSignal | undefined, error: string][] = [
-      [AbortSignal.abort(), `http://127.0.0.1:${port} does not respond: no connection within N s`],
+      [AbortSignal.abort(), `pause not sent: http://127.0.0.1:${port} does not respond: no connection within N s`],
       [undefined, 'stopped: the request was cancelled'],
     ];
     for (const [signal, expected] of rows) {

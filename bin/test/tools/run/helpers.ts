@@ -1,6 +1,6 @@
 // Shared by the tests of control-run: starts programs, and reads their processes from /proc.
 
-import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { clientAt, getInfo, makeFolder, runProgram, start, until } from '../../helpers.ts';
@@ -154,7 +154,7 @@ export const DEFAULT_WAY: Way = {
   name: 'as it is', skip: false, line: () => [process.execPath, resolve('dist/bin/run.js')],
 };
 
-/** control-run uses a cgroup if it may create one, and otherwise searches /proc. */
+/** control-run searches /proc, and also uses a cgroup if it may create one. */
 export const IN_CGROUP: Way = { ...DEFAULT_WAY, name: 'in a cgroup', skip: lacks('cgroup') };
 export const IN_PROC: Way = { name: 'found in /proc', skip: HAS_CGROUP && lacks('nobody'), line: lineWithoutCgroup };
 export const WAYS: readonly Way[] = [IN_CGROUP, IN_PROC];
@@ -166,6 +166,26 @@ function lineWithoutCgroup(t: TestContext): [string, ...string[]] {
   copyFileSync('dist/bin/run.js', join(folder, 'run.mjs'));
   const [file, ...args] = NOBODY;
   return [file, ...args, process.execPath, join(folder, 'run.mjs')];
+}
+
+/** Starts control-run as on another platform, without /proc and cgroups. Signals work as on this one. */
+export function asOn(platform: 'darwin' | 'win32'): Way {
+  const script = `
+    const fs = require('node:fs');
+    const { readFileSync } = fs;
+    const hide = (path) => typeof path === 'string' ? path.replace(/^\\/proc\\//, '/nowhere/') : path;
+    fs.readFileSync = (path, ...rest) => readFileSync(hide(path), ...rest);
+    require('node:module').syncBuiltinESMExports();
+    Object.defineProperty(process, 'platform', { value: '${platform}' });`;
+  return {
+    name: `as on ${platform}`, skip: false,
+    line: (t) => {
+      const path = join(makeFolder(t), 'platform.cjs');
+      writeFileSync(path, script);
+      const [file, ...args] = DEFAULT_WAY.line(t);
+      return [file, '--require', path, ...args];
+    },
+  };
 }
 
 /** Lists the cgroup of a control-run; empty if it has none or has ended. */

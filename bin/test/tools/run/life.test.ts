@@ -9,8 +9,8 @@ import { SystemStatus } from '../../../../control.ts';
 import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, run, shell, showsDetail, showsRun,
-  startRun, stateOf, WAIT, WAIT_FOR_END,
+  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, readTask, run, shell, showsDetail,
+  showsRun, startRun, stateOf, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
@@ -144,7 +144,22 @@ describe('control-run: the end of a program', suite, () => {
     assert.equal(await exitCodeOf(run.running), 2);
     await until(() => cgroupsOf(run.running).length === 0);
     assert.deepEqual(left.map(stateOf), ['S']);
+    assert.doesNotMatch(run.running.output(), /without control/);
     killAll(left);
+  });
+
+  it('names a daemon that it leaves behind with exit code 0', { skip: lacks('setsid') }, async (t) => {
+    const run = await startRun(t, [], shell('(setsid sleep 98765 &); read line'));
+    const daemon = (): number[] => processesOf(run.running).filter((pid) => pid !== run.pid);
+    await until(() => daemon().flatMap(readTask).some(({ name }) => name === 'sleep'));
+    const [pid = assert.fail()] = daemon();
+    run.running.child.stdin?.end('\n');
+    assert.equal(await exitCodeOf(run.running), 0);
+    const line = `sh[${run.pid}] has ended and left processes without control, such as process ${pid} (sleep): ` +
+      "run it in the foreground, as nginx does with 'daemon off;'";
+    await until(() => run.running.output().endsWith(`\ncontrol-run: ${line}\n`), run.running.output);
+    assert.equal(stateOf(pid), 'S');
+    killAll([pid]);
   });
 
   for (const [what, options] of [['', []], ['with --restart, ', ['--restart', 'on-failure']]] as const) {

@@ -5,8 +5,9 @@ import { describe, it } from 'node:test';
 import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
 import { UsageError } from '../../../shared/options.ts';
-import { WRONG_ACCESS } from '../../helpers.ts';
+import { start, WRONG_ACCESS } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { asOn } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const DURATION = 'must be a number of seconds or a duration (30m, 2h, 1.5d), above 0 and up to 24d';
@@ -61,6 +62,20 @@ const DEFAULTS = {
 };
 
 describe('control-run: the command line', () => {
+  for (const [option, remedy] of [
+    ['--save-signal', 'which has no signals: use --save-command'],
+    ...['--pause-command', '--resume-command'].map((name) => {
+      return [name, 'which cannot stop processes: a program on CONTROL_FD can pause itself'];
+    }),
+  ] as [string, string][]) {
+    it(`refuses ${option} on Windows`, async (t) => {
+      const [file, ...args] = asOn('win32').line(t);
+      const ended = await start(t, file, [...args, '--port', '0', option, 'usr1', 'echo', 'started']).ended;
+      const stderr = `control-run: ${option} is not available on Windows, ${remedy}\n`;
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr });
+    });
+  }
+
   for (const [args, message] of WRONG) {
     it(`refuses ${JSON.stringify(args.join(' '))}`, () => {
       assert.throws(() => parseCommandLine(args), { message });

@@ -14,8 +14,8 @@ import { listByPs } from '../../../run/processes.ts';
 import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, killAll, listTasks, processesOf, PYTHON, readTask, run, shell,
-  startRun, stateOf, tryRead, WAYS,
+  asOn, BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
+  readTask, run, shell, startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -316,6 +316,74 @@ describe('control-run: a pause of all processes', suite, () => {
   });
 });
 
+describe('control-run: a process that has moved to another cgroup', {
+  ...suite, skip: suite.skip || lacks('cgroup', 'setsid'),
+}, () => {
+  const count = `echo $$ > "$1/cgroup.procs"; trap "" TERM; while :; do echo >> "$2"; sleep 0.02; done`;
+  const PROGRAMS: [what: string, script: string][] = [
+    ['the first process of a program', count],
+    ['a daemon of a program', `(setsid sh -c '${count}' sh "$1" "$2" &); exec sleep 98765`],
+  ];
+
+  /** `count()` returns how often the process has counted. */
+  const startCount = async (
+    t: TestContext,
+    script: string,
+    grace: string = '0.3',
+  ): Promise<StartedRun & { count(): number }> => {
+    const path = join(makeOpenFolder(t), 'count');
+    const run = await startRun(t, ['--grace', grace], shell(script, ownCgroup() ?? assert.fail(), path));
+    const count = (): number => readLines(path).length;
+    await until(() => count() > 0);
+    const hasMoved = ({ pid }: Task): boolean => cgroupOf(pid) === cgroupOf(process.pid);
+    assert.ok(findTree(run).some(hasMoved));
+    return { ...run, count };
+  };
+
+  for (const [what, script] of PROGRAMS) {
+    it(`${what}: is stopped, continued and ended`, async (t) => {
+      const run = await startCount(t, script);
+      for (let round = 0; round < 2; round += 1) {
+        assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+        await assertRest(run);
+        const before = run.count();
+        await sleep(REST_MS);
+        assert.equal(run.count(), before);
+        assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+        await until(() => run.count() > before);
+      }
+      assert.equal((await perform(run.port, 'shutdown'))[0], 200);
+      assert.deepEqual(processesOf(run.running), []);
+    });
+
+    it(`${what}: is ended by SIGTERM to control-run`, async (t) => {
+      const { running } = await startCount(t, script);
+      running.child.kill('SIGTERM');
+      await exitCodeOf(running);
+      assert.deepEqual(processesOf(running), []);
+    });
+
+    it(`${what}: is ended after SIGKILL of control-run, during a pause and during a shutdown`, async (t) => {
+      const paused = await startCount(t, script);
+      await perform(paused.port, 'pause');
+      paused.running.child.kill('SIGKILL');
+      await isTidy(paused.running);
+      const ending = await startCount(t, script, '5'); // in which it shuts down
+      void perform(ending.port, 'shutdown').catch(() => {});
+      await until(async () => (await getInfo(ending.port)).status === 'shutting down');
+      ending.running.child.kill('SIGKILL');
+      await isTidy(ending.running);
+    });
+  }
+
+  it('is stopped even if the cgroup that it has left was removed', async (t) => {
+    const run = await startCount(t, count);
+    await until(() => cgroupsOf(run.running).every((path) => spawnSync('rmdir', [path]).status === 0));
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    await assertRest(run);
+  });
+});
+
 describe('control-run: processes of another user', {
   ...suite, skip: suite.skip || lacks('root', 'nobody'),
 }, () => {
@@ -342,6 +410,21 @@ describe('control-run: processes of another user', {
     assert.match(run.running.output(), new RegExp(`\ncontrol-run: process ${run.pid} \\(sleep\\) cannot be ended\n$`));
     assert.equal(stateOf(run.pid), 'S');
     killAll([run.pid]);
+  });
+
+  it('does so if /proc hides the main process', { skip: lacks('namespace') }, async (t) => {
+    const hide = 'mount -t proc -o hidepid=2,gid=65534 proc /proc; exec "$@"';
+    const rest = [become, '--bounding-set=-kill,-sys_ptrace', ...IN_CGROUP.line(t)];
+    const hidden: Way = { ...way, line: () => ['unshare', '--mount', ...shell(hide, ...rest)] };
+    const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, hidden);
+    await until(() => readTask(run.pid)[0]?.name === 'sleep');
+    const what = `process ${run.pid}`;
+    const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
+    assert.deepEqual(await perform(run.port, 'pause'), outcome);
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${what} cannot be ended`]);
+    assert.equal(await run.client.getStatus(), ACTIVE);
+    killAll([run.pid]);
+    assert.equal(await exitCodeOf(run.running), 128 + 9);
   });
 
   it('leaves nothing stopped after a failed pause; a shutdown ends the others', async (t) => {
@@ -384,7 +467,38 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
   });
 });
 
+describe('control-run: processes on Windows', suite, () => {
+  it('are ended by taskkill, with all descendants', async (t) => {
+    const folder = makeFolder(t);
+    const script = `#!/bin/sh\necho "$@" > '${folder}/arguments'\nkill -9 "$4"\n`;
+    writeFileSync(join(folder, 'taskkill'), script, { mode: 0o755 });
+    const path = `${folder}${delimiter}${process.env['PATH']}`;
+    const { running, port, pid } = await startRun(t, [], ['sleep', '98765'], { PATH: path }, asOn('win32'));
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
+    assert.equal(await exitCodeOf(running), 128 + 9);
+    assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${pid}`]);
+  });
+});
+
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
+  it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
+    const source = "process.on('SIGUSR2', () => console.log('saved')); setInterval(() => {}, 1e6); console.log('ready')";
+    const program = [process.execPath, '-e', source];
+    const options = ['--save-signal', 'USR2', '--grace', '0.3'];
+    const alone = await startRun(t, options, program, {}, asOn('darwin'));
+    await alone.running.shows(/ready/);
+    assert.deepEqual(await perform(alone.port, 'save-state'), [200, `SIGUSR2 sent to process ${alone.pid}`]);
+    await alone.running.shows(/saved/);
+    const wrapped = await startRun(t, options, shell('"$@"; :', ...program), {}, asOn('darwin'));
+    await wrapped.running.shows(/ready/);
+    const error = 'it is unknown which of 2 processes handles SIGUSR2: use --save-command';
+    for (const command of ['save-state', 'shutdown'] as const) {
+      assert.deepEqual(await perform(wrapped.port, command), [500, `${command} failed: ${error}`]);
+      assert.equal(processesOf(wrapped.running).length, 2);
+    }
+    assert.doesNotMatch(wrapped.running.output(), /saved/);
+  });
+
   it('are listed by ps as in /proc', { skip: lacks('Linux', 'ps') }, async (t) => {
     const child = spawn('sh', ['-c', 'sleep 98765 & sleep 98765 & wait'], { detached: true });
     t.after(() => process.kill(-(child.pid as number), 'SIGKILL'));
