@@ -520,15 +520,15 @@ describe('BoardSystem', LIMIT, () => {
     assert.equal(silentSince(), null);
   });
 
-  it('has the status unknown, and is not silent, when the board has too many open files', async () => {
+  it('has the status unknown, and is not silent, when the board has too many open files', async (t) => {
     const error = 'http://box:1 does not respond: connect EMFILE box:1; too many open files';
-    const failed = { ok: false, answered: false, sent: false, statusCode: undefined, error };
+    const failed = { ok: false, answered: false, sent: false, statusCode: undefined, code: 'EMFILE', error };
     const system = createSystem(() => failed, () => failed);
+    t.after(() => system.close());
     await until(() => system.state.status !== '');
     await system.read();
     const { status, unansweredSince } = system.state;
     assert.deepEqual([status, unansweredSince, system.state.error], ['unknown', null, error]);
-    system.close();
   });
 
   // Blocks the event loop, which would disturb concurrent tests.
