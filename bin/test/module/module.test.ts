@@ -83,7 +83,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
   });
 
   it('declares and documents its public names, and no others', () => {
-    const types = readFileSync(join('dist', 'control.d.ts'), 'utf8');
+    const types = readFileSync(join('dist', 'control.d.ts'), 'utf8').replace(/^( *)(\/\*\* .* \*\/) /gm, '$1$2\n$1');
     const documentedAsAWhole = /^((?:export )?(?:type \w+ =|interface (?:\w+Info|\w+Outcome|\w+Address|Parameter|\w+Declaration|\w+Request|\w+Command|Control)\b)[^\n]*)\{$.*?^}>?;?$/gms;
     const lines = types.replace(documentedAsAWhole, '$1').split('\n');
     assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
@@ -93,7 +93,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'Parameter',
       'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo', 'SystemStatus', 'VERSION', 'WaitOptions',
       'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer', 'WebApiServerOptions',
-      'isAllowedHost', 'launch',
+      'isAllowedHost', 'launch', 'resolveTrusted',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
     const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));
@@ -106,7 +106,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
 
   it('does nothing when it is imported', async (t) => {
     const source = `
-      const events = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'exit', 'warning', 'uncaughtException'];
+      const events = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2', 'exit', 'warning', 'uncaughtException'];
       console.log(JSON.stringify([events.map((name) => process.listenerCount(name)), Object.keys(globalThis)]));
     `;
     const without = spawnHost(t, ['--input-type=module', '--eval', source]);

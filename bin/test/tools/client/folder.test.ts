@@ -78,7 +78,7 @@ describe('control-client list', SUITE, () => {
   it('refuses a file as the default folder', async (t) => {
     const session = makeFolder(t);
     writeFileSync(join(session, 'control'), '');
-    const message = /^--dir must be a folder that can be read, got '.*\/control': ENOTDIR: /;
+    const message = /^cannot use the folder '.*\/control': ENOTDIR: /;
     await assert.rejects(call(['list'], { XDG_RUNTIME_DIR: session }), { message });
   });
 

@@ -222,8 +222,9 @@ describe('control-console and a system that denies access, is offline or does no
     assert.deepEqual(lines.map((line) => line.split(' not sent: ')[0]), ['pause', 'resume', 'save-state']);
     for (const line of lines) assert.ok(line.includes(`http://127.0.0.1:${port} does not respond`), line);
     const socket = makeSocketPath(t);
-    const stderrOf = `pause not sent: unix:${socket} does not respond: connect ENOENT ${socket}\n`;
-    assert.deepEqual(await converse(0, 'pause\n', { socket }), { code: 1, stdout: '', stderr: stderrOf });
+    const missing = await converse(0, 'pause\n', { socket });
+    assert.equal(missing.code, 1);
+    assert.match(missing.stderr, new RegExp(`^pause not sent: unix:${socket} does not respond: ENOENT: .*\n$`));
   });
 
   it('reports a shutdown as done if the system is already offline, whatever the answer, and continues', async (t) => {
