@@ -328,7 +328,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     }
   });
 
-  it('sends the value of report(): JSON up to 4 KiB, a text truncated to 1000 characters, or why it has none', async (t) => {
+  it('sends the value of report(): JSON up to 4 KiB, a text up to 1000 characters, or why it is omitted', async (t) => {
     const { server, port } = await start(t);
     for (const [value, expected] of [
       ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
@@ -349,7 +349,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
       await server.nextCommand();
       server.report({ value });
       const { statusCode, body: { state, value: sent, valueOmitted } } = await response;
-      assert.deepEqual([statusCode, state, sent, typeof valueOmitted], [200, 'done', undefined, 'string'], inspect(value));
+      assert.deepEqual([statusCode, state, sent, typeof valueOmitted], [200, 'done', undefined, 'string']);
     }
     const omitted = 'the value must be JSON of at most 4096 bytes';
     assert.equal((await ask(port, INFO)).body.commands.at(-6).valueOmitted, omitted);
@@ -976,7 +976,8 @@ describe('The options', LIMIT, () => {
     assert.deepEqual(takeAll(server), ['pause', 'pause']);
     const stranger = new WebApiClient('127.0.0.1', port, { token: `${TOKEN}x` });
     const reply = await stranger.request('pause');
-    assert.deepEqual(reply, { ok: false, error: NO_TOKEN, answered: true, sent: true, statusCode: 401, code: undefined });
+    const expected = { ok: false, error: NO_TOKEN, answered: true, sent: true, statusCode: 401, code: undefined };
+    assert.deepEqual(reply, expected);
     assert.ok(!inspect([server, client, stranger, reply], { depth: 9, showHidden: true }).includes(TOKEN));
     assert.ok(!JSON.stringify([server, client]).includes(TOKEN));
   });

@@ -46,6 +46,7 @@ import type { AddressInfo, Socket } from 'node:net';
 
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // of server and launch()
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -67,8 +68,7 @@ export class SystemStatus {
     Object.freeze(this);
   }
 
-  /** Returns `statusName`. */
-  toString(): string { return this.statusName; }
+  /** Returns `statusName`. */ toString(): string { return this.statusName; }
 }
 Object.freeze(SystemStatus);
 
@@ -380,6 +380,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       do {
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
+        link.advanceClock();
         link.noteSample();
         const candidates = waiting;
         waiting = [];
@@ -392,10 +393,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         isWatching = watch.async;
         if (isWatching) void (watch.value as Promise<string>).then(() => { isWatching = false; link.settle(); });
       } while (!isWatching);
-    },
-    tick(): void { // every 250 ms
-      link.advanceClock();
-      link.settle();
     },
     /** Advances CLOCK by the time that has passed: the timers of a process that was stopped are late. */
     advanceClock(): number { return Atomics.store(memory, cells.CLOCK, (performance.now() - clockStart) / 250); },
@@ -607,7 +604,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
   const graceMs = 1000; // for pending requests when the server closes
   const maxFields = 100; // of a header
   const maxBodySize = 65_536; // bytes
-  const maxChunks = 100; // of a body: each takes as long as a small request
+  const maxChunks = 100; // of a body in chunked coding
   const maxArguments = 4096; // bytes of JSON
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
@@ -693,7 +690,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (size === 0) return server.route(connection, response);
       let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
-        received += (chunks += 1) > maxChunks ? Infinity : chunk.length;
+        received += encoding !== undefined && (chunks += 1) > maxChunks ? Infinity : chunk.length;
         if (received > maxBodySize) return server.finish(socket, 413);
         connection.body = Buffer.concat([connection.body, chunk]).subarray(0, maxArguments + 1);
       });
@@ -854,29 +851,33 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
 }
 
 /**
- * Returns the real path of a socket or its folder. Throws if another user could replace it: each part of the path must
+ * Throws if another user could replace a socket or its folder: everything on the absolute path, links included, must
  * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
  */
-export function resolveTrusted(path: string): string {
-  const { lstatSync, realpathSync } = process.getBuiltinModule('node:fs');
-  const real = realpathSync(path);
-  const folders = Array.from(real.matchAll(/\//g), ({ index }) => real.slice(0, index) || '/');
-  for (const part of [path, ...folders, real]) {
+export function checkTrusted(path: string): void {
+  const { lstatSync, readlinkSync, statSync } = process.getBuiltinModule('node:fs');
+  const { resolve } = process.getBuiltinModule('node:path');
+  statSync(path); // throws if it is missing, or if its links form a loop
+  let [real, names] = ['/', path.split('/')]; // the real path as far as it is checked, and what is left
+  while (names.length > 0) {
+    const part = resolve(real, names.shift() as string);
     const stats = lstatSync(part);
     const isOwn = stats.uid === 0 || stats.uid === process.geteuid?.();
     const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & 0o1022);
     const fault = isOwn ? isOpen && `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
     if (fault) throw Object.assign(new Error(`'${part}' is not trusted, because ${fault}`), { code: 'EACCES' });
+    const target = stats.isSymbolicLink() ? readlinkSync(part) : null;
+    real = target === null ? part : target.startsWith('/') ? '/' : real;
+    names.unshift(...target?.split('/') ?? []);
   }
-  return real;
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: ReturnType<typeof serve>, resolve: typeof resolveTrusted, report: Report) {
+function listen(data: ThreadData, server: ReturnType<typeof serve>, check: typeof checkTrusted, report: Report) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
-  const { basename, dirname } = process.getBuiltinModule('node:path');
+  const { dirname } = process.getBuiltinModule('node:path');
   const listeners: Server[] = [];
   const listening = {
     start(): void {
@@ -915,16 +916,17 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, resolve: typ
 
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
-      const hasParent = fs.existsSync(dirname(dirname(socketPath)));
-      if (isInFolder) fs.mkdirSync(dirname(socketPath), { mode: 0o700, recursive: hasParent }); // it may exist
-      const folder = resolve(dirname(socketPath));
+      const folder = dirname(socketPath);
+      if (isInFolder) check(dirname(folder));
+      if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
+      check(folder);
       const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
       listener.on('error', listening.fail);
       listener.listen(`${privateFolder}/s`, () => {
         fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600); // sticky: systemd spares it
-        listening.linkSocket(privateFolder, `${folder}/${basename(socketPath)}`);
+        listening.linkSocket(privateFolder, socketPath);
       });
     },
 
@@ -1014,8 +1016,6 @@ export interface WebApiServerOptions<Name extends string = never> {
   /** The cause of the first status, if the program continues as it was. Default: none, and `since` is now. */
   cause?: StatusCause | undefined;
 }
-
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // with launch()
 
 /** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
@@ -1131,6 +1131,7 @@ export class WebApiServer<Name extends string = never> {
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
   #offered: number | null = null; // commands taken before the one that the latest poll found
+  #offeredAt = 0; // performance.now() when a poll first found that one
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1189,9 +1190,9 @@ export class WebApiServer<Name extends string = never> {
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
-    // A host that is about to take a command is sampled after that, or when it polls again instead.
-    const isSampled = offered === null || (offered === this.#offered && !this.#isRunning);
-    this.#offered = offered;
+    if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
+    // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
+    const isSampled = offered === null || (performance.now() - this.#offeredAt > 250 && !this.#isRunning);
     if (offered === null) this.#seen = sequence; // first, because describe() may call post()
     if (isSampled && Atomics.load(this.#memory, CELL.ACKNOWLEDGED) !== sequence) this.#acknowledge(sequence);
     return offered !== null;
@@ -1324,8 +1325,8 @@ export class WebApiServer<Name extends string = never> {
       const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
       if ('error' in outcome) journal.complete('error', tidy(describeError(error), 1000));
       else journal.complete('value', encode(text));
-    } catch (failure) { // the command is done nevertheless
-      journal.complete('valueOmitted', tidy(describeError(failure)));
+    } catch (failure) { // a command whose value cannot be sent is done nevertheless
+      journal.complete('error' in outcome ? 'error' : 'valueOmitted', tidy(describeError(failure)) || 'Error');
     }
     const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
     const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
@@ -1473,17 +1474,17 @@ export class WebApiServer<Name extends string = never> {
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
       const server = (${serve})(workerData, prepare, ${validate}, policy, link);
-      const listening = (${listen})(workerData, server, ${resolveTrusted}, report);
+      const listening = (${listen})(workerData, server, ${checkTrusted}, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
-      setInterval(link.tick, 250);
+      setInterval(link.settle, 250);
       try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
     `;
     return new Worker(source, {
       eval: true, workerData: this.#data, name: 'runtime-control',
       execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
       stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-      // Several times what floods need.
+      // The heap: several times what floods need.
       resourceLimits: { maxOldGenerationSizeMb: 64 + this.#data.maxConnections / 16, maxYoungGenerationSizeMb: 16 },
     });
   }
@@ -1534,13 +1535,13 @@ export class WebApiServer<Name extends string = never> {
 /**
  * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
  * the `tag`; `body` is the whole response. `answered` is whether a control server responded, and `sent` whether the
- * request may have reached one: a command that was sent but not answered may still take effect.
+ * request may have reached one: a command that was sent but not answered may still take effect. `code` is Node's.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
   | Readonly<{
-    ok: false; error: string; answered: boolean; sent: boolean; statusCode: number | undefined;
-    code: string | undefined; // Node's, such as ECONNREFUSED; ETIMEDOUT if the request was too slow or cancelled
+    ok: false; error: string; answered: boolean; sent: boolean;
+    statusCode: number | undefined; code: string | undefined;
   }>;
 
 /** Options of `request()`. */
@@ -1557,7 +1558,7 @@ export interface RequestOptions {
 export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
-  /** Replaces host and port. The socket must belong to this user or to root. */ socketPath?: string | undefined;
+  /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
 }
 
 /** Options of `waitFor()`. */
@@ -1632,9 +1633,9 @@ export class WebApiClient {
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
-    const abort = (reason: string): void => end.abort(Object.assign(new Error(reason), { code: 'ETIMEDOUT' }));
-    const cancel = (): void => abort('the request was cancelled');
-    const timer = setTimeout(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`);
+    const abort = (message: string, code: string): void => end.abort(Object.assign(new Error(message), { code }));
+    const cancel = (): void => abort('the request was cancelled', 'ABORT_ERR');
+    const timer = setTimeout(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`, 'ETIMEDOUT');
     this.#cancels.add(cancel);
     let sent = false;
     try {
@@ -1652,8 +1653,9 @@ export class WebApiClient {
       return { ok: false, error: answered ? error : mismatch, answered, sent, statusCode, code: undefined };
     } catch (error) {
       const reason: NodeJS.ErrnoException = end.signal.aborted ? end.signal.reason : error;
+      const { code } = (reason as Partial<AggregateError>).errors?.at(-1) ?? reason; // of the last address
       const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
-      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code: reason.code };
+      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code };
     } finally {
       clearTimeout(timer);
       this.#cancels.delete(cancel);
@@ -1702,8 +1704,7 @@ export class WebApiClient {
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
-    const { socketPath } = this.#target; // another user might listen there and receive the token
-    const target = socketPath === undefined ? this.#target : { socketPath: resolveTrusted(socketPath) };
+    if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // who would receive the token?
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
@@ -1713,7 +1714,7 @@ export class WebApiClient {
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
-    const request = http.request({ ...target, agent: false, method, path, headers, signal });
+    const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
     request.on('finish', onSent);
     request.on('error', () => {}); // once() reports it, or else reading the response does
     let interim = 0; // Node ignores 1xx responses, however many there are
@@ -1732,11 +1733,11 @@ export class WebApiClient {
   }
 }
 
-/** Returns null if the reply has no known status. A system that does not respond may hang, or its network may. */
+/** Returns null if the reply has no known status. Only a missing listener is OFFLINE: systems and networks may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  const isUnknown = /^(ETIMEDOUT|EAGAIN|EMFILE|ENFILE)$/.test(reply.code ?? ''); // EAGAIN: a full backlog
-  return reply.answered || (reply.sent ? reply.statusCode === undefined : isUnknown) ? null : OFFLINE;
+  const isAbsent = reply.sent ? reply.statusCode !== undefined : /^(ECONNREFUSED|ENOENT)$/.test(reply.code ?? '');
+  return isAbsent && !reply.answered ? OFFLINE : null;
 }
 
 /** Where a server listens: at host and port, or only at a Unix socket. */
@@ -1829,10 +1830,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean or a cause');
-  const hasWebApi = webApiAddress !== null;
-  const needsWebApi = startPaused || options.socketPath !== undefined;
-  if (needsWebApi && !hasWebApi) throw new TypeError('startPaused and socketPath need a web API');
-  if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread', WARNING);
+  const isServed = webApiAddress !== null;
+  if (!isServed && (startPaused || options.socketPath)) throw new TypeError('startPaused and socketPath need a server');
+  if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 
   const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || {};
   let status = startPaused ? PAUSED : ACTIVE;
@@ -1899,7 +1899,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       setStatus(SHUTTING_DOWN);
       const saved = await callHook('saveState', () => system.saveState?.(before, request));
       const isFailed = 'error' in saved;
-      if (isFailed && endSignal === null && hasWebApi) {
+      if (isFailed && endSignal === null && isServed) {
         if (before === PAUSED) setStatus(PAUSED);
         else await commands.pause(request);
         return saved;
@@ -1935,7 +1935,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       server.receiveCommand(); // while paused, so that it leads back to that status and its cause
       status = PAUSING;
     }
-    const address = hasWebApi ? await server.runInBackground() : null;
+    const address = isServed ? await server.runInBackground() : null;
     if (address !== null) await system.onListening?.(address);
     if (startPaused) await execute('pause');
     const clock = performance; // a local is faster than the global

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { basename, join, resolve } from 'node:path';
-import { resolveTrusted } from '../../control.ts';
+import { checkTrusted } from '../../control.ts';
 import { createTargetClient } from './access.ts';
 import { createFolder } from './files.ts';
 import { parseText, UsageError } from './options.ts';
@@ -37,7 +37,7 @@ export function socketFolder(given: string | undefined): string {
   if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
   const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
   try {
-    resolveTrusted(folder);
+    checkTrusted(folder);
     readdirSync(folder);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
@@ -53,7 +53,7 @@ async function prepare(folder: string): Promise<void> {
   const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;
   if (Buffer.byteLength(longest) > MAX_PATH_LENGTH) throw new Error('its path is too long');
   if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
-  resolveTrusted(folder);
+  checkTrusted(folder);
   const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
   const [taken] = await liveOf(socketsIn(folder).filter(hasSamePid));
   if (taken !== undefined) throw new Error(`'${basename(taken)}' has the same process id, in another container`);

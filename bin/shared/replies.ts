@@ -13,6 +13,7 @@ export const NO_ANSWER = 'no answer';
 /** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
   ['EAGAIN', 'its queue of connections is full'], ['EMFILE', 'too many open files'], ['ENFILE', 'too many open files'],
+  ['EACCES', 'nothing was sent'],
 ]);
 
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
@@ -88,7 +89,7 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
  */
 export function isUnanswered(reply: WebApiReply): boolean {
   if (reply.ok || reply.answered || reply.statusCode !== undefined) return false;
-  return reply.sent || /^(EAGAIN|ETIMEDOUT)$/.test(reply.code ?? '');
+  return reply.sent || /^(EAGAIN|ETIMEDOUT|ABORT_ERR)$/.test(reply.code ?? '');
 }
 
 /** Whether the connection broke before the response: the system may be ending. */

@@ -25,8 +25,10 @@ const SLOW: [name: string, limit: typeof LIMITS[number], code: number | null, at
   }],
   ['silence', 'after 5 s', 408, () => {}],
   ['a head, byte by byte', 'after 5 s', 408, (socket) => drip(socket, `${GET} HTTP/1.1\r\n${HOST}\r\nX-Slow: `)],
-  ['a body, byte by byte', 'after 10 s', 408, (socket) => drip(socket, head(POST, HOST, 'Content-Length: 100'), 'x', 1000)],
-  ['a body of many chunks', 'at once', 413, (socket) => socket.write(head(POST, HOST, CHUNKED) + '1\r\nx\r\n'.repeat(101))],
+  ['a body, byte by byte', 'after 10 s', 408, (socket) => drip(socket, head(POST, HOST, 'Content-Length: 1000'))],
+  ['a body of many chunks', 'at once', 413, (socket) => {
+    socket.write(head(POST, HOST, CHUNKED) + '1\r\nx\r\n'.repeat(101));
+  }],
   ['an idle connection', 'after 15 s', 200, (socket) => socket.write(head(GET, HOST))],
 ];
 
@@ -94,7 +96,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
     await checkHost(host, port);
   });
 
-  it('survives bursts of thousands of fields while the program never yields: nobody would replace its thread', async (t) => {
+  it('survives bursts of fields while the program never yields: nobody would replace its thread', async (t) => {
     const host = runHost(t, `
       const server = await serve();
       for (;;) while (server.hasCommands()) server.receiveCommand();

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
   COMMANDS, HOST, INFO, LIMIT, WAIT, collectWarnings, head, postAll, runHost, send, serveOthers, takeAll, wait,
@@ -275,20 +276,40 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     assert.ok(calls <= tookMs / 100 + 1, `${calls} calls in ${tookMs} ms`);
   });
 
-  it('runs on request, as systemStatus() does, while a program that never yields leaves a command waiting', async (t) => {
+  it('runs on request, as systemStatus() does, while a program that never yields lets a command wait', async (t) => {
     const host = runHost(t, `
       let [calls, status] = [0, ACTIVE];
       const server = await serve({ describe: () => (calls += 1), systemStatus: () => status });
-      while (calls < 5) if (server.hasCommands()) status = PAUSED; // by itself
-      say(server.receiveCommand());
-      await server.close();
+      for (;;) if (server.hasCommands()) status = PAUSED; // by itself, before it takes the command
     `);
     const port = await host.hear<number>();
     await send(port, 'POST /api/save-state');
-    await until(async () => Number(await getDetail(port)) === 4);
-    assert.equal((await ask(port, 'GET /api/status')).summary, '200 paused');
-    await until(async () => await getDetail(port).then(() => false, () => true)); // it has ended
-    await host.ends('save-state');
+    for (let round = 0, before = -1; round < 3; round += 1) {
+      await until(async () => Number(await getDetail(port)) > before);
+      before = Number(await getDetail(port));
+    }
+    await until(async () => (await ask(port, 'GET /api/status')).summary === '200 paused');
+  });
+
+  it('does not run at a second poll before a command is taken: who posts and then asks sees its effect', async (t) => {
+    const host = runHost(t, `
+      let status = ACTIVE;
+      const server = await serve({ systemStatus: () => status, describe: () => status.statusName });
+      for (;;) {
+        while (!server.hasCommands()) block(1);
+        block(20); // until the client has asked
+        if (server.hasCommands()) status = server.receiveCommand() === 'pause' ? PAUSED : ACTIVE;
+      }
+    `);
+    const port = await host.hear<number>();
+    const seen: unknown[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      await sleep(100); // a detail may be as old
+      await send(port, round % 2 === 0 ? 'POST /api/pause' : 'POST /api/resume');
+      seen.push(await getDetail(port));
+    }
+    const right = seen.filter((detail, round) => detail === (round % 2 === 0 ? 'paused' : 'active'));
+    assert.ok(right.length > 10, `${seen}`); // a busy machine may let some wait for too long
   });
 });
 

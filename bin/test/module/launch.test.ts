@@ -64,7 +64,7 @@ describe('launch() in a worker thread', LIMIT, () => {
         });
       \`, { eval: true });
     `);
-    assert.deepEqual(await host.hearAll(), ['launch() receives no signals in a worker thread']);
+    assert.deepEqual(await host.hearAll(), ['launch() receives no signals in a worker thread: send it shutdown']);
   });
 });
 

@@ -93,7 +93,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'Parameter',
       'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo', 'SystemStatus', 'VERSION', 'WaitOptions',
       'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer', 'WebApiServerOptions',
-      'isAllowedHost', 'launch', 'resolveTrusted',
+      'checkTrusted', 'isAllowedHost', 'launch',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
     const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));

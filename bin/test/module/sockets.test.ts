@@ -6,7 +6,7 @@ import fs, {
   chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
   symlinkSync, writeFileSync,
 } from 'node:fs';
-import { dirname, join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -260,7 +260,7 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it('is not created in a folder whose path another user controls, or that is the link of another user', ROOT_ONLY, async (t) => {
+  it('is not created where another user controls the path, links included', ROOT_ONLY, async (t) => {
     const [foreign, own, shared] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     chownSync(foreign, NOBODY, -1);
     chmodSync(shared, 0o1777);
@@ -268,17 +268,31 @@ describe('The file of a Unix socket', SUITE, () => {
     symlinkSync(own, join(shared, 'link'));
     lchownSync(join(shared, 'link'), NOBODY, NOBODY);
     symlinkSync(join(foreign, 'inner'), join(own, 'link')); // its own link leads there
+    symlinkSync(own, join(foreign, 'link')); // and one of the other user leads back
+    symlinkSync('../../' + join(basename(dirname(foreign)), basename(foreign), 'link'), join(own, 'loop'));
     for (const [folder, refused] of [
       [join(foreign, 'inner'), foreign], [join(shared, 'link'), join(shared, 'link')], [join(own, 'link'), foreign],
+      [join(foreign, 'link'), foreign], [join(own, 'loop'), foreign], [join(foreign, 'missing'), foreign],
     ] as const) {
-      for (const socketPath of [`${folder}/control.sock`, `${folder}/`]) {
+      for (const socketPath of [`${folder}/`, ...existsSync(folder) ? [`${folder}/control.sock`] : []]) {
         const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
         const reason = `'${refused}' is not trusted, because it belongs to user ${NOBODY}`;
         await assert.rejects(server.runInBackground(), ({ message }: Error) => message.endsWith(`: ${reason}`), folder);
         await server.close();
       }
     }
-    assert.deepEqual([readdirSync(join(foreign, 'inner')), readdirSync(own)], [[], ['link']]);
+    assert.deepEqual([readdirSync(join(foreign, 'inner')), readdirSync(own)], [[], ['link', 'loop']]);
+    assert.deepEqual(readdirSync(foreign), ['inner', 'link'], 'and no folder is made there');
+  });
+
+  it('may have a longer path than a socket can have, by a shorter link', async (t) => {
+    const [folder, other] = [makeFolder(t), makeFolder(t)];
+    const long = join(folder, 'x'.repeat(200));
+    mkdirSync(long);
+    symlinkSync(long, join(other, 'link'));
+    const { client } = await start(t, { socketPath: join(other, 'link', 'control.sock') });
+    assert.equal(await client.pause(), 'ok');
+    assert.deepEqual(readdirSync(long), ['control.sock']);
   });
 
   it('may be in a folder to which a link of its own user leads', async (t) => {
@@ -386,10 +400,10 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     const received: string[] = [];
     await startImpostor(t, (_socket, request) => received.push(request), `${socketPath}-`);
     chownSync(`${socketPath}-`, 65534, 65534);
-    const { realpathSync } = fs;
-    t.mock.method(fs, 'realpathSync', (path: string) => {
+    const { statSync } = fs;
+    t.mock.method(fs, 'statSync', (path: string, ...options: []) => {
       try {
-        return realpathSync(path);
+        return statSync(path, ...options);
       } finally {
         if (path === socketPath) renameSync(`${socketPath}-`, socketPath);
       }
@@ -403,7 +417,8 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     const socketPath = makeSocketPath(t);
     const { client } = await start(t, { socketPath });
     for (const [mode, owner, problem] of [
-      [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`], [0o700, 65534, 'it belongs to user 65534'],
+      [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`],
+      [0o700, 65534, 'it belongs to user 65534'],
     ] as const) {
       chmodSync(dirname(socketPath), mode);
       chownSync(dirname(socketPath), owner, -1);

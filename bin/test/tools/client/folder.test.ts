@@ -155,7 +155,7 @@ describe('control-client list', SUITE, () => {
     chownSync(path, 12345, 12345);
     await launch('own');
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
-    assert.match(stdout, /^foreign +5 +offline +unix:.*\nown .*\n$/);
+    assert.match(stdout, /^foreign +5 +unknown +unix:.*\nown .*\n$/);
     assert.deepEqual([code, requests], [3, []]);
     assert.match(stderr, /^control-client: foreign-5: [^\n]*belongs to user 12345\n$/);
   });

@@ -150,7 +150,7 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(await titlesOf('train', folder), ['train-5']);
     const { code, stderr } = await call(['pause', 'eval', '--dir', folder]);
     assert.equal(code, 3);
-    assert.match(stderr, /^control-client: eval-7: .* is not trusted, because it belongs to user 12345\n$/);
+    assert.match(stderr, /^control-client: eval-7: .* is not trusted, because it belongs to user 12345; nothing was sent\n$/);
   });
 
   it('is refused if it is also a process id', async (t) => {

@@ -186,7 +186,7 @@ describe('control-client and a system that is offline or does not respond', AT_O
     assert.deepEqual(await call([...at(port), 'pause', '--json']), json);
     const socketPath = makeSocketPath(t);
     const missing = await call(['status', '--socket', socketPath, '--json']);
-    const reason = `unix:${socketPath} does not respond: ENOENT: no such file or directory, lstat '${socketPath}'`;
+    const reason = `unix:${socketPath} does not respond: ENOENT: no such file or directory, stat '${socketPath}'`;
     assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
   });
 
