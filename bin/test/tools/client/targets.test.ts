@@ -231,7 +231,7 @@ describe('control-client with several targets', SUITE, () => {
     const path = `/nowhere/\x1b[2J\u202e${'x'.repeat(20)}`;
     const { code, stdout } = await call(['status', `unix:${path}`]);
     const shown = path.replace(/\x1b/, ' ').replace(/\u202e/, ' ');
-    const error = "ENOENT: no such file or directory, lstat '/nowhere'";
+    const error = `ENOENT: no such file or directory, stat '${shown}'`;
     assert.deepEqual([code, stdout], [3, `unix:${shown}  offline: ${error}\n`]);
   });
 });
