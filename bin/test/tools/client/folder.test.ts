@@ -157,7 +157,7 @@ describe('control-client list', SUITE, () => {
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
     assert.match(stdout, /^foreign +5 +unknown +unix:.*\nown .*\n$/);
     assert.deepEqual([code, requests], [3, []]);
-    assert.match(stderr, /^control-client: foreign-5: [^\n]*belongs to user 12345\n$/);
+    assert.match(stderr, /^control-client: foreign-5: [^\n]*belongs to user 12345; nothing was sent\n$/);
   });
 });
 
