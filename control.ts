@@ -583,6 +583,7 @@ interface Connection {
   idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
+  isRefused: boolean; // the response precedes the end of the request
   body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
   tagOf: () => string | undefined; // the present tag of what is requested
@@ -684,16 +685,15 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       const refusal = policy.refusal(request, head, connection.isUnix);
-      connection.isLast = refusal !== null && size !== 0; // its body is not read
-      if (refusal !== null) return server.send(Object.assign(connection, { response }), refusal);
-      Object.assign(connection, { head, body: Buffer.alloc(0) });
-      if (size === 0) return server.route(connection, response);
+      Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
+      if (size === 0 && refusal === null) return server.route(connection, response);
       let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
       request.on('data', (chunk: Buffer) => {
         received += encoding !== undefined && (chunks += 1) > maxChunks ? Infinity : chunk.length;
         if (received > maxBodySize) return server.finish(socket, 413);
         connection.body = Buffer.concat([connection.body, chunk]).subarray(0, maxArguments + 1);
       });
+      if (refusal !== null) return server.send(Object.assign(connection, { response }), refusal);
       request.on('end', () => {
         if (request.complete && received <= maxBodySize && socket.writable) server.route(connection, response);
       });
@@ -835,7 +835,8 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       setImmediate(() => { // the present request may become complete in this turn
         for (const other of paused) other.resume();
         if (hasResponse || connection.response !== null || !socket.writable) return;
-        socket.end(statusCode === undefined ? '' : server.rejection(statusCode), () => socket.destroy());
+        const isSilent = statusCode === undefined || connection.isRefused;
+        socket.end(isSilent ? '' : server.rejection(statusCode), () => socket.destroy());
       });
     },
 
@@ -1023,7 +1024,7 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   at: string;
   state: 'waiting' | 'running' | 'done' | 'failed';
   value?: unknown;
-  valueOmitted?: string | undefined; // why `value` is missing: its JSON exceeds 4 KiB, or it has none
+  valueOmitted?: string | undefined; // why `value` is missing
   error?: string | undefined;
   seconds?: number | undefined;
 }
@@ -1192,7 +1193,7 @@ export class WebApiServer<Name extends string = never> {
     const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    const isSampled = offered === null || (performance.now() - this.#offeredAt > 250 && !this.#isRunning);
+    const isSampled = offered === null || performance.now() - this.#offeredAt > 250;
     if (offered === null) this.#seen = sequence; // first, because describe() may call post()
     if (isSampled && Atomics.load(this.#memory, CELL.ACKNOWLEDGED) !== sequence) this.#acknowledge(sequence);
     return offered !== null;
@@ -1236,8 +1237,7 @@ export class WebApiServer<Name extends string = never> {
   async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
     for (;;) {
       signal?.throwIfAborted();
-      // hasCommands() may miss a command because of its plain read, and no further wake-up may come.
-      if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
+      if (this.#holdsCommands() || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen();
       const keepAlive = setInterval(() => {}, 2 ** 30);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
@@ -1261,7 +1261,7 @@ export class WebApiServer<Name extends string = never> {
     const deadline = performance.now() + timeout;
     for (;;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
-      if (this.hasCommands() || this.#holdsCommands()) return this.receiveCommand();
+      if (this.#holdsCommands() || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;

@@ -55,10 +55,13 @@ export async function finish(client: PrintableClient, command: string, options: 
   if (summary !== '') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
   const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it
-  const returned = isObject ? printableJson(received.value as object) : value || 'ok';
-  const reached = command === 'shutdown' ? describeDone(command, value) : String(status); // what the last save returned
+  const isOmitted = received.valueOmitted !== undefined; // scripts must not take the reason for the value
+  const given = isOmitted ? '' : value;
+  const returned = isObject ? printableJson(received.value as object) : given || 'ok';
+  const reached = command === 'shutdown' ? describeDone(command, given) : String(status); // what the last save returned
   const text = GOALS.has(command) ? reached : returned;
-  return { exitCode, text: isShown ? '' : text, json };
+  if (isShown) return { exitCode, text: '', json };
+  return { exitCode, text, json, ...(isOmitted && { error: `${command} is done, its value is missing ${value}` }) };
 }
 
 /** Sends an own command of the program, or lists them. */

@@ -204,7 +204,7 @@ export function parseServerOptions(
 /** Explains the error of a server whose port is in use: says by which system, if it is one, and what to do. */
 export async function explainPort(error: unknown): Promise<Error> {
   const { message, code } = error as NodeJS.ErrnoException;
-  const [start, host = '', port] = /^Cannot serve at \[?([^/]+?)\]?:(\d+): /.exec(message) ?? [];
+  const [start, host = '', port] = /^Cannot serve at \[?([^/]+?)\]?:(?!0:)(\d+): /.exec(message) ?? [];
   if (code !== 'EADDRINUSE' || start === undefined) return error as Error;
   const isAny = host === '0.0.0.0' || host === '::'; // no name for a client
   const client = new WebApiClient(isAny ? undefined : host, Number(port), { timeout: PORT_USER_MS });
