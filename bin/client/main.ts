@@ -43,11 +43,13 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === LIVE) return complete(args[1] ?? '');
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, words, values, timeoutMs, durationMs, invocation, hook } = commandLine;
+  const { command: { name }, argument, words, values, timeoutMs, durationMs, invocation, hook } = commandLine;
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
-  const targets = await selectTargets(words, values, requestMs, invocation === null ? '' : HINT);
+  const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
+  const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
+  const targets = await selectTargets(words, sources, requestMs, invocation === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
   const end = endOfOutput();
   let exitCode: number = EXIT.DONE;

@@ -46,14 +46,14 @@ export class Systems {
 
   /** @throws {UsageError} If a target or the folder is invalid. Only at the start must each name have a live system. */
   async check(): Promise<void> {
-    if (this.#isGiven) await this.#searchAll(false);
+    if (this.#isGiven) await this.#searchAll();
     else if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
   }
 
   /** Why the list is empty. */
   get absence(): string {
     const { dir } = this.#sources;
-    if (this.#isGiven) return 'none of the targets responds';
+    if (this.#isGiven) return 'none of the targets is running';
     return `no live system in '${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
   }
 
@@ -67,12 +67,12 @@ export class Systems {
    * @throws {UsageError} If a target or the folder is invalid.
    */
   all(): Promise<System[]> {
-    this.#search ??= this.#searchAll(true).finally(() => (this.#search = undefined));
+    this.#search ??= this.#searchAll('none').finally(() => (this.#search = undefined));
     return this.#search;
   }
 
-  async #searchAll(mayBeNone: boolean): Promise<System[]> {
-    const sources = { ...this.#sources, mayBeNone };
+  async #searchAll(absence?: 'none'): Promise<System[]> {
+    const sources = { ...this.#sources, ...(absence && { absence }) };
     const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#found();
     const systems = targets.map((target): System => {
       const { name, title, client } = target;

@@ -123,11 +123,13 @@ export function createTargetClient(
   tokenFile?: string,
   title?: string,
 ): PrintableClient {
-  if (target.startsWith('https://')) {
+  const [, scheme] = /^([a-z][a-z0-9+.-]*):\/\//i.exec(target) ?? [];
+  const isHttp = scheme?.toLowerCase() === 'http';
+  if (scheme !== undefined && scheme !== 'unix' && !isHttp) {
     throw new UsageError(`the web API speaks HTTP without TLS: a target is http://HOST:PORT, got '${target}'`);
   }
-  const [, path = /^(?!http:\/\/).*\//s.test(target) ? target : undefined] = /^unix:(.*)$/s.exec(target) ?? [];
-  const authority = target.replace(/^http:\/\/(.*?)\/?$/s, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
+  const [, path = !isHttp && target.includes('/') ? target : undefined] = /^unix:(.*)$/s.exec(target) ?? [];
+  const authority = target.replace(/^http:\/\/(.*?)\/?$/is, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
   const address = path === undefined ? splitAuthority(authority) : { socket: path };
   const names = {
     host: `the host of the target '${target}'`,

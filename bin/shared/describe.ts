@@ -181,11 +181,12 @@ export function progressOf(detail: unknown): Progress | null {
   return 0 <= done && done <= of && 0 < of && of <= MAX_OF ? { name, done, of } : null;
 }
 
-/** Separates what a program reports from what control-run adds as `run`. */
+/** Separates what a program reports, which may be any other object `run`, from what control-run adds as `run`. */
 export function splitDetail(detail: unknown): { own: Record<string, unknown>; run: Record<string, unknown> } {
   const all = isRecord(detail) ? detail : {};
   const { run, ...own } = all;
-  return isRecord(run) ? { own, run } : { own: all, run: {} };
+  const isOfRun = isRecord(run) && Number.isSafeInteger(run['pid']) && typeof run['started'] === 'string';
+  return isOfRun ? { own, run } : { own: all, run: {} };
 }
 
 /** Null if the field holds no time. Never negative: the clocks of two machines may differ. */

@@ -31,7 +31,7 @@ const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on
 /**
  * Returns the given folder, or else the folder of this user's session, which need not exist.
  *
- * @throws {UsageError} If there is none, it cannot be read, or other users could put sockets into it.
+ * @throws {UsageError} On Windows, or if it cannot be read, or other users could put sockets into it.
  */
 export function socketFolder(given: string | undefined): string {
   if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');

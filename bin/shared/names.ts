@@ -34,8 +34,8 @@ export interface Sources {
   /** The folder of the sockets; default: that of the session. */
   dir?: string | undefined;
   timeoutMs?: number;
-  /** Whether a name may have no live system now. */
-  mayBeNone?: boolean;
+  /** What a name without a live system means; by default, an error. */
+  absence?: 'none' | 'offline';
   /** Ends the error about a name that has no live system. */
   hint?: string;
 }
@@ -141,7 +141,7 @@ function openFolder(dir: string | undefined): Socket[] {
  */
 async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
-  const { dir, timeoutMs, mayBeNone = false, hint = '' } = sources;
+  const { dir, timeoutMs, absence, hint = '' } = sources;
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
@@ -149,7 +149,11 @@ async function find(word: Word, sockets: readonly Socket[], sources: Sources): P
     if (!isName || text.toLowerCase() === DEFAULT_HOST) {
       return [{ name: text, title: text, client: createTargetClient(text, timeoutMs, tokenFile) }];
     }
-    if (mayBeNone) return [];
+    if (absence === 'none') return [];
+    if (absence === 'offline') { // nothing is at the path, so a request says that
+      const path = `unix:${socketFolder(dir)}/${nameInPath(text)}.sock`;
+      return [{ name: text, title: text, client: createTargetClient(path, timeoutMs, tokenFile) }];
+    }
     throw new UsageError(`there is no system '${text}'${await describeNames(text, dir)}; ${ADDRESS_FORM}${hint}`);
   } catch (error) {
     if (error instanceof UsageError) error.message = where + error.message;

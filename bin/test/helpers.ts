@@ -68,6 +68,16 @@ export function start(t: TestContext, command: string, args: readonly string[], 
   return { child, output, shows, ended };
 }
 
+/** The environment in which Node runs a module before a tool. */
+export function preload(source: string): NodeJS.ProcessEnv {
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(source)}` };
+}
+
+/** The source of a program that takes this platform for another one. */
+export function platformIs(platform: NodeJS.Platform): string {
+  return `Object.defineProperty(process, 'platform', { value: '${platform}' });`;
+}
+
 /** Starts one of the built tools. */
 export function startProgram(
   t: TestContext,

@@ -313,7 +313,7 @@ describe('The web API of control-board', LIMIT, () => {
   });
 
   it('sends no save to a program that cannot save, until it can', async (t) => {
-    const run = { pid: 1, command: 'x', canSave: false };
+    const run = { pid: 1, started: '2026-11-21', canSave: false };
     const received: string[] = [];
     const port = await startFake(t, ({ method, url = '' }) => {
       if (method === 'POST') received.push(url.replace(/\?.*/, ''));

@@ -292,7 +292,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   });
 
   it('has enough contrast, and names that distinguish systems', async (t) => {
-    const run = { pid: 4711, command: 'python train.py', 'CPU seconds': 7 };
+    const run = { pid: 4711, command: 'python train.py', started: '2026-11-21', 'CPU seconds': 7 };
     const detail = { loss: 0.5, run };
     const hooks = [{ describe: () => detail }, { saveState: failOnce() }, { describe: () => ({ step: 7, of: 9 }) }];
     const systems = await openMany(t, hooks);

@@ -17,7 +17,7 @@ import type { StartedBoard } from './helpers.ts';
 
 describe('The metrics of control-board', LIMIT, () => {
   it('count the commands of all clients, and report the status and the numbers', async (t) => {
-    const run = { pid: 9, 'CPU seconds': 3, step: 8, canSave: true };
+    const run = { pid: 9, started: '2026-11-21', 'CPU seconds': 3, step: 8, canSave: true };
     const detail = { loss: 0.25, step: 7, name: 'x', deep: [1], run };
     const { server, port } = await startServer(t, { describe: () => detail });
     const take = async (outcome: object): Promise<void> => {

@@ -356,7 +356,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   });
 
   it('disables the save of a program that cannot save, and says why', async (t) => {
-    const run = { pid: 1, command: 'x', canSave: false };
+    const run = { pid: 1, started: '2026-11-21', canSave: false };
     const fake = await startFake(t, () => JSON.stringify({ ...INFO, name: 'job', detail: { run } }));
     const { client, address: { port } } = await launchSystem(t, IDLE, { name: 'trainer' });
     await open(t, [fake, port].map(targetOf));

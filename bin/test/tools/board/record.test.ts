@@ -69,7 +69,7 @@ describe('Samples', LIMIT, () => {
   });
 
   it('cover all numbers except a process id', async (t) => {
-    const numbers = { x: 3, pid: 4, restarts: 5, run: { pid: 1, 'CPU seconds': 2, restarts: 6 } };
+    const numbers = { x: 3, pid: 4, restarts: 5, run: { pid: 1, started: '', 'CPU seconds': 2, restarts: 6 } };
     const { system, tick } = await createSystem(t, LIVE, () => numbers);
     system.setWatched(true);
     await tick(1000);
@@ -77,7 +77,7 @@ describe('Samples', LIMIT, () => {
     const shown = detail.map(({ name, isRun, samples }) => [name, isRun === true, samples?.length]);
     assert.deepEqual(shown, [
       ['x', false, 1], ['pid', false, undefined], ['restarts', false, 1], ['run.pid', true, undefined],
-      ['CPU seconds', true, 1], ['run.restarts', true, 1],
+      ['started', true, undefined], ['CPU seconds', true, 1], ['run.restarts', true, 1],
     ]);
   });
 

@@ -278,6 +278,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
 
   it('survives arbitrary responses', async (t) => {
     const many = Object.fromEntries(Array.from({ length: 500 }, (_, index) => [`field ${index}`, index]));
+    const ofRun = { pid: 7, started: '2026-11-21' };
     const deep = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
     const with_ = (fields: string): string => JSON.stringify(INFO).replace(/}$/, `,${fields}}`);
     const bodies: [what: string, body: string][] = [
@@ -290,10 +291,14 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
       ['markup', JSON.stringify({ ...INFO, name: '<img src=x onerror=alert(1)>', detail: { '<b>': '</script>' } })],
       ['numbers that are none', with_('"detail":{"x":1e999,"y":-1e999,"z":5},"since":1e999,"heardAt":1e999')],
       ['500 fields', JSON.stringify({ ...INFO, detail: many })],
-      ['500 fields like those of control-run', JSON.stringify({ ...INFO, detail: { ...many, run: many } })],
+      ['500 fields like those of control-run', JSON.stringify({
+        ...INFO, detail: { ...many, run: { ...many, ...ofRun } },
+      })],
       ['names with the same excerpt', JSON.stringify({
         ...INFO,
-        detail: { '\u0001': 1, '\u0002': '1e20', x: 2, 'run.x': 3, run: { x: 4, y: 5, 'y\u0001': 6, 'y ': 7 } },
+        detail: {
+          '\u0001': 1, '\u0002': '1e20', x: 2, 'run.x': 3, run: { x: 4, y: 5, 'y\u0001': 6, 'y ': 7, ...ofRun },
+        },
       })],
       ['the names of prototypes', with_(
         '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[]',

@@ -16,9 +16,12 @@ import type { TestContext } from 'node:test';
 
 hideFailures();
 
+const RUN = {
+  pid: 7, started: '2026-11-21T14:03:07.120Z', processes: 1, ended: 'exit code 7', 'memory MiB': 320, canSave: true,
+};
 const DETAIL = {
   loss: 0.05, 'mean return': 400, step: 1000, least: -3, phase: 'warm up', seven: '7', done: true, best: null,
-  list: [1], processes: 8, run: { processes: 1, ended: 'exit code 7', 'memory MiB': 320, canSave: true },
+  list: [1], processes: 8, run: RUN,
 };
 
 /** Starts a system that reports the given `/api/info`. */
@@ -66,7 +69,7 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       [() => ({ detail: DETAIL }), 'loss is 0.05'],
       [() => ({ detail: { loss: '0.001' } }), "loss is '0.001'"],
       [() => ({ detail: { accuracy: 1, step: 7 } }), 'the system reports accuracy, step, but not loss'],
-      [() => ({ detail: { run: { pid: 7, restarts: 1 } } }), 'the system reports run.pid, run.restarts, but not loss'],
+      [() => ({ detail: { run: { pid: 7, started: '' } } }), 'the system reports run.pid, run.started, but not loss'],
       [() => ({ detail: null }), 'the system reports no detail'],
       [() => ({ detail: ['loss'] }), 'the system reports no detail'],
       [() => ({}), 'the system reports no detail'],

@@ -35,7 +35,7 @@ describe('control-client list on a terminal', SUITE, () => {
 
   it('shows the process and the detail of the program, not of control-run', async (t) => {
     const { folder, serve } = openFolder(t);
-    const detail = { epoch: 3, run: { pid: 4711, command: 'train.py', processes: 1, canSave: false } };
+    const detail = { epoch: 3, run: { pid: 4711, started: '2026-11-21T14:03:07.120Z', processes: 1, canSave: false } };
     await serve('train', { detail });
     const [, line = ''] = await tableIn(t, folder, 90);
     assert.match(line, /^train  4711     active {9}epoch 3$/);
@@ -186,12 +186,15 @@ describe('splitDetail', LIMIT, () => {
     const own = { step: 7, of: 100, pid: 8, command: 'no', gpu: 0.93, state: 'warmup' };
     assert.deepEqual(splitDetail({ ...own, run }), { own, run });
     assert.deepEqual(Object.keys(splitDetail({ run, ...own }).own), Object.keys(own), 'in their order');
-    const { own: odd } = splitDetail(JSON.parse('{"__proto__":{"x":1},"run":{}}'));
+    const { own: odd } = splitDetail(JSON.parse('{"__proto__":{"x":1},"run":{"pid":7,"started":""}}'));
     assert.deepEqual(Object.entries(odd), [['__proto__', { x: 1 }]]);
   });
 
-  it('leaves a detail without an object of that name alone', () => {
-    const details = [{ pid: 7, command: 'x' }, { run: 7 }, { run: null, loss: 1 }, { run: [{}] }, {}];
+  it('leaves a detail without such an object alone', () => {
+    const details = [
+      { pid: 7, command: 'x' }, { run: 7 }, { run: null, loss: 1 }, { run: [{}] }, {}, { run: {} },
+      { run: { id: 'abc', name: 'sweep-7' } }, { run: { pid: 7 } }, { run: { pid: 'x', started: 'x' } },
+    ];
     for (const own of details) {
       assert.deepEqual(splitDetail(own), { own, run: {} });
     }
@@ -215,11 +218,12 @@ describe('describeDetail', LIMIT, () => {
   });
 
   it('omits what control-run adds, which info shows in a row of its own', () => {
-    const detail = { gpu: 0.93, run: { pid: 7, gpu: 'released', canSave: true } };
+    const detail = { gpu: 0.93, run: { pid: 7, started: '2026-11-21', gpu: 'released' } };
     assert.equal(describeDetail(detail), 'gpu 0.93');
     const rows = describeInfo({ detail }).slice(-2);
-    assert.deepEqual(rows, ['detail    gpu 0.93', 'run       pid 7, gpu released, canSave true']);
+    assert.deepEqual(rows, ['detail    gpu 0.93', 'run       pid 7, started 2026-11-21, gpu released']);
     assert.equal(describeDetail({ run: detail.run }), '');
+    assert.equal(describeDetail({ run: { id: 'abc' } }), 'run {"id":"abc"}', "the program's own");
   });
 });
 

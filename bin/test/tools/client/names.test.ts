@@ -13,7 +13,9 @@ import { parseCommandLine as parseMcp } from '../../../mcp/options.ts';
 import { choosePlace, socketFolder } from '../../../shared/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/names.ts';
 import { UsageError } from '../../../shared/options.ts';
-import { assertHarmless, HOSTILE, makeFolder, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
+import {
+  assertHarmless, HOSTILE, makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN,
+} from '../../helpers.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
@@ -51,7 +53,10 @@ describe('A name as a target', SUITE, () => {
   it('can contain the process id of the program under control-run', async (t) => {
     const folder = await openFolder(t, 'train-5', 'eval-6', 'train-8');
     const body = (detail: object): object => ({ name: 'train', status: 'active', detail });
-    const rows = [['train-7', { run: { pid: 70 } }], ['train-9', { pid: 71, command: 'x', run: 71 }]] as const;
+    const rows = [
+      ['train-7', { run: { pid: 70, started: '2026-11-21' } }], ['train-9', { pid: 71, command: 'x', run: 71 }],
+      ['train-11', { run: { pid: 72 } }],
+    ] as const;
     for (const [name, detail] of rows) {
       await startWeb(t, () => body(detail), { socketPath: join(folder, `${name}.sock`) });
     }
@@ -251,6 +256,22 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
     await call(['pause', 'gpu1:80', 'http://gpu2', '--dir', folder]);
     assert.deepEqual(lookups.sort(), ['gpu1', 'gpu2']);
   });
+
+  it('is offline for wait offline only, because the system may have ended just now', async (t) => {
+    const folder = await openFolder(t, 'train-5');
+    const dir = ['--dir', folder];
+    const ended = await call(['wait', 'offline', 'eval', 'train-6', 'a b', ...dir]);
+    const lines = ['a b      offline', 'eval     offline', 'train-6  offline'];
+    assert.deepEqual({ ...ended, stdout: linesOf(ended.stdout).sort() }, { code: 0, stdout: lines, stderr: '' });
+    const { seconds, ...outcome } = JSON.parse((await call(['wait', 'offline', 'eval', '--json', ...dir])).stdout);
+    assert.deepEqual(outcome, { target: 'eval', status: 'offline' });
+    const noFolder = { XDG_RUNTIME_DIR: makeFolder(t) };
+    assert.equal((await call(['wait', 'offline', 'eval'], noFolder)).stdout, 'eval  offline\n');
+    assert.equal((await call(['wait', 'offline', 'train', '--timeout', '0.3', ...dir])).code, 4, 'it is live');
+    for (const command of [['shutdown'], ['shutdown', '--wait'], ['wait', 'paused'], ['wait', 'x = 1']]) {
+      await assert.rejects(call([...command, 'eval', ...dir]), missing('eval', folder, ', only train'));
+    }
+  });
 });
 
 describe('A system that cannot be reached', SUITE, () => {
@@ -361,7 +382,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
   });
 
   it('does not exist on Windows, and only tools that look for names say so', async (t) => {
-    const windows = preload("Object.defineProperty(process, 'platform', { value: 'win32' });");
+    const windows = preload(platformIs('win32'));
     const line = 'on Windows, systems have neither sockets nor names: use HOST:PORT';
     const rows: [args: string[], line: string][] = [
       [['list'], line], [['status', '--all'], line], [['list', '--dir', '.'], line],
@@ -435,11 +456,6 @@ async function openFolder(t: TestContext, ...titles: string[]): Promise<string> 
   mkdirSync(folder);
   for (const title of titles) await startWeb(t, undefined, { socketPath: join(folder, `${title}.sock`) });
   return folder;
-}
-
-/** Runs a module before a tool. */
-function preload(source: string): NodeJS.ProcessEnv {
-  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(source)}` };
 }
 
 /** @param names How the error continues. */

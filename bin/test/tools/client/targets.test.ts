@@ -145,7 +145,8 @@ describe('control-client with several targets', SUITE, () => {
       ['unix:/nowhere/a:1', 'unix:/nowhere/a:1'], ['http://gpu2:9000', 'http://gpu2:9000'],
       ['http://[::1]:9001/', 'http://[::1]:9001'], [':9000', 'http://localhost:9000'],
       ['/nowhere/a b:1', 'unix:/nowhere/a b:1'], ['./a', `unix:${resolve('a')}`],
-      ['localhost', 'http://localhost:8391'],
+      ['localhost', 'http://localhost:8391'], ['HTTP://gpu3:9000/', 'http://gpu3:9000'],
+      ['unix:///nowhere/c', 'unix:/nowhere/c'],
     ];
     const targets = await parseTargets([...urls.map(([target]) => target), 'gpu1:8391'], {});
     assert.deepEqual(targets.map(({ name, client }) => [name, client.baseUrl]), urls);
@@ -206,7 +207,10 @@ describe('control-client with several targets', SUITE, () => {
       ['http://', `the host of the target 'http://' ${host} ''`],
       ['http://gpu1/api', `the host of the target 'http://gpu1/api' ${host} 'gpu1/api'`],
       ['http://gpu1:1/api', `the port of the target 'http://gpu1:1/api' ${port} '1/api'`],
-      ['https://gpu1:1', "the web API speaks HTTP without TLS: a target is http://HOST:PORT, got 'https://gpu1:1'"],
+      ...['https://gpu1:1', 'HTTPS://gpu1', 'file:///x', 'ws+Unix://x/y'].map((text): [string, string] => {
+        return [text, `the web API speaks HTTP without TLS: a target is http://HOST:PORT, got '${text}'`];
+      }),
+      ['Http://', `the host of the target 'Http://' ${host} ''`],
       ['./', `the path of the target './' must be the path of a socket, not of a folder, got './'`],
       ['a b:1', `the host of the target 'a b:1' ${host} 'a b'`],
       ['unix:', "the path of the target 'unix:' must be a non-empty string, got ''"],

@@ -8,7 +8,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import {
-  clientAt, defer, freePort, getInfo, launchSystem, makeFolder, startOldServer, startServer, TOKEN, until,
+  clientAt, defer, freePort, getInfo, launchSystem, makeFolder, platformIs, preload, startOldServer, startServer, TOKEN,
+  until,
 } from '../../helpers.ts';
 import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
@@ -686,7 +687,8 @@ describe('The systems of control-mcp', SUITE, () => {
     const mcp = startMcp(t, ['train'], env);
     assert.deepEqual(await idsOf(mcp), ['train-5']);
     first.end();
-    assert.deepEqual(await idsOf(mcp), []);
+    const { systems, note } = await mcp.call('list_systems');
+    assert.deepEqual([systems, note], [[], 'none of the targets is running']);
     assert.equal((await mcp.fail('pause', { system: 'train', reason: 'a test' })).outcome, 'offline');
     await startWeb(t, undefined, { socketPath: join(folder, 'train-6.sock') });
     assert.deepEqual(await idsOf(mcp), ['train-6']);
@@ -728,7 +730,7 @@ describe('The systems of control-mcp', SUITE, () => {
 function redirectDefaultPort(port: number, platform: NodeJS.Platform = process.platform): NodeJS.ProcessEnv {
   const program = `
     import { Socket } from 'node:net';
-    Object.defineProperty(process, 'platform', { value: '${platform}' });
+    ${platformIs(platform)}
     const { connect } = Socket.prototype;
     Socket.prototype.connect = function (...args) {
       const [options] = args.flat();
@@ -736,7 +738,7 @@ function redirectDefaultPort(port: number, platform: NodeJS.Platform = process.p
       return connect.apply(this, args);
     };
   `;
-  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(program)}` };
+  return preload(program);
 }
 
 // ───── Programs that compute ─────────────────────────────────────────────────────────────────────────────────────

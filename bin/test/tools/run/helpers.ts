@@ -3,7 +3,7 @@
 import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { clientAt, getInfo, makeFolder, runProgram, start, until } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, platformIs, runProgram, start, until } from '../../helpers.ts';
 import { lacks, NOBODY, ownCgroup, PYTHON as DEBIAN_PYTHON } from '../../needs.ts';
 import type { WebApiClient } from '../../../../control.ts';
 import type { Ended, Running } from '../../helpers.ts';
@@ -176,7 +176,7 @@ export function asOn(platform: 'darwin' | 'win32'): Way {
     const hide = (path) => typeof path === 'string' ? path.replace(/^\\/proc\\//, '/nowhere/') : path;
     fs.readFileSync = (path, ...rest) => readFileSync(hide(path), ...rest);
     require('node:module').syncBuiltinESMExports();
-    Object.defineProperty(process, 'platform', { value: '${platform}' });`;
+    ${platformIs(platform)}`;
   return {
     name: `as on ${platform}`, skip: false,
     line: (t) => {

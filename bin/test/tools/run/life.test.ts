@@ -6,7 +6,9 @@ import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
+import {
+  clientAt, getInfo, makeFolder, perform, platformIs, preload, start, startProgram, TOKEN, until,
+} from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
   BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, readTask, run, shell, showsDetail,
@@ -112,9 +114,7 @@ describe('control-run: a program', suite, () => {
 
 describe('control-run: the detail on Windows', suite, () => {
   it('omits what is unknown there', async (t) => {
-    const windows = "Object.defineProperty(process, 'platform', { value: 'win32' })";
-    const env = { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(windows)}` };
-    const run = await startRun(t, [], ['sleep', '98765'], env);
+    const run = await startRun(t, [], ['sleep', '98765'], preload(platformIs('win32')));
     const shown = await showsRun(run, { pid: run.pid, processes: 1 });
     assert.deepEqual(Object.keys(shown), ['pid', 'command', 'started', 'processes', 'canSave']);
     process.kill(run.pid);
