@@ -74,7 +74,7 @@ describe('control-run: save-state', suite, () => {
     const handles = handler('trap "echo saved" USR1');
     for (const [options, command, canSave, statusCode, canSaveLater] of [
       [[], handler(':'), undefined, 500, false], // it could still open CONTROL_FD at first
-      [['--save-command', 'true'], handler(), true, 200, true],
+      [['--save-command', 'true'], handler(':'), true, 200, true],
       [['--save-signal', 'USR1'], handles, true, 200, true],
       [[], closes, true, 500, undefined], [[], ends, true, 500, undefined],
     ] as const) {
@@ -90,7 +90,8 @@ describe('control-run: save-state', suite, () => {
   it('may become possible once a program that starts paused begins', async (t) => {
     const state = join(makeFolder(t), 'state.json');
     writeFileSync(state, '{"status":"paused"}');
-    const run = await startRun(t, ['--state', state, '--grace', '0.3'], shell('echo \'{"status":"active"}\' >&3; exec sleep 98765'));
+    const command = shell('echo \'{"status":"active"}\' >&3; exec sleep 98765');
+    const run = await startRun(t, ['--state', state, '--grace', '0.3'], command);
     await showsRun(run, { pid: run.pid, canSave: undefined });
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
     await showsRun(run, { canSave: true });
