@@ -2,7 +2,7 @@
 
 import { COMMAND, CONTROL_COMMANDS } from '../shared/accepts.ts';
 import { excerptOf } from '../shared/text.ts';
-import { isCrashEntry, isFinal } from './state.ts';
+import { isCrashEntry, isFinal, isRefusedSave } from './state.ts';
 import type { Body } from '../shared/describe.ts';
 
 const MAX_NAMES = 64;
@@ -22,7 +22,8 @@ export class Counter {
   /** Counts the commands in a list that were not completed in the list before. The first list counts as known. */
   addNew(commands: readonly Body[]): void {
     const completed = commands.filter((entry) => {
-      return excerptOf(entry['id']) !== '' && isFinal(entry['state']) && !isCrashEntry(entry);
+      const isCounted = !isCrashEntry(entry) && !isRefusedSave(entry);
+      return isCounted && excerptOf(entry['id']) !== '' && isFinal(entry['state']);
     });
     for (const { id, command, state } of completed) {
       if (this.#known?.has(excerptOf(id)) === false) this.add(excerptOf(command), state as 'done' | 'failed');

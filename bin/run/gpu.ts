@@ -124,8 +124,23 @@ export class Gpu {
     if (failure !== undefined) {
       throw new Error(textOf(failure, FULL.test(failure.text) ? IN_USE : 'the GPU cannot be restored'));
     }
-    const [stuck] = await this.#act('unlock', [...this.#locked], null);
+    const unlocked = [...this.#locked];
+    const [stuck] = await this.#findBlocked(unlocked, await this.#act('unlock', unlocked, null));
     if (stuck !== undefined) throw new Error(textOf(stuck, 'the GPU cannot be restored'));
+  }
+
+  /** Also here, only the state counts. A later call continues from there. */
+  async #findBlocked(pids: readonly number[], failures: readonly Failure[]): Promise<Failure[]> {
+    const blocked: Failure[] = [];
+    for await (const { pid, isDone, text } of this.#tool.lookAt(pids)) {
+      this.#forget(pid);
+      if ((isDone && text === 'running') || !await hasDriver(pid)) continue;
+      const isCheckpointed = isDone && text === 'checkpointed';
+      (isCheckpointed ? this.#checkpointed : this.#locked).add(pid);
+      const action = isCheckpointed ? 'restore' : 'unlock';
+      blocked.push(failures.find((one) => one.pid === pid) ?? { pid, action, text: isDone ? `it is ${text}` : text });
+    }
+    return blocked;
   }
 
   /** Call it once all processes have ended. */

@@ -313,12 +313,13 @@ export class Operator {
   async #runShellCommand(name: 'pause' | 'resume' | 'save'): Promise<string | undefined> {
     const line = this.#settings[`${name}Command`];
     if (line === undefined) return undefined;
-    const { reason = '' } = this.#server.request as CommandRequest;
+    const { command: request, reason = '' } = this.#server.request as CommandRequest;
+    const urgency = request === 'shutdown' ? 'signal' : 'command'; // a waiting command must not cancel a shutdown
     const command = new ShellCommand(line, {
       CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason,
     });
     let how = '';
-    const { end, lastLine } = await this.#limit(command.ended, 'command', () => {
+    const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
       const why = this.#situation.isSignalled() ? 'control-run received a signal' : 'another command waits';
       how = `was killed after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
       command.kill();

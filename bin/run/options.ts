@@ -39,7 +39,8 @@ const OPTIONS = {
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
-    help: 'time for the program to save after --save-signal, and to end after SIGTERM (default 10)',
+    help: 'time for the program to save after --save-signal, to end after SIGTERM, and for a shell command once ' +
+      'another command waits (default 10)',
   },
   'force-stop': {
     type: 'string', value: 'SECONDS',
@@ -83,10 +84,10 @@ started, 127 COMMAND not found.
 
 const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // these never mean `save`
 
+const NO_STOP = 'which cannot stop processes: a program on CONTROL_FD can pause itself';
 const NOT_ON_WINDOWS = [
   ['save-signal', 'which has no signals: use --save-command'],
-  ['pause-command', 'which cannot stop processes: a program on CONTROL_FD can pause itself'],
-  ['resume-command', 'which cannot stop processes: a program on CONTROL_FD can pause itself'],
+  ['pause-command', NO_STOP], ['resume-command', NO_STOP], ['force-stop', NO_STOP],
 ] as const;
 
 export interface CommandLine {

@@ -29,9 +29,9 @@ export interface Process {
   /** One letter, as `ps` shows it: `T` is stopped. */
   state: string;
   startedAt: number; // clock ticks since boot; 0 if unknown
-  /** Includes children it has waited for, but not with ps. NaN if unknown. */
+  /** Includes children it has waited for, but not with ps. 0 if unknown. */
   cpuSeconds: number;
-  /** Returns the resident memory in KiB, shared memory included. NaN if unknown. */
+  /** Returns the resident memory in KiB, shared memory included. 0 if unknown. */
   measureMemory(): number;
 }
 
@@ -256,7 +256,7 @@ function trySend(target: number, name: NodeJS.Signals): void {
 }
 
 /** Ends a process and its descendants on Windows, where a signal reaches the process alone. */
-async function endTree(pid: number): Promise<void> {
+export async function endTree(pid: number): Promise<void> {
   const args = ['/t', '/f', '/pid', String(pid)];
   const child = spawn('taskkill', args, { stdio: 'ignore', timeout: MAX_KILL_MS, windowsHide: true });
   await once(child, 'exit').catch(() => {}); // not found
@@ -338,7 +338,7 @@ function stateOfThreads(pid: number | string): string {
 /** For Windows, and for a process of another user that /proc hides (`hidepid`). */
 function unknownProcess(pid: number): Process {
   return {
-    pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: NaN, measureMemory: () => NaN,
+    pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0,
   };
 }
 

@@ -49,6 +49,8 @@ export class Program {
   readonly processes: Processes;
   readonly channel: Channel;
   readonly startedAt: Date = new Date();
+  /** When its first instruction could run, by the steady clock. Without meaning while the program is held. */
+  begunAt: number = performance.now();
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
   readonly #gate: Socket | undefined; // closes with exec()
@@ -130,7 +132,10 @@ export class Program {
 
   /** Opens the gate and continues the stopped processes. */
   continue(): void {
-    if (this.isHeld) this.#gate?.write('go\n');
+    if (this.isHeld) {
+      this.#gate?.write('go\n');
+      this.begunAt = performance.now();
+    }
     this.processes.continue();
   }
 
@@ -143,8 +148,8 @@ export class Program {
   async nameDaemon(say: (message: string) => void): Promise<void> {
     const [left] = this.#end?.exitCode === 0 ? await this.processes.listReleased() : [];
     if (left === undefined) return;
-    const remedy = "run it in the foreground, as nginx does with 'daemon off;'";
-    say(`${this.name} has ended and left processes without control, such as ${labelOf(left)}: ${remedy}`);
+    const what = `${this.name} has ended and left processes without control, such as ${labelOf(left)}`;
+    say(`${what}: run a server in the foreground`);
   }
 
   /** @throws {Error} If the program has ended. */

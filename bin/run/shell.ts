@@ -4,6 +4,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { endTree } from './processes.ts';
 import { endOf } from './program.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -32,8 +33,10 @@ export class ShellCommand {
 
   kill(): void {
     this.#child.stdout?.destroy(); // a process that has left the group may keep it open
+    const pid = this.#child.pid as number;
+    if (process.platform === 'win32') return void endTree(pid);
     try {
-      process.kill(-(this.#child.pid as number), 'SIGKILL');
+      process.kill(-pid, 'SIGKILL');
     } catch {} // the whole group has ended
   }
 }

@@ -30,6 +30,7 @@ const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const LINGER_MS = 200; // lets clients see how the program ended
 const RETRY_MS = 2000; // of a state that cannot be written
+const CONNECT_MS = 10_000; // in which a program on CONTROL_FD usually writes its first line
 // The detail has 4096 bytes: 3000 for what the program reports, and enough for these and some numbers.
 const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
@@ -124,6 +125,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
+    if (this.#stateError !== undefined) this.#writeState();
     await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
@@ -262,11 +264,11 @@ export class Supervisor {
     return { ...this.#detail, run };
   }
 
-  /** Whether there is a way to save; of a program that has ended, whether there was. */
-  #canSave({ channel, end }: Program): boolean {
+  /** Whether there is a way to save. Undefined if the program may still open CONTROL_FD, or has closed it. */
+  #canSave({ channel, isHeld, begunAt }: Program): boolean | undefined {
     const { saveSignal, saveCommand } = this.#settings;
-    const isListener = channel.isOpen || (end !== null && channel.wasOpen);
-    return isListener || saveSignal !== undefined || saveCommand !== undefined;
+    if (channel.isOpen || saveSignal !== undefined || saveCommand !== undefined) return true;
+    return channel.wasOpen || isHeld || performance.now() - begunAt < CONNECT_MS ? undefined : false;
   }
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────

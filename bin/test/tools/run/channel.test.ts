@@ -217,7 +217,7 @@ describe('control-run: lines of a program on CONTROL_FD', {
   it('have room beside everything that control-run adds', async (t) => {
     const folder = join(makeFolder(t), 'disk');
     mkdirSync(folder);
-    const options = ['--restart', 'on-failure', '--state', join(folder, 'state.json')];
+    const options = ['--restart', 'on-failure', '--state', join(folder, 'state.json'), '--save-command', 'true'];
     const note = 'x'.repeat(3000 - '{"note":""}'.length);
     const script = 'echo "{\\"detail\\":{\\"note\\":\\"$1\\"}}" >&3; exec 3>&-; exec sleep 98765';
     const foxes = '\u{1f98a}'.repeat(300);
@@ -228,7 +228,7 @@ describe('control-run: lines of a program on CONTROL_FD', {
     rmSync(folder, { recursive: true });
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     await showsDetail(run, { note });
-    const { command, state } = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: false });
+    const { command, state } = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: true });
     assert.match(String(state), /^not written: ENOENT/);
     assert.equal(command, `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92) + '…', '100 characters, not 200');
   });

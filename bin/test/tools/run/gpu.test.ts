@@ -56,7 +56,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('checkpointed'));
     assert.equal(gpu.isReleased, true);
     await gpu.restore();
-    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock'));
+    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock', 'get-state'));
     assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
     assert.equal(gpu.isReleased, false);
     await gpu.release(pids);
@@ -98,7 +98,8 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     cuda.setState(one, 'checkpointed');
     await gpu.release(pids);
     await gpu.restore();
-    assert.deepEqual(cuda.calls().slice(2), each([other], 'lock', 'checkpoint', 'get-state', 'restore', 'unlock'));
+    const steps = ['lock', 'checkpoint', 'get-state', 'restore', 'unlock', 'get-state'];
+    assert.deepEqual(cuda.calls().slice(2), each([other], ...steps));
     for (const state of ['locked', 'failed']) {
       cuda.setState(one, state);
       assert.equal(await messageOf(gpu.release(pids)), `the GPU cannot be released: process ${one}: ${state}`);
@@ -121,7 +122,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       `the GPU is busy: process ${late} could not be locked within 10 s: ` +
       `Could not lock on process ID ${late}: "device not ready"`,
     );
-    const undo = [...each([one, other], 'unlock'), `get-state ${late}`];
+    const undo = [...each([one, other], 'unlock'), ...each(pids, 'get-state')];
     assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock'), ...undo]);
     assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
     assert.equal(gpu.isReleased, false);
@@ -132,13 +133,13 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     const [pid] = pids as [number];
     cuda.on(pid, 'lock', "become locked; fail 'unknown error'");
     assert.match(await messageOf(gpu.release(pids)), /^the GPU cannot be released: process \d+ could not be locked/);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'get-state', 'unlock'));
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'get-state', 'unlock', 'get-state'));
     assert.deepEqual([cuda.stateOf(pid), gpu.isReleased], ['running', false]);
   });
 
   for (const [state, steps] of [
-    ['locked', ['get-state', 'unlock']],
-    ['checkpointed', ['get-state', 'restore', 'unlock']],
+    ['locked', ['get-state', 'unlock', 'get-state']],
+    ['checkpointed', ['get-state', 'restore', 'unlock', 'get-state']],
     ['failed', ['get-state']], // nothing helps it
   ] as [string, string[]][]) {
     it(`restores and unlocks the others if a checkpoint fails and leaves its process ${state}`, async (t) => {
@@ -150,7 +151,7 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
         `the GPU cannot be released: process ${other} could not be checkpointed: ` +
         `Could not checkpoint on process ID ${other}: "operation not supported"`,
       );
-      const undo = [...each([one], 'restore', 'unlock'), ...each([other], ...steps)];
+      const undo = [...each([one], 'restore', 'unlock', 'get-state'), ...each([other], ...steps)];
       assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock', 'checkpoint'), ...undo]);
       assert.equal(cuda.stateOf(one), 'running');
       assert.equal(cuda.stateOf(other), state === 'failed' ? 'failed' : 'running');
@@ -218,9 +219,27 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     cuda.on(one, 'unlock', '');
     cuda.calls();
     await gpu.restore();
-    assert.deepEqual(cuda.calls(), each([one], 'unlock'));
+    assert.deepEqual(cuda.calls(), each([one], 'unlock', 'get-state'));
     assert.equal(gpu.isReleased, false);
   });
+
+  for (const [state, actions, what] of [
+    ['checkpointed', ['restore', 'unlock'], 'restored'],
+    ['locked', ['unlock'], 'unlocked'],
+  ] as const) {
+    it(`does not believe a restore that leaves a process ${state}, and retries it`, async (t) => {
+      const { cuda, gpu, pids } = await setUp(t);
+      const [one, other] = pids as [number, number];
+      await gpu.release(pids);
+      for (const action of actions) cuda.on(other, action, 'exit 0');
+      const error = `the GPU cannot be restored: process ${other} could not be ${what}: it is ${state}`;
+      for (let count = 0; count < 2; count += 1) assert.equal(await messageOf(gpu.restore()), error);
+      assert.deepEqual([cuda.stateOf(one), gpu.isReleased], ['running', true]);
+      for (const action of actions) cuda.on(other, action, '');
+      await gpu.restore();
+      assert.deepEqual([cuda.stateOf(other), gpu.isReleased], ['running', false]);
+    });
+  }
 
   it('does not restore before there is enough memory', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);

@@ -64,7 +64,7 @@ const DEFAULTS = {
 describe('control-run: the command line', () => {
   for (const [option, remedy] of [
     ['--save-signal', 'which has no signals: use --save-command'],
-    ...['--pause-command', '--resume-command'].map((name) => {
+    ...['--pause-command', '--resume-command', '--force-stop'].map((name) => {
       return [name, 'which cannot stop processes: a program on CONTROL_FD can pause itself'];
     }),
   ] as [string, string][]) {

@@ -15,7 +15,7 @@ import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
 import {
   asOn, BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
-  readTask, run, shell, startRun, stateOf, tryRead, WAYS,
+  readTask, run, shell, showsRun, startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -418,6 +418,7 @@ describe('control-run: processes of another user', {
     const hidden: Way = { ...way, line: () => ['unshare', '--mount', ...shell(hide, ...rest)] };
     const run = await startRun(t, options, [become, ...rights, 'sleep', '98765'], {}, hidden);
     await until(() => readTask(run.pid)[0]?.name === 'sleep');
+    await showsRun(run, { processes: 1, 'CPU seconds': 0, 'memory MiB': 0 }); // those that are known
     const what = `process ${run.pid}`;
     const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
     assert.deepEqual(await perform(run.port, 'pause'), outcome);
@@ -478,11 +479,34 @@ describe('control-run: processes on Windows', suite, () => {
     assert.equal(await exitCodeOf(running), 128 + 9);
     assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${pid}`]);
   });
+
+  it('are ended so if a shell command takes too long', async (t) => {
+    const folder = makeFolder(t);
+    const scripts = {
+      taskkill: `echo "$@" > '${folder}/arguments'\nkill -9 "$4"`,
+      'cmd.exe': `echo $$ > '${folder}/pid'\nexec sleep 98765`,
+    };
+    for (const [name, script] of Object.entries(scripts)) {
+      writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    }
+    const env = { PATH: `${folder}${delimiter}${process.env['PATH']}`, comspec: 'cmd.exe' };
+    const options = ['--grace', '0.3', '--save-command', 'save'];
+    const { port, running } = await startRun(t, options, ['sleep', '98765'], env, asOn('win32'));
+    const saved = perform(port, 'save-state');
+    await until(() => readLines(join(folder, 'pid')).length === 1);
+    const waiting = perform(port, 'resume');
+    assert.match(String((await saved)[1]), /the save command was killed after 0\.3 s of --grace/);
+    assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${readLines(join(folder, 'pid'))[0]}`]);
+    assert.deepEqual(await waiting, [200, undefined]);
+    running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(running), 128 + 9);
+  });
 });
 
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
   it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
-    const source = "process.on('SIGUSR2', () => console.log('saved')); setInterval(() => {}, 1e6); console.log('ready')";
+    const source =
+      "process.on('SIGUSR2', () => console.log('saved')); setInterval(() => {}, 1e6); console.log('ready')";
     const program = [process.execPath, '-e', source];
     const options = ['--save-signal', 'USR2', '--grace', '0.3'];
     const alone = await startRun(t, options, program, {}, asOn('darwin'));

@@ -57,12 +57,11 @@ describe('control-run: save-state', suite, () => {
   it('gives --save-command --grace to finish once another command waits', async (t) => {
     const options = ['--grace', '1', '--save-command', 'sleep 98765'];
     const { running, port, client } = await startRun(t, options, ['sleep', '98765']);
-    const commands = ['save-state', 'pause', 'shutdown', 'resume'] as const;
-    const [saved, paused, shutdown, resumed] = commands.map((command) => perform(port, command));
+    const commands = ['save-state', 'pause', 'resume'] as const;
+    const [saved, paused, resumed] = commands.map((command) => perform(port, command));
     const killed = 'the save command was killed after 1 s of --grace, because another command waits';
     assert.deepEqual(await saved, [500, `save-state failed: ${killed}`]);
     assert.deepEqual(await paused, [200, undefined]);
-    assert.deepEqual(await shutdown, [500, `shutdown failed: ${killed} (the program is paused)`]);
     assert.deepEqual(await resumed, [200, undefined]);
     assert.equal(await client.getStatus(), ACTIVE);
     running.child.kill('SIGTERM');
@@ -72,17 +71,30 @@ describe('control-run: save-state', suite, () => {
   it('is possible if the detail says canSave', async (t) => {
     const closes = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exec 3>&-; exec sleep 98765');
     const ends = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exit 1');
-    for (const [options, command, canSave, canSaveLater] of [
-      [[], ['sleep', '98765'], false, false], [['--save-command', 'true'], ['sleep', '98765'], true, true],
-      [['--save-signal', 'USR1'], ['sleep', '98765'], true, true], [[], closes, true, false], [[], ends, true, true],
+    const handles = handler('trap "echo saved" USR1');
+    for (const [options, command, canSave, statusCode, canSaveLater] of [
+      [[], handler(':'), undefined, 500, false], // it could still open CONTROL_FD at first
+      [['--save-command', 'true'], handler(':'), true, 200, true],
+      [['--save-signal', 'USR1'], handles, true, 200, true],
+      [[], closes, true, 500, undefined], [[], ends, true, 500, undefined],
     ] as const) {
       const run = await startRun(t, ['--restart', 'on-failure', ...options], [...command]);
-      await showsRun(run, { canSave });
-      const [statusCode] = await perform(run.port, 'save-state');
-      if (command === ends) await showsRun(run, { ended: 'exit code 1', canSave: true });
-      else await showsRun(run, { canSave: canSaveLater });
-      if (!canSaveLater) assert.equal(statusCode, 500);
+      if (command !== closes && command !== ends) await run.running.shows(/ready/);
+      await showsRun(run, { pid: run.pid, canSave });
+      assert.equal((await perform(run.port, 'save-state'))[0], statusCode);
+      const ended = command === ends ? 'exit code 1' : undefined;
+      await showsRun(run, { pid: run.pid, ended, canSave: canSaveLater });
     }
+  });
+
+  it('may become possible once a program that starts paused begins', async (t) => {
+    const state = join(makeFolder(t), 'state.json');
+    writeFileSync(state, '{"status":"paused"}');
+    const command = shell('echo \'{"status":"active"}\' >&3; exec sleep 98765');
+    const run = await startRun(t, ['--state', state, '--grace', '0.3'], command);
+    await showsRun(run, { pid: run.pid, canSave: undefined });
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    await showsRun(run, { canSave: true });
   });
 
   it('waits for --save-command even if the program ends meanwhile', async (t) => {
@@ -131,7 +143,7 @@ describe('control-run: shutdown', suite, () => {
   it('ends the program only after a successful save, however often it is sent', async (t) => {
     const save = 'echo save >> "$LOG"; until [ -s "$LOG.go" ]; do sleep 0.05; done; . "$LOG.go"';
     const log = join(makeFolder(t), 'log');
-    const options = ['--save-command', save, '--grace', '60'];
+    const options = ['--save-command', save];
     const { running, port, client, pid } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
     await perform(port, 'pause');
     const shutdowns = [perform(port, 'shutdown')];
@@ -149,6 +161,18 @@ describe('control-run: shutdown', suite, () => {
     writeFileSync(`${log}.go`, 'echo ckpt/5.pt');
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'ckpt/5.pt; SIGTERM']);
     assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  it('gives its shell commands any time, whatever waits', async (t) => {
+    const options = ['--grace', '0.5', '--save-command', 'sleep 2; echo ok', '--resume-command', 'sleep 2'];
+    const { running, port } = await startRun(t, options, ['sleep', '98765']);
+    await perform(port, 'pause');
+    const shutdown = perform(port, 'shutdown');
+    await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'running');
+    const waiting = perform(port, 'save-state').catch(() => null); // it may not get an answer
+    assert.deepEqual(await shutdown, [200, 'ok; SIGTERM']);
+    assert.equal(await exitCodeOf(running), 128 + 15);
+    await waiting;
   });
 
   it('is not cancelled if the program ended while its last save failed', async (t) => {

@@ -327,6 +327,19 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
   });
 
+  it('retries once more at the end', async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'disk', 'state.json');
+    mkdirSync(join(folder, 'disk'));
+    const { running, port } = await startRun(t, ['--state', path], prepare(t).command);
+    renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
+    await perform(port, 'pause');
+    renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
+    running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(running), 128 + 15);
+    assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
+  });
+
   it('writes the state before the client receives the outcome', async (t) => {
     const { path, command } = prepare(t);
     const { port } = await startRun(t, ['--state', path], command);
