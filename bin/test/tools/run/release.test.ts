@@ -126,7 +126,7 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     for (let count = 0; count < 2; count += 1) {
       assert.deepEqual(await perform(port, 'resume'), [500, 'resume failed: the resume command ended with SIGKILL']);
       assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-      const calls = each(pid, 'restore', 'unlock', 'get-state', 'lock', 'checkpoint', 'get-state');
+      const calls = each(pid, 'restore', 'unlock', 'get-state', 'get-state', 'lock', 'checkpoint', 'get-state');
       assert.deepEqual(cuda.calls(), calls, 'it has the GPU while the command runs');
     }
     on('resume', '');
@@ -163,7 +163,7 @@ describe('control-run: --release-gpu', suite, () => {
       assert.deepEqual([cuda.stateOf(pid), stateOf(pid)], ['checkpointed', 'T']);
       await showsRun(of, { gpu: 'released' });
       assert.equal((await perform(port, 'resume'))[0], 200);
-      assert.deepEqual(cuda.calls(), each(pid, 'restore', 'unlock'));
+      assert.deepEqual(cuda.calls(), each(pid, 'restore', 'unlock', 'get-state'));
       assert.deepEqual([cuda.stateOf(pid), stateOf(pid)], ['running', 'S']);
       await showsRun(of, { gpu: undefined });
     }
@@ -180,7 +180,7 @@ describe('control-run: --release-gpu', suite, () => {
       assert.deepEqual(await perform(port, command), [200, undefined]);
       assert.deepEqual(workers.map((pid) => cuda.stateOf(pid)), [state, state]);
     }
-    assert.equal(cuda.calls().length, 12, 'and does not ask about the others');
+    assert.equal(cuda.calls().length, 14, 'and does not ask about the others');
   });
 
   it('leaves the program as it was if the GPU is busy', async (t) => {
@@ -276,7 +276,7 @@ describe('control-run: a shutdown of a paused program that has freed something',
     notes();
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGTERM']);
     assert.equal(await exitCodeOf(running), 128 + 15);
-    assert.deepEqual(cuda.calls(), each(pid, 'restore', 'unlock'));
+    assert.deepEqual(cuda.calls(), each(pid, 'restore', 'unlock', 'get-state'));
     assert.deepEqual(notes(), ['resume S running']);
   });
 
