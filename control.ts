@@ -874,7 +874,7 @@ export function checkTrusted(path: string): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: ReturnType<typeof serve>, check: typeof checkTrusted, report: Report) {
+function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: typeof checkTrusted, report: Report) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -918,9 +918,9 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, check: typeo
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
       const folder = dirname(socketPath);
-      if (isInFolder) check(dirname(folder));
+      if (isInFolder) checkPath(dirname(folder)); // before anything is made there
       if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
-      check(folder);
+      checkPath(folder);
       const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
@@ -1004,8 +1004,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   autoReport?: boolean | undefined;
   /**
    * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
-   * nothing else. It replaces the socket of a dead server. A path that ends in `/` is that of a folder, made if its
-   * parent exists, with NAME-PID.sock: NAME is `name`, of at most 32 letters, digits, `.`, `-` and `_` for all others.
+   * nothing else. It replaces the socket of a dead server. A path that ends in `/` is a folder, made if its parent
+   * exists, for NAME-PID.sock: NAME is `name`, truncated to 32 characters, `_` for all but ASCII letters, digits, `.-`.
    */
   socketPath?: string | undefined;
   /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
@@ -1704,7 +1704,7 @@ export class WebApiClient {
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, tag } = options;
     signal.throwIfAborted();
-    if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // who would receive the token?
+    if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // keeps the token from others
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
