@@ -8,8 +8,8 @@ import { Systems } from './board/systems.ts';
 import { followFolder } from './board/folder.ts';
 import { parseCommandLine } from './board/options.ts';
 import { serve } from './board/server.ts';
-import { baseUrlOf } from './shared/access.ts';
-import { EXIT, run, warn } from './shared/options.ts';
+import { baseUrlOf } from './shared/reach/access.ts';
+import { EXIT, run, warn } from './shared/line/options.ts';
 import type { AddressInfo } from 'node:net';
 import type { CommandLine } from './board/options.ts';
 

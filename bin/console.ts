@@ -5,15 +5,15 @@ import { complete } from './console/completion.ts';
 import { History } from './console/history.ts';
 import { PipedLines, TerminalLines } from './console/lines.ts';
 import { Session } from './console/session.ts';
-import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/access.ts';
-import { commandsFor, helpOf, REASON_HELP } from './shared/commands.ts';
-import { DIR_OPTION } from './shared/folder.ts';
-import { selectClient } from './shared/names.ts';
-import { describeOptions, EXIT, parseOptions, run } from './shared/options.ts';
-import { TARGET_HELP } from './shared/targets.ts';
-import { printable } from './shared/text.ts';
+import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/reach/access.ts';
+import { commandsFor, helpOf, REASON_HELP } from './shared/words/commands.ts';
+import { DIR_OPTION } from './shared/reach/folder.ts';
+import { selectClient } from './shared/reach/names.ts';
+import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
+import { TARGET_HELP } from './shared/reach/targets.ts';
+import { printable } from './shared/words/text.ts';
 import type { Lines } from './console/lines.ts';
-import type { PrintableClient } from './shared/replies.ts';
+import type { PrintableClient } from './shared/reach/replies.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,

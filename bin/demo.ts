@@ -7,9 +7,9 @@ import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts'
 import { loadCheckpoint, openFolder, saveCheckpoint } from './demo/checkpoints.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/learner.ts';
 import { Progress } from './demo/progress.ts';
-import { baseUrlOf, explainPort, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/access.ts';
-import { choosePlace } from './shared/folder.ts';
-import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/options.ts';
+import { baseUrlOf, explainPort, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/reach/access.ts';
+import { choosePlace } from './shared/reach/folder.ts';
+import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/line/options.ts';
 import type { WebApiAddress } from '../control.ts';
 
 const SLICE_STEPS = 200; // computed at once

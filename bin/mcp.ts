@@ -5,7 +5,7 @@
 import { Calls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';
 import { McpServer } from './mcp/protocol.ts';
-import { EXIT, run, warn } from './shared/options.ts';
+import { EXIT, run, warn } from './shared/line/options.ts';
 
 async function main(): Promise<number> {
   const commandLine = await parseCommandLine();

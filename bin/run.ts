@@ -6,10 +6,10 @@ import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
-import { explainPort } from './shared/access.ts';
-import { choosePlace } from './shared/folder.ts';
-import { EXIT, run, UsageError } from './shared/options.ts';
-import { printable } from './shared/text.ts';
+import { explainPort } from './shared/reach/access.ts';
+import { choosePlace } from './shared/reach/folder.ts';
+import { EXIT, run, UsageError } from './shared/line/options.ts';
+import { printable } from './shared/words/text.ts';
 
 const NAME = 'control-run';
 const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they fail themselves

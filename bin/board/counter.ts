@@ -1,9 +1,9 @@
 // Counts the completed commands of a system, by name and outcome.
 
-import { COMMAND, CONTROL_COMMANDS } from '../shared/accepts.ts';
-import { excerptOf } from '../shared/text.ts';
+import { COMMAND, CONTROL_COMMANDS } from '../shared/words/accepts.ts';
+import { excerptOf } from '../shared/words/text.ts';
 import { isCrashEntry, isFinal, isRefusedSave } from './state.ts';
-import type { Body } from '../shared/describe.ts';
+import type { Body } from '../shared/words/describe.ts';
 
 const MAX_NAMES = 64;
 

@@ -1,8 +1,8 @@
 // The own commands of a system, and the current values of their parameters. Any program may have sent them, so every
 // field may have any type and text.
 
-import { acceptedBy } from '../shared/accepts.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { acceptedBy } from '../shared/words/accepts.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;

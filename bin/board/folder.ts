@@ -1,7 +1,7 @@
 // --dir: adds the live systems of a folder to the board, and those that start later.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { findTargets } from '../shared/folder.ts';
+import { findTargets } from '../shared/reach/folder.ts';
 import type { Systems } from './systems.ts';
 
 const SCAN_MS = 1000;

@@ -1,7 +1,7 @@
 // GET /metrics: the systems in Prometheus's text format, version 0.0.4.
 
 import { SystemStatus } from '../../control.ts';
-import { NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
+import { NO_ANSWER, UNKNOWN } from '../shared/reach/replies.ts';
 import { numbersIn } from './state.ts';
 import type { BoardSystem } from './system.ts';
 

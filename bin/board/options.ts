@@ -4,12 +4,12 @@ import { randomBytes } from 'node:crypto';
 import { statSync, writeFileSync } from 'node:fs';
 import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
-} from '../shared/access.ts';
-import { DIR_OPTION, socketFolder } from '../shared/folder.ts';
-import { parseTargets } from '../shared/names.ts';
-import { describeOptions, parseOptions, parseText, UsageError } from '../shared/options.ts';
-import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/targets.ts';
-import type { Target } from '../shared/targets.ts';
+} from '../shared/reach/access.ts';
+import { DIR_OPTION, socketFolder } from '../shared/reach/folder.ts';
+import { parseTargets } from '../shared/reach/names.ts';
+import { describeOptions, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
+import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
+import type { Target } from '../shared/reach/targets.ts';
 
 const OPTIONS = {
   listen: {

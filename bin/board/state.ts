@@ -1,10 +1,10 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import { splitDetail, valueIn } from '../shared/describe.ts';
-import { isCrash } from '../shared/end.ts';
-import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
-import type { Body, Progress } from '../shared/describe.ts';
+import { splitDetail, valueIn } from '../shared/words/describe.ts';
+import { isCrash } from '../shared/reach/end.ts';
+import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
+import type { Body, Progress } from '../shared/words/describe.ts';
 import type { currentValues, Declaration } from './declarations.ts';
 import type { Sample } from './series.ts';
 

@@ -1,21 +1,21 @@
 // One system on the board: follows it, sends it commands, and keeps the state that pages show.
 
 import { SystemStatus } from '../../control.ts';
-import { BY } from '../shared/access.ts';
-import { commandsOf, progressOf, splitDetail } from '../shared/describe.ts';
-import { isCrash, isEndError, savedBy, Shutdown } from '../shared/end.ts';
-import { describeDone, follow } from '../shared/follow.ts';
-import { observe } from '../shared/observe.ts';
-import { describeUnknown, entriesOf, isAbsent, isUnanswered, NO_ANSWER, UNKNOWN } from '../shared/replies.ts';
-import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { BY } from '../shared/reach/access.ts';
+import { commandsOf, progressOf, splitDetail } from '../shared/words/describe.ts';
+import { isCrash, isEndError, savedBy, Shutdown } from '../shared/reach/end.ts';
+import { describeDone, follow } from '../shared/reach/follow.ts';
+import { observe } from '../shared/reach/observe.ts';
+import { describeUnknown, entriesOf, isAbsent, isUnanswered, NO_ANSWER, UNKNOWN } from '../shared/reach/replies.ts';
+import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { Counter } from './counter.ts';
 import { currentValues, declarationsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
 import { isFinal, isRefusedSave, numbersIn, readCommand, readRows, readTime } from './state.ts';
-import type { Body, Progress } from '../shared/describe.ts';
-import type { Observation } from '../shared/observe.ts';
-import type { PrintableClient } from '../shared/replies.ts';
-import type { Target } from '../shared/targets.ts';
+import type { Body, Progress } from '../shared/words/describe.ts';
+import type { Observation } from '../shared/reach/observe.ts';
+import type { PrintableClient } from '../shared/reach/replies.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Counts } from './counter.ts';
 import type { Declaration } from './declarations.ts';
 import type { Period, Series } from './series.ts';

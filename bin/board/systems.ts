@@ -1,11 +1,11 @@
 // All systems on the board, and the long polls of the pages that wait for news of them.
 
 import { existsSync } from 'node:fs';
-import { CONTROL_COMMANDS } from '../shared/accepts.ts';
-import { inParallel } from '../shared/targets.ts';
+import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
+import { inParallel } from '../shared/reach/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
-import type { Target } from '../shared/targets.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Counts } from './counter.ts';
 import type { Period } from './series.ts';
 import type { Update } from './state.ts';

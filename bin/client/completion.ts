@@ -9,10 +9,10 @@
 // after `run`, it passes the line to control-client, which scans the folder and asks the live system. For the other
 // tools, the script parses their --help.
 
-import { commandsFor, ownersOf, wordsOf } from '../shared/commands.ts';
-import { withCommon } from '../shared/options.ts';
-import type { Command, Shell } from '../shared/commands.ts';
-import type { NamedOption, Option, Options } from '../shared/options.ts';
+import { commandsFor, ownersOf, wordsOf } from '../shared/words/commands.ts';
+import { withCommon } from '../shared/line/options.ts';
+import type { Command, Shell } from '../shared/words/commands.ts';
+import type { NamedOption, Option, Options } from '../shared/line/options.ts';
 
 /** The hidden command that prints completions from live systems; its argument is the unfinished line. */
 export const LIVE = '__complete';

@@ -5,16 +5,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import {
   describeDetail, describeDuration, describeEnd, describeStatus, progressOf, secondsSince, splitDetail,
-} from '../shared/describe.ts';
-import { Shutdown } from '../shared/end.ts';
-import { partsOf } from '../shared/folder.ts';
-import { observe } from '../shared/observe.ts';
-import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/replies.ts';
-import { isOfFolder } from '../shared/targets.ts';
-import { excerptOf, printable } from '../shared/text.ts';
-import type { Body } from '../shared/describe.ts';
-import type { PrintableReply } from '../shared/replies.ts';
-import type { Target } from '../shared/targets.ts';
+} from '../shared/words/describe.ts';
+import { Shutdown } from '../shared/reach/end.ts';
+import { partsOf } from '../shared/reach/folder.ts';
+import { observe } from '../shared/reach/observe.ts';
+import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/reach/replies.ts';
+import { isOfFolder } from '../shared/reach/targets.ts';
+import { excerptOf, printable } from '../shared/words/text.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { PrintableReply } from '../shared/reach/replies.ts';
+import type { Target } from '../shared/reach/targets.ts';
 
 const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail

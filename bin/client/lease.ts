@@ -2,14 +2,14 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commandsOf, describeAuthor, localTime, MAX_COMMANDS } from '../shared/describe.ts';
-import { EXIT, warn } from '../shared/options.ts';
-import { inParallel } from '../shared/targets.ts';
+import { commandsOf, describeAuthor, localTime, MAX_COMMANDS } from '../shared/words/describe.ts';
+import { EXIT, warn } from '../shared/line/options.ts';
+import { inParallel } from '../shared/reach/targets.ts';
 import { failure, finish } from './send.ts';
-import type { Body } from '../shared/describe.ts';
-import type { FollowOptions } from '../shared/follow.ts';
-import type { FailedReply, PrintableClient } from '../shared/replies.ts';
-import type { Target } from '../shared/targets.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { FollowOptions } from '../shared/reach/follow.ts';
+import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Outcome, send } from './send.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // SIGHUP: the terminal was closed

@@ -1,13 +1,13 @@
 // control-client list: the live systems in a folder, and what they are doing.
 
-import { EXIT, warn } from '../shared/options.ts';
-import { isAbsent, statusNameOf } from '../shared/replies.ts';
-import { inParallel } from '../shared/targets.ts';
-import { excerptOf, printable, printableJson } from '../shared/text.ts';
+import { EXIT, warn } from '../shared/line/options.ts';
+import { isAbsent, statusNameOf } from '../shared/reach/replies.ts';
+import { inParallel } from '../shared/reach/targets.ts';
+import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
 import { failure } from './send.ts';
 import { fit, Screen, Table, terminalSize } from './table.ts';
-import type { Target } from '../shared/targets.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Find } from './fleet.ts';
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */

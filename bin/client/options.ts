@@ -1,20 +1,20 @@
 // The command line of control-client.
 
 import { parseArgs } from 'node:util';
-import { isArgument, parseArguments } from '../shared/accepts.ts';
-import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/access.ts';
-import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/commands.ts';
-import { isCondition, parseCondition } from '../shared/condition.ts';
-import { DIR_OPTION } from '../shared/folder.ts';
-import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/options.ts';
-import { NO_ANSWER } from '../shared/replies.ts';
-import { suggest } from '../shared/suggest.ts';
-import { TARGET_HELP, TARGETS_OPTION } from '../shared/targets.ts';
-import { tidy } from '../shared/text.ts';
+import { isArgument, parseArguments } from '../shared/words/accepts.ts';
+import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
+import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/words/commands.ts';
+import { isCondition, parseCondition } from '../shared/words/condition.ts';
+import { DIR_OPTION } from '../shared/reach/folder.ts';
+import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
+import { NO_ANSWER } from '../shared/reach/replies.ts';
+import { suggest } from '../shared/line/suggest.ts';
+import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
+import { tidy } from '../shared/words/text.ts';
 import { completionFor } from './completion.ts';
 import { ChangeHook } from './watch.ts';
-import type { Command, CommandName, Shell } from '../shared/commands.ts';
-import type { Condition } from '../shared/condition.ts';
+import type { Command, CommandName, Shell } from '../shared/words/commands.ts';
+import type { Condition } from '../shared/words/condition.ts';
 import type { Invocation } from './send.ts';
 
 const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];

@@ -1,14 +1,14 @@
 // Sends one command to a system, and returns what control-client prints.
 
-import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/accepts.ts';
-import { describeDone, follow, GOALS } from '../shared/follow.ts';
-import { EXIT } from '../shared/options.ts';
-import { isInvalid, isUnanswered, lacksInfo } from '../shared/replies.ts';
-import { suggest } from '../shared/suggest.ts';
-import { printableJson } from '../shared/text.ts';
-import type { Typed } from '../shared/accepts.ts';
-import type { Followed, FollowOptions } from '../shared/follow.ts';
-import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/words/accepts.ts';
+import { describeDone, follow, GOALS } from '../shared/reach/follow.ts';
+import { EXIT } from '../shared/line/options.ts';
+import { isInvalid, isUnanswered, lacksInfo } from '../shared/reach/replies.ts';
+import { suggest } from '../shared/line/suggest.ts';
+import { printableJson } from '../shared/words/text.ts';
+import type { Typed } from '../shared/words/accepts.ts';
+import type { Followed, FollowOptions } from '../shared/reach/follow.ts';
+import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
 
 /** The output for one target, and its exit code. */
 export interface Outcome {

@@ -1,8 +1,8 @@
 // A table of systems on a terminal: cells of exact width whatever their text, and a screen that writes changed lines.
 
-import { paintStatus } from '../shared/color.ts';
-import { jobState } from '../shared/terminal.ts';
-import { excerpt } from '../shared/text.ts';
+import { paintStatus } from '../shared/line/color.ts';
+import { jobState } from '../shared/line/terminal.ts';
+import { excerpt } from '../shared/words/text.ts';
 import type { Row } from './fleet.ts';
 
 // ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,13 +1,13 @@
 // The systems to which control-client sends a command.
 
-import { ADDRESS_PARTS, createClient } from '../shared/access.ts';
-import { findTargets, socketFolder } from '../shared/folder.ts';
-import { parseTargets, refuseAddress } from '../shared/names.ts';
-import { UsageError, warn } from '../shared/options.ts';
-import { onlyTarget } from '../shared/targets.ts';
-import type { Address } from '../shared/access.ts';
-import type { Sources } from '../shared/names.ts';
-import type { Target } from '../shared/targets.ts';
+import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
+import { findTargets, socketFolder } from '../shared/reach/folder.ts';
+import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
+import { UsageError, warn } from '../shared/line/options.ts';
+import { onlyTarget } from '../shared/reach/targets.ts';
+import type { Address } from '../shared/reach/access.ts';
+import type { Sources } from '../shared/reach/names.ts';
+import type { Target } from '../shared/reach/targets.ts';
 
 type Values = Address & Sources & { all?: boolean | undefined };
 

@@ -3,16 +3,16 @@
 import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
-import { BY } from '../shared/access.ts';
-import { describeInfo } from '../shared/describe.ts';
-import { describeDone, follow } from '../shared/follow.ts';
-import { warn } from '../shared/options.ts';
-import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/terminal.ts';
+import { BY } from '../shared/reach/access.ts';
+import { describeInfo } from '../shared/words/describe.ts';
+import { describeDone, follow } from '../shared/reach/follow.ts';
+import { warn } from '../shared/line/options.ts';
+import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
 import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
 import type { Key } from 'node:readline';
-import type { RawMode } from '../shared/terminal.ts';
-import type { Target } from '../shared/targets.ts';
+import type { RawMode } from '../shared/line/terminal.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Find, Row } from './fleet.ts';
 
 // ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and

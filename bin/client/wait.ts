@@ -2,15 +2,15 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { fieldOf, fieldsOf } from '../shared/condition.ts';
-import { describeCurrent } from '../shared/follow.ts';
-import { elapsedSeconds } from '../shared/limit.ts';
-import { EXIT } from '../shared/options.ts';
-import { isDenied, statusNameOf } from '../shared/replies.ts';
-import { excerpt, excerptOfJson } from '../shared/text.ts';
+import { fieldOf, fieldsOf } from '../shared/words/condition.ts';
+import { describeCurrent } from '../shared/reach/follow.ts';
+import { elapsedSeconds } from '../shared/reach/limit.ts';
+import { EXIT } from '../shared/line/options.ts';
+import { isDenied, statusNameOf } from '../shared/reach/replies.ts';
+import { excerpt, excerptOfJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
-import type { Condition } from '../shared/condition.ts';
-import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import type { Condition } from '../shared/words/condition.ts';
+import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 import type { Outcome } from './send.ts';
 
 const POLL_MS = 1000; // the ETag does not cover the detail, so a change cannot be awaited

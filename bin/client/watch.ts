@@ -3,15 +3,15 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { paintStatus } from '../shared/color.ts';
-import { wordOf } from '../shared/commands.ts';
-import { commandsOf, describeAuthor, describeCommand, describeEnd, localTime } from '../shared/describe.ts';
-import { Shutdown } from '../shared/end.ts';
-import { observe } from '../shared/observe.ts';
-import { warn } from '../shared/options.ts';
-import { isDenied } from '../shared/replies.ts';
-import { excerptOf, printable, printableJson } from '../shared/text.ts';
-import type { FailedReply, PrintableClient } from '../shared/replies.ts';
+import { paintStatus } from '../shared/line/color.ts';
+import { wordOf } from '../shared/words/commands.ts';
+import { commandsOf, describeAuthor, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
+import { Shutdown } from '../shared/reach/end.ts';
+import { observe } from '../shared/reach/observe.ts';
+import { warn } from '../shared/line/options.ts';
+import { isDenied } from '../shared/reach/replies.ts';
+import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
+import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
 
 export interface WatchOptions {
   /** Ends the watch. */

@@ -1,8 +1,8 @@
 // Tab completion in the console: its own words, and the own commands of the program.
 
-import { acceptedIn, COMPLETION_MS, completionsOf, wordsBefore } from '../shared/accepts.ts';
-import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
-import type { PrintableClient } from '../shared/replies.ts';
+import { acceptedIn, COMPLETION_MS, completionsOf, wordsBefore } from '../shared/words/accepts.ts';
+import { commandsFor, findCommand, wordsOf } from '../shared/words/commands.ts';
+import type { PrintableClient } from '../shared/reach/replies.ts';
 
 const WORDS = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
 

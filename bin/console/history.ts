@@ -3,8 +3,8 @@
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { dirname, isAbsolute, join } from 'node:path';
-import { warn } from '../shared/options.ts';
-import { printable } from '../shared/text.ts';
+import { warn } from '../shared/line/options.ts';
+import { printable } from '../shared/words/text.ts';
 
 export const MAX_LINES = 1000;
 

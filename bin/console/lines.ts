@@ -2,11 +2,11 @@
 
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
-import { CTRL_C, CTRL_Z, startRawMode } from '../shared/terminal.ts';
+import { CTRL_C, CTRL_Z, startRawMode } from '../shared/line/terminal.ts';
 import { MAX_LINES } from './history.ts';
 import type { Completions } from './completion.ts';
 import type { History } from './history.ts';
-import type { RawMode } from '../shared/terminal.ts';
+import type { RawMode } from '../shared/line/terminal.ts';
 import type { Interface } from 'node:readline';
 
 export interface Lines {

@@ -3,24 +3,24 @@
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
 import {
   acceptedIn, CONTROL_COMMANDS, describeAccepts, parseArguments, readArguments, splitWords,
-} from '../shared/accepts.ts';
-import { BY } from '../shared/access.ts';
-import { paintError, paintStatus } from '../shared/color.ts';
-import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/commands.ts';
-import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/describe.ts';
-import { follow, GOALS } from '../shared/follow.ts';
-import { withLimit } from '../shared/limit.ts';
-import { observe } from '../shared/observe.ts';
-import { UsageError } from '../shared/options.ts';
+} from '../shared/words/accepts.ts';
+import { BY } from '../shared/reach/access.ts';
+import { paintError, paintStatus } from '../shared/line/color.ts';
+import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/words/commands.ts';
+import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
+import { follow, GOALS } from '../shared/reach/follow.ts';
+import { withLimit } from '../shared/reach/limit.ts';
+import { observe } from '../shared/reach/observe.ts';
+import { UsageError } from '../shared/line/options.ts';
 import {
   describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN,
-} from '../shared/replies.ts';
-import { suggest } from '../shared/suggest.ts';
-import { excerptOf, printable } from '../shared/text.ts';
+} from '../shared/reach/replies.ts';
+import { suggest } from '../shared/line/suggest.ts';
+import { excerptOf, printable } from '../shared/words/text.ts';
 import { isComment } from './lines.ts';
-import type { Body } from '../shared/describe.ts';
-import type { FollowOptions } from '../shared/follow.ts';
-import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { FollowOptions } from '../shared/reach/follow.ts';
+import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 import type { Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');

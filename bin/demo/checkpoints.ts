@@ -2,8 +2,8 @@
 
 import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { writeAtomically } from '../shared/files.ts';
-import { UsageError } from '../shared/options.ts';
+import { writeAtomically } from '../shared/line/files.ts';
+import { UsageError } from '../shared/line/options.ts';
 import { Learner } from './learner.ts';
 import type { StatusCause } from '../../control.ts';
 

@@ -13,7 +13,7 @@ import { availableParallelism, cpus } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { launch, SystemStatus, WebApiServer } from '../../control.ts';
-import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/options.ts';
+import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/line/options.ts';
 import type { AddressInfo } from 'node:net';
 
 const OPTIONS = {

@@ -9,7 +9,7 @@ import { slurm } from './engines/slurm.ts';
 import { ssh } from './engines/ssh.ts';
 import { supervisord } from './engines/supervisord.ts';
 import { systemd } from './engines/systemd.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/options.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
 import { freePort } from '../test/helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Engine } from './engines/engine.ts';

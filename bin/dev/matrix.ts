@@ -11,7 +11,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { SystemStatus, WebApiClient } from '../../control.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/options.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
 import { freePort } from '../test/helpers.ts';
 import { lacks } from '../test/needs.ts';
 import type { Need } from '../test/needs.ts';

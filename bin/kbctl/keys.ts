@@ -1,6 +1,6 @@
 // Key combinations: bindings, syntax, key codes of each platform, and the detection of presses.
 
-import { UsageError } from '../shared/options.ts';
+import { UsageError } from '../shared/line/options.ts';
 
 // ───── Bindings ──────────────────────────────────────────────────────────────────────────────────────────────────
 

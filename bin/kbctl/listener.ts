@@ -1,6 +1,6 @@
 // The interface that all backends implement, and the order in which each platform tries them.
 
-import { UsageError } from '../shared/options.ts';
+import { UsageError } from '../shared/line/options.ts';
 import type { Action, Binding } from './keys.ts';
 import type { Terminal } from './terminal.ts';
 

@@ -2,13 +2,13 @@
 
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { COMMAND, RESERVED } from '../shared/accepts.ts';
-import { follow } from '../shared/follow.ts';
-import { withLimit } from '../shared/limit.ts';
-import { UsageError } from '../shared/options.ts';
-import { isAbsent } from '../shared/replies.ts';
-import { inParallel } from '../shared/targets.ts';
-import { excerptOf } from '../shared/text.ts';
+import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
+import { follow } from '../shared/reach/follow.ts';
+import { withLimit } from '../shared/reach/limit.ts';
+import { UsageError } from '../shared/line/options.ts';
+import { isAbsent } from '../shared/reach/replies.ts';
+import { inParallel } from '../shared/reach/targets.ts';
+import { excerptOf } from '../shared/words/text.ts';
 import { Feeds } from './feeds.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
 import { CallError, now, statusFields, tagOf } from './results.ts';

@@ -1,8 +1,8 @@
 // Follows what systems report. All waits on a system share one connection.
 
 import { setImmediate } from 'node:timers/promises';
-import { observe } from '../shared/observe.ts';
-import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import { observe } from '../shared/reach/observe.ts';
+import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 
 const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
 const DETAIL_S = 1; // between queries of the detail: servers do not notify clients of its changes

@@ -1,10 +1,10 @@
 // The command line of control-mcp.
 
 import { existsSync } from 'node:fs';
-import { COMMAND, RESERVED } from '../shared/accepts.ts';
-import { DIR_OPTION } from '../shared/folder.ts';
-import { describeOptions, parseOptions, UsageError } from '../shared/options.ts';
-import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/targets.ts';
+import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
+import { DIR_OPTION } from '../shared/reach/folder.ts';
+import { describeOptions, parseOptions, UsageError } from '../shared/line/options.ts';
+import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/reach/targets.ts';
 import { Systems } from './systems.ts';
 
 const OPTIONS = {

@@ -8,8 +8,8 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../control.ts';
-import { warn } from '../shared/options.ts';
-import { excerpt, isRecord } from '../shared/text.ts';
+import { warn } from '../shared/line/options.ts';
+import { excerpt, isRecord } from '../shared/words/text.ts';
 import type { Writable } from 'node:stream';
 
 const MODERN_VERSION = '2026-07-28';

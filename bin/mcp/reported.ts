@@ -1,9 +1,9 @@
 // Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
 // program may have sent them.
 
-import { commandsOf } from '../shared/describe.ts';
-import { isRecord } from '../shared/text.ts';
-import type { Body } from '../shared/describe.ts';
+import { commandsOf } from '../shared/words/describe.ts';
+import { isRecord } from '../shared/words/text.ts';
+import type { Body } from '../shared/words/describe.ts';
 
 /** Control characters and line breaks, which become spaces. */
 const BREAKS = /[\p{Cc}\p{Zl}\p{Zp}]+/gu;

@@ -1,13 +1,13 @@
 // Parts of results that several tools share.
 
 import { createHash } from 'node:crypto';
-import { commandsOf, secondsSince } from '../shared/describe.ts';
-import { UsageError } from '../shared/options.ts';
-import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/replies.ts';
-import { excerptOf, textOfJson } from '../shared/text.ts';
+import { commandsOf, secondsSince } from '../shared/words/describe.ts';
+import { UsageError } from '../shared/line/options.ts';
+import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
+import { excerptOf, textOfJson } from '../shared/words/text.ts';
 import { cleanText } from './reported.ts';
-import type { Body } from '../shared/describe.ts';
-import type { PrintableClient, PrintableReply } from '../shared/replies.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 import type { System } from './systems.ts';
 
 /** Why a call has failed, with the fields that are known. */

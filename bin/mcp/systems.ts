@@ -2,17 +2,17 @@
 
 import { existsSync } from 'node:fs';
 import { DEFAULT_PORT } from '../../control.ts';
-import { createClient, hasEnvironmentAddress } from '../shared/access.ts';
-import { findTargets, partsOf, socketFolder } from '../shared/folder.ts';
-import { parseTargets } from '../shared/names.ts';
-import { UsageError } from '../shared/options.ts';
-import { isAbsent } from '../shared/replies.ts';
-import { suggest } from '../shared/suggest.ts';
-import { isOfFolder, onlyTarget } from '../shared/targets.ts';
+import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
+import { findTargets, partsOf, socketFolder } from '../shared/reach/folder.ts';
+import { parseTargets } from '../shared/reach/names.ts';
+import { UsageError } from '../shared/line/options.ts';
+import { isAbsent } from '../shared/reach/replies.ts';
+import { suggest } from '../shared/line/suggest.ts';
+import { isOfFolder, onlyTarget } from '../shared/reach/targets.ts';
 import { cleanText } from './reported.ts';
-import type { Sources } from '../shared/names.ts';
-import type { PrintableClient } from '../shared/replies.ts';
-import type { Target } from '../shared/targets.ts';
+import type { Sources } from '../shared/reach/names.ts';
+import type { PrintableClient } from '../shared/reach/replies.ts';
+import type { Target } from '../shared/reach/targets.ts';
 
 const TIMEOUT_MS = 5000; // of each request without a wait
 const PROBE_MS = 1000; // for a response at the default port

@@ -1,7 +1,7 @@
 // The tools as a model sees them: descriptions, arguments and results.
 
-import { listOf } from '../shared/options.ts';
-import { excerpt, isRecord } from '../shared/text.ts';
+import { listOf } from '../shared/line/options.ts';
+import { excerpt, isRecord } from '../shared/words/text.ts';
 
 /** As `tools/list` returns it. */
 export interface Tool {

@@ -1,17 +1,17 @@
 // Waits until a system changes, has a status, or reports a detail that meets a condition.
 
 import { SystemStatus } from '../../control.ts';
-import { STATUS_WORDS } from '../shared/commands.ts';
-import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/condition.ts';
-import { elapsedSeconds, withLimit } from '../shared/limit.ts';
-import { listOf, UsageError } from '../shared/options.ts';
-import { isDenied, NO_ANSWER, statusNameOf } from '../shared/replies.ts';
-import { excerpt } from '../shared/text.ts';
+import { STATUS_WORDS } from '../shared/words/commands.ts';
+import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/words/condition.ts';
+import { elapsedSeconds, withLimit } from '../shared/reach/limit.ts';
+import { listOf, UsageError } from '../shared/line/options.ts';
+import { isDenied, NO_ANSWER, statusNameOf } from '../shared/reach/replies.ts';
+import { excerpt } from '../shared/words/text.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
 import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
-import type { Condition } from '../shared/condition.ts';
-import type { Body } from '../shared/describe.ts';
-import type { PrintableReply } from '../shared/replies.ts';
+import type { Condition } from '../shared/words/condition.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { Feeds } from './feeds.ts';
 import type { System } from './systems.ts';
 

@@ -1,6 +1,6 @@
 // Who paused a system, when and why, as saved in a file.
 
-import { tidy } from '../shared/text.ts';
+import { tidy } from '../shared/words/text.ts';
 import type { StatusCause } from '../../control.ts';
 
 /**

@@ -8,7 +8,7 @@
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 
 import { SystemStatus } from '../../control.ts';
-import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 

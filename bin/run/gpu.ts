@@ -11,8 +11,8 @@
 import { execFile, spawnSync } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { UsageError } from '../shared/options.ts';
-import { excerpt, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { UsageError } from '../shared/line/options.ts';
+import { excerpt, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { ShellCommand } from './shell.ts';
 
 const TOOL = 'cuda-checkpoint';

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ShellCommand } from './shell.ts';
-import { textOfJson } from '../shared/text.ts';
+import { textOfJson } from '../shared/words/text.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
 import type { Gpu } from './gpu.ts';
 import type { Program } from './program.ts';

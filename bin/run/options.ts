@@ -3,14 +3,14 @@
 import { constants } from 'node:os';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
-import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/access.ts';
+import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/access.ts';
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
-} from '../shared/options.ts';
+} from '../shared/line/options.ts';
 import { Gpu } from './gpu.ts';
 import { nameOf } from './name.ts';
 import { StateFile } from './state.ts';
-import type { ServerAccess } from '../shared/access.ts';
+import type { ServerAccess } from '../shared/reach/access.ts';
 import type { Settings } from './supervisor.ts';
 
 const OPTIONS = {

@@ -5,9 +5,9 @@
 
 import { lstatSync, realpathSync } from 'node:fs';
 import { SystemStatus } from '../../control.ts';
-import { readJson, removeLeftovers, writeAtomically } from '../shared/files.ts';
-import { UsageError } from '../shared/options.ts';
-import { isRecord } from '../shared/text.ts';
+import { readJson, removeLeftovers, writeAtomically } from '../shared/line/files.ts';
+import { UsageError } from '../shared/line/options.ts';
+import { isRecord } from '../shared/words/text.ts';
 import { parseCause } from './cause.ts';
 import type { StatusCause } from '../../control.ts';
 

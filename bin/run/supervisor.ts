@@ -6,9 +6,9 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiServer } from '../../control.ts';
-import { baseUrlOf } from '../shared/access.ts';
-import { describeAuthor, describeStatus } from '../shared/describe.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/text.ts';
+import { baseUrlOf } from '../shared/reach/access.ts';
+import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import { Cgroup } from './cgroup.ts';
 import { Keeper } from './keeper.ts';
 import { Operator } from './operator.ts';

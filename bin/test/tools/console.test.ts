@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../../control.ts';
-import { REASON_HELP } from '../../shared/commands.ts';
+import { REASON_HELP } from '../../shared/words/commands.ts';
 import {
   defer, freePort, launchSystem, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';

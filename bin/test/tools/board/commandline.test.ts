@@ -8,7 +8,7 @@ import { connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseCommandLine } from '../../../board/options.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import {
   assertHarmless, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../../helpers.ts';

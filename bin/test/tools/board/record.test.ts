@@ -10,7 +10,7 @@ import type { TestContext } from 'node:test';
 import type { RequestOptions } from '../../../../control.ts';
 import type { Period } from '../../../board/series.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/targets.ts';
+import type { Target } from '../../../shared/reach/targets.ts';
 
 const START = 1e9;
 

@@ -14,8 +14,8 @@ import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
 import { currentValues, declarationsOf } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
-import { BY } from '../../../shared/access.ts';
-import { isCrash, isEndError, savedBy } from '../../../shared/end.ts';
+import { BY } from '../../../shared/reach/access.ts';
+import { isCrash, isEndError, savedBy } from '../../../shared/reach/end.ts';
 import { LIVE, Series } from '../../../board/series.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
@@ -26,7 +26,7 @@ import {
 } from './helpers.ts';
 import type { Declaration } from '../../../board/declarations.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/targets.ts';
+import type { Target } from '../../../shared/reach/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {

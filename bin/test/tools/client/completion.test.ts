@@ -7,14 +7,14 @@ import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { completionFor, LIVE } from '../../../client/completion.ts';
-import { SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
+import { SHELLS, STATUS_WORDS } from '../../../shared/words/commands.ts';
 import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { BASH_COMPLETION, lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
 import { COMPUTING, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
-import type { Shell } from '../../../shared/commands.ts';
+import type { Shell } from '../../../shared/words/commands.ts';
 import type { TestContext } from 'node:test';
 
 /** A line after `control-client`, and the arguments that the shell completes it to. */

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { parseDuration } from '../../../shared/options.ts';
+import { parseDuration } from '../../../shared/line/options.ts';
 import {
   assertHarmless, freePort, getInfo, HOSTILE, launchSystem, start, startOldServer, startProgram, startServer,
   TOKEN, until,

@@ -3,7 +3,7 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
-import { run as runMain } from '../../../shared/options.ts';
+import { run as runMain } from '../../../shared/line/options.ts';
 import { makeFolder, runProgram, start, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { capture } from './capture.ts';

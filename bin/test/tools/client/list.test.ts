@@ -7,14 +7,14 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { Row } from '../../../client/fleet.ts';
 import { columnsOf, fit, wrap } from '../../../client/table.ts';
-import { describeDetail, describeInfo, progressOf, splitDetail } from '../../../shared/describe.ts';
-import { targetAt } from '../../../shared/folder.ts';
+import { describeDetail, describeInfo, progressOf, splitDetail } from '../../../shared/words/describe.ts';
+import { targetAt } from '../../../shared/reach/folder.ts';
 import { assertHarmless, HOSTILE, LIMIT, makeFolder, start, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run } from './helpers.ts';
 import { screen } from './screen.ts';
 import { startSilent, startWeb } from './systems.ts';
-import type { PrintableReply } from '../../../shared/replies.ts';
+import type { PrintableReply } from '../../../shared/reach/replies.ts';
 import type { Ended } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 

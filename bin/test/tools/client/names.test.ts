@@ -10,9 +10,9 @@ import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseCommandLine as parseBoard } from '../../../board/options.ts';
 import { parseCommandLine as parseMcp } from '../../../mcp/options.ts';
-import { choosePlace, socketFolder } from '../../../shared/folder.ts';
-import { parseTargets, selectClient } from '../../../shared/names.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { choosePlace, socketFolder } from '../../../shared/reach/folder.ts';
+import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import {
   assertHarmless, HOSTILE, makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN,
 } from '../../helpers.ts';

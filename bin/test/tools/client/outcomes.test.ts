@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
-import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
-import { PrintableClient } from '../../../shared/replies.ts';
+import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
+import { PrintableClient } from '../../../shared/reach/replies.ts';
 import {
   assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN, start,
   startOldServer, startServer, TOKEN,

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { chownSync, writeFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseTargets } from '../../../shared/names.ts';
-import { UsageError } from '../../../shared/options.ts';
-import { inParallel } from '../../../shared/targets.ts';
+import { parseTargets } from '../../../shared/reach/names.ts';
+import { UsageError } from '../../../shared/line/options.ts';
+import { inParallel } from '../../../shared/reach/targets.ts';
 import {
   defer, freePort, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, startServer, TOKEN, until,
 } from '../../helpers.ts';

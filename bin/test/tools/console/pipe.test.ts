@@ -7,8 +7,8 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { PipedLines } from '../../../console/lines.ts';
 import { Session } from '../../../console/session.ts';
-import { createClient } from '../../../shared/access.ts';
-import { REASON_HELP } from '../../../shared/commands.ts';
+import { createClient } from '../../../shared/reach/access.ts';
+import { REASON_HELP } from '../../../shared/words/commands.ts';
 import {
   assertHarmless, HARMLESS, HOSTILE, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, runProgram, startOldServer,
   startServer, TOKEN,

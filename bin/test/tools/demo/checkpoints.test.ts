@@ -6,7 +6,7 @@ import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { loadCheckpoint, saveCheckpoint } from '../../../demo/checkpoints.ts';
 import { Learner } from '../../../demo/learner.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { makeFolder } from '../../helpers.ts';
 import { checkpointOf, pathsIn, stateAt } from './helpers.ts';
 

@@ -9,7 +9,7 @@ import { parseBindings } from '../../../kbctl/keys.ts';
 import { BackendError, chooseBackends } from '../../../kbctl/listener.ts';
 import { listenMacos, macosCommand, SCRIPT } from '../../../kbctl/macos.ts';
 import { listenWindows, SOURCE, windowsCommand } from '../../../kbctl/windows.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { isRunning, LIMIT, makeStandIn, PAUSE, READY, RESUME, withEnvironment } from './helpers.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { findKeyboards, listenEvdev } from '../../../kbctl/evdev.ts';
 import { HeldKeys, parseBindings, parseCombination } from '../../../kbctl/keys.ts';
 import { BackendError } from '../../../kbctl/listener.ts';

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { start, WRONG_ACCESS } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { asOn } from './helpers.ts';

@@ -9,7 +9,7 @@ import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StateFile } from '../../../run/state.ts';
-import { UsageError } from '../../../shared/options.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {

@@ -3,17 +3,17 @@
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
-import { DEFAULT_HOST } from '../../control.ts';
+import { DEFAULT_HOST } from '../../../control.ts';
 import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
-import { splitDetail } from './describe.ts';
+import { splitDetail } from '../words/describe.ts';
 import {
   findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt,
 } from './folder.ts';
-import { listOf, UsageError } from './options.ts';
+import { listOf, UsageError } from '../line/options.ts';
 import { isAbsent } from './replies.ts';
-import { suggest } from './suggest.ts';
+import { suggest } from '../line/suggest.ts';
 import { inParallel, labelled } from './targets.ts';
-import { excerptOf } from './text.ts';
+import { excerptOf } from '../words/text.ts';
 import type { Address } from './access.ts';
 import type { PrintableClient } from './replies.ts';
 import type { Target } from './targets.ts';

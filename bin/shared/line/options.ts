@@ -1,10 +1,10 @@
 // Shared by all tools: exit codes, error messages, command-line options and their help.
 
 import { parseArgs } from 'node:util';
-import { VERSION } from '../../control.ts';
+import { VERSION } from '../../../control.ts';
 import { paintError } from './color.ts';
 import { suggest } from './suggest.ts';
-import { printable } from './text.ts';
+import { printable } from '../words/text.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
 

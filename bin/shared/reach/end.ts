@@ -1,9 +1,9 @@
 // Whether a system has ended because of a shutdown, judged by its latest responses.
 
-import { SystemStatus } from '../../control.ts';
-import { commandsOf } from './describe.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
-import type { Body } from './describe.ts';
+import { SystemStatus } from '../../../control.ts';
+import { commandsOf } from '../words/describe.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
+import type { Body } from '../words/describe.ts';
 
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
 

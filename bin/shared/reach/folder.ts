@@ -4,15 +4,15 @@ import { once } from 'node:events';
 import { linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { basename, join, resolve } from 'node:path';
-import { checkTrusted } from '../../control.ts';
+import { checkTrusted } from '../../../control.ts';
 import { createTargetClient } from './access.ts';
-import { createFolder } from './files.ts';
-import { parseText, UsageError } from './options.ts';
+import { createFolder } from '../line/files.ts';
+import { parseText, UsageError } from '../line/options.ts';
 import { inParallel, labelled } from './targets.ts';
-import { printable } from './text.ts';
+import { printable } from '../words/text.ts';
 import type { Stats } from 'node:fs';
 import type { ServerAccess } from './access.ts';
-import type { TextOption } from './options.ts';
+import type { TextOption } from '../line/options.ts';
 import type { Target } from './targets.ts';
 
 /** The option that names the folder. */

@@ -3,12 +3,12 @@
 import { readFileSync, statSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import { hostname, userInfo } from 'node:os';
-import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../control.ts';
-import { parseInteger, UsageError, warn } from './options.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import { parseInteger, UsageError, warn } from '../line/options.ts';
 import { PrintableClient } from './replies.ts';
-import { excerpt } from './text.ts';
-import type { WebApiAddress } from '../../control.ts';
-import type { ListOption, TextOption } from './options.ts';
+import { excerpt } from '../words/text.ts';
+import type { WebApiAddress } from '../../../control.ts';
+import type { ListOption, TextOption } from '../line/options.ts';
 
 // ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,7 @@
 // A condition on one field of a system's detail: `loss < 0.1`, `run.processes = 1`.
 
 import { splitDetail } from './describe.ts';
-import { UsageError } from './options.ts';
+import { UsageError } from '../line/options.ts';
 import { textOfJson } from './text.ts';
 
 const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;

@@ -1,9 +1,9 @@
 // Own commands of a program, as /api/info lists them: how they are typed, described and completed. The server may be
 // any program, so everything but the names may have any type and text.
 
-import { helpLine, UsageError } from './options.ts';
+import { helpLine, UsageError } from '../line/options.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
-import type { PrintableReply } from './replies.ts';
+import type { PrintableReply } from '../reach/replies.ts';
 
 type Body = Readonly<Record<string, unknown>>;
 

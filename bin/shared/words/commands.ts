@@ -1,8 +1,8 @@
 // The commands of control-client and control-console: the only list, also for their help and completion.
 
-import { SystemStatus } from '../../control.ts';
-import { helpLine, listOf } from './options.ts';
-import type { ControlCommand } from '../../control.ts';
+import { SystemStatus } from '../../../control.ts';
+import { helpLine, listOf } from '../line/options.ts';
+import type { ControlCommand } from '../../../control.ts';
 
 /** The name of a command in the tools. */
 export type CommandName =

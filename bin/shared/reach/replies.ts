@@ -1,8 +1,8 @@
 // The client of all tools, and its replies in words for people. Any program may listen at the address.
 
-import { SystemStatus, WebApiClient } from '../../control.ts';
-import { excerpt, printable } from './text.ts';
-import type { RequestOptions, WebApiReply } from '../../control.ts';
+import { SystemStatus, WebApiClient } from '../../../control.ts';
+import { excerpt, printable } from '../words/text.ts';
+import type { RequestOptions, WebApiReply } from '../../../control.ts';
 
 /** Shown as the status of a system that responds with none of the statuses below, or cannot be reached now. */
 export const UNKNOWN = 'unknown';

@@ -1,11 +1,11 @@
 // Sends a command and waits until it is done.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus } from '../../control.ts';
-import { valueIn } from './describe.ts';
+import { SystemStatus } from '../../../control.ts';
+import { valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from './text.ts';
+import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 type Body = Readonly<Record<string, unknown>>;

@@ -1,6 +1,6 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
-import { entriesOf } from './replies.ts';
+import { entriesOf } from '../reach/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
 export type Body = Readonly<Record<string, unknown>>;

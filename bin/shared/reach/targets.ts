@@ -1,8 +1,8 @@
 // Several systems at once: their labels, and requests in parallel.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { printable } from './text.ts';
-import type { TextOption } from './options.ts';
+import { printable } from '../words/text.ts';
+import type { TextOption } from '../line/options.ts';
 import type { PrintableClient } from './replies.ts';
 
 /** The option for a file with targets. */
