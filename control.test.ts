@@ -979,7 +979,8 @@ describe('The options', LIMIT, () => {
     assert.deepEqual(takeAll(server), ['pause', 'pause']);
     const stranger = new WebApiClient('127.0.0.1', port, { token: `${TOKEN}x` });
     const reply = await stranger.request('pause');
-    const expected = { ok: false, error: NO_TOKEN, answered: true, sent: true, statusCode: 401, code: undefined };
+    const refused = { ok: false, error: NO_TOKEN, body: { error: NO_TOKEN }, statusCode: 401, code: undefined };
+    const expected = { ...refused, phase: 'answered' };
     assert.deepEqual(reply, expected);
     assert.ok(!inspect([server, client, stranger, reply], { depth: 9, showHidden: true }).includes(TOKEN));
     assert.ok(!JSON.stringify([server, client]).includes(TOKEN));
@@ -1176,27 +1177,30 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     const calls = [client.info(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
     assert.deepEqual(await Promise.all([client.getStatus(), ...calls]), [OFFLINE, null, null, null, null, null]);
     const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
-    const failed = { ok: false, answered: false, statusCode: undefined };
-    assert.deepEqual(await client.request('pause'), { ...failed, error, sent: false, code: 'ECONNREFUSED' });
+    const failed = { ok: false, body: {}, statusCode: undefined };
+    assert.deepEqual(await client.request('pause'), { ...failed, error, phase: 'connect', code: 'ECONNREFUSED' });
     const silent = await startForeign(t, () => {});
     const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 1000 });
     const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 1 s`;
-    assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, sent: true, code: 'ETIMEDOUT' });
+    assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, phase: 'sent', code: 'ETIMEDOUT' });
     const cancelled = await client.request('pause', { signal: AbortSignal.abort() });
-    assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.sent], [false, false]);
+    assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.phase], [false, 'connect']);
   });
 
   it('reports a refusal with its error, and a server of another kind as such', async (t) => {
     const { client } = await start(t, { maxQueueSize: 1 });
     assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
-    const refused = { ok: false, error: QUEUE_FULL, answered: true, sent: true, statusCode: 503, code: undefined };
+    const error = QUEUE_FULL;
+    const refused = { ok: false, error, body: { error }, phase: 'answered', statusCode: 503, code: undefined };
     assert.deepEqual(await client.request('pause'), refused);
     for (const [status, body] of [[200, '<!doctype html>'], [200, '{"status":"on"}'], [500, '{}']] as const) {
       const { port } = await startForeign(t, (socket) => socket.end(`HTTP/1.1 ${status} X\r\n\r\n${body}`));
       const foreign = new WebApiClient('127.0.0.1', port);
       const reply = await foreign.request('pause');
       const error = `http://127.0.0.1:${port} is not a control server: it responded with status code ${status}`;
-      assert.deepEqual(reply, { ok: false, error, answered: false, sent: true, statusCode: status, code: undefined });
+      const { body: received, ...failed } = { ...reply };
+      assert.deepEqual(failed, { ok: false, error, phase: 'sent', statusCode: status, code: undefined });
+      assert.deepEqual(received, body.startsWith('{') ? JSON.parse(body) : {});
       assert.deepEqual([await foreign.getStatus(), await foreign.pause()], [OFFLINE, null]);
     }
   });
@@ -1251,7 +1255,7 @@ describe('waitFor()', LIMIT, () => {
     assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
     const unreachable = new WebApiClient('127.0.0.1', await startUnreachable(t), { timeout: 50 });
     const reply = await unreachable.request('pause');
-    assert.deepEqual([reply.ok, !reply.ok && reply.sent, !reply.ok && reply.code], [false, false, 'ETIMEDOUT']);
+    assert.deepEqual([reply.ok, !reply.ok && reply.phase, !reply.ok && reply.code], [false, 'connect', 'ETIMEDOUT']);
     await assert.rejects(unreachable.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
     const { client: failing } = await start(t, { systemStatus: () => assert.fail('lost') });
     await assert.rejects(failing.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });

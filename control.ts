@@ -564,7 +564,8 @@ function validate(path: string, values: Record<string, unknown>, parameters: Rea
     const to = maximum === undefined ? '' : `${from === '' ? ' up' : ''} to ${maximum}`;
     const limits = maxLength === undefined ? from + to : ` of at most ${maxLength} characters`;
     const form = choices ? `one of ${choices.join(', ')}` : `a${type === 'integer' ? 'n' : ''} ${type}${limits}`;
-    throw new RangeError(`${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`);
+    const message = `${path}${name} must be ${form}, got ${JSON.stringify(value)?.slice(0, 100) ?? 'nothing'}`;
+    throw Object.assign(new RangeError(message), { parameter: name });
   }));
 }
 
@@ -726,7 +727,8 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
         const text = new TextDecoder('utf-8', { fatal: true }).decode(connection.body) || '{}';
         json = JSON.stringify(check('', JSON.parse(text), parameters));
       } catch (error) {
-        return server.send(connection, prepare(400, { error: `${name}: ${(error as Error).message}` }));
+        const { message, parameter } = error as Error & { parameter?: string };
+        return server.send(connection, prepare(400, { error: `${name}: ${message}`, parameter }));
       }
       if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
       server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
@@ -1534,13 +1536,13 @@ export class WebApiServer<Name extends string = never> {
 
 /**
  * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
- * the `tag`; `body` is the whole response. `answered` is whether a control server responded, and `sent` whether the
- * request may have reached one: a command that was sent but not answered may still take effect. `code` is Node's.
+ * the `tag`; `body` is the whole response. A failure is `answered` by a control server; or else `sent`, so that a
+ * command may still take effect; or else no more than `connect`. Without a response, `code` is Node's.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
   | Readonly<{
-    ok: false; error: string; answered: boolean; sent: boolean;
+    ok: false; error: string; body: Record<string, unknown>; phase: 'connect' | 'sent' | 'answered';
     statusCode: number | undefined; code: string | undefined;
   }>;
 
@@ -1637,25 +1639,27 @@ export class WebApiClient {
     const cancel = (): void => abort('the request was cancelled', 'ABORT_ERR');
     const timer = setTimeout(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`, 'ETIMEDOUT');
     this.#cancels.add(cancel);
-    let sent = false;
+    let phase: 'connect' | 'sent' = 'connect';
+    const onSent = (): void => void (phase = 'sent');
     try {
       signal?.addEventListener('abort', cancel, { once: true });
       if (signal?.aborted === true) cancel();
-      const { statusCode, tag, body } = await this.#exchange(endpoint, options, json, end.signal, () => (sent = true));
+      const { statusCode, tag, body } = await this.#exchange(endpoint, options, json, end.signal, onSent);
       const { result, status, error } = body;
       const given = endpoint === 'status' || endpoint === 'info' ? status : result;
       const isEmpty = statusCode === 304 || (given === null && endpoint === 'info'); // null while systemStatus() fails
       const value = isEmpty ? '' : given;
       const isText = typeof value === 'string' || typeof value === 'number';
       if (isText && [200, 202, 304].includes(statusCode)) return { ok: true, value: String(value), body, tag };
-      const answered = statusCode >= 400 && typeof error === 'string';
+      const failure = { ok: false, body, statusCode, code: undefined } as const;
+      if (statusCode >= 400 && typeof error === 'string') return { ...failure, error, phase: 'answered' };
       const mismatch = `${this.baseUrl} is not a control server: it responded with status code ${statusCode}`;
-      return { ok: false, error: answered ? error : mismatch, answered, sent, statusCode, code: undefined };
+      return { ...failure, error: mismatch, phase: 'sent' };
     } catch (error) {
       const reason: NodeJS.ErrnoException = end.signal.aborted ? end.signal.reason : error;
       const { code } = (reason as Partial<AggregateError>).errors?.at(-1) ?? reason; // of the last address
       const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
-      return { ok: false, error: message, answered: false, sent, statusCode: undefined, code };
+      return { ok: false, error: message, body: {}, phase, statusCode: undefined, code };
     } finally {
       clearTimeout(timer);
       this.#cancels.delete(cancel);
@@ -1736,8 +1740,9 @@ export class WebApiClient {
 /** Returns null if the reply has no known status. Only a missing listener is OFFLINE: systems and networks may hang. */
 function statusOf(reply: WebApiReply): SystemStatus | null {
   if (reply.ok === true) return STATUSES[STATUS_NAMES.indexOf(reply.value)] ?? null;
-  const isAbsent = reply.sent ? reply.statusCode !== undefined : /^(ECONNREFUSED|ENOENT)$/.test(reply.code ?? '');
-  return isAbsent && !reply.answered ? OFFLINE : null;
+  const isForeign = reply.phase === 'sent' && reply.statusCode !== undefined;
+  const isRefused = reply.phase === 'connect' && /^(ECONNREFUSED|ENOENT)$/.test(reply.code ?? '');
+  return isForeign || isRefused ? OFFLINE : null;
 }
 
 /** Where a server listens: at host and port, or only at a Unix socket. */

@@ -230,7 +230,7 @@ class Sender {
     pressedAt: number,
     superseded: AbortSignal,
   ): Promise<string> {
-    if (reply === null || (!reply.ok && !reply.sent && this.#abandoned.signal.aborted)) return 'not sent';
+    if (reply === null || (!reply.ok && reply.phase === 'connect' && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
     const { state, error, summary, received } = await follow(this.#client, command, options);
     if (state === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
@@ -282,7 +282,7 @@ async function showStatus(
   const timer = setTimeout(() => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER)), NO_ANSWER_MS);
   for await (const { status, reply } of observe(client, 'status', quitting)) {
     clearTimeout(timer);
-    if (reply.ok || reply.answered) show('online', lineOf(reply.ok ? status : reply.error, status));
+    if (reply.ok || reply.phase === 'answered') show('online', lineOf(reply.ok ? status : reply.error, status));
     else if (shown === null) show(status, `${paintStatus(reply.error, status)}; each key press tries again`);
     else show(status, lineOf(status, status));
   }

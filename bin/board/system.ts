@@ -163,7 +163,7 @@ export class BoardSystem {
     const isSilent = isUnanswered(reply);
     if (!isSilent) this.#state.unansweredSince = null;
     else if (!this.isOffline) this.#state.unansweredSince ??= Date.now() - (steadyNow() - start);
-    this.#takeReadError(isSilent || reply.ok || reply.answered ? '' : this.#client.shorten(reply.error));
+    this.#takeReadError(isSilent || reply.ok || reply.phase === 'answered' ? '' : this.#client.shorten(reply.error));
     this.#publish();
   }
 
@@ -236,7 +236,7 @@ export class BoardSystem {
 
   #take({ status, reply, isNew }: Observation): void {
     const state = this.#state;
-    const isResponse = reply.ok || reply.answered;
+    const isResponse = reply.ok || reply.phase === 'answered';
     if (status === NO_ANSWER) state.unansweredSince ??= Date.now();
     else state.unansweredSince = null;
     if (!isNew) return;

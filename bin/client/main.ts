@@ -180,7 +180,7 @@ function print({ text = '', json, error = '' }: Outcome, target: Target, isJson:
 async function getStatus(client: PrintableClient, isVerbose: boolean): Promise<Outcome> {
   const reply = await client.request('status');
   const name = statusNameOf(reply);
-  if (!reply.ok) return reply.answered ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
+  if (!reply.ok) return reply.phase === 'answered' ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
   if (name === UNKNOWN) {
     const error = describeUnknown(reply.original);
     return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };

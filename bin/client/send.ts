@@ -29,9 +29,9 @@ export interface Invocation {
 }
 
 export function failure(reply: FailedReply, status?: string): Outcome {
-  const { error, answered, original } = reply;
+  const { error, phase, original } = reply;
   const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
-  const exitCode = answered ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
+  const exitCode = phase === 'answered' ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
   return { exitCode, json: { status, error: original }, error };
 }
 

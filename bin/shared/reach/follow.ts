@@ -179,12 +179,13 @@ class Follower {
       const summary = `${this.#command} accepted, but the server reports no outcome`;
       return this.#goal === undefined && !isUnfinished(this.#report) ? { state: 'pending', error: '', summary } : null;
     }
-    const { error, answered, sent } = reply;
-    const names = error.startsWith(`${this.#command}: `); // as errors about arguments do
-    if (answered) return { state: 'failed', error, summary: names ? error : undefined };
+    const { error, phase } = reply;
+    if (phase === 'answered') { // an error about arguments names the command
+      return { state: 'failed', error, summary: reply.statusCode === 400 ? error : undefined };
+    }
     if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
     if (!isUnanswered(reply)) return { state: 'offline', error };
-    return sent && (isShutdown || isCut(reply)) ? null : this.#concludeNow(reply);
+    return phase === 'sent' && (isShutdown || isCut(reply)) ? null : this.#concludeNow(reply);
   }
 
   /** Concludes from the status that was just observed. */
@@ -246,10 +247,8 @@ function reportIn(reply: PrintableReply, command: string): Report {
     const { result, id, state, value, valueOmitted } = reply.body;
     return { result, id, state, value, valueOmitted };
   }
-  const prefix = `${command} failed: `;
-  const isFailure = reply.statusCode === 500 && reply.original.startsWith(prefix);
-  if (isFailure) return { state: 'failed', error: reply.original.slice(prefix.length) };
-  return reply.answered ? { error: reply.original } : {};
+  if (reply.statusCode === 500) return { state: 'failed', error: reply.original.replace(`${command} failed: `, '') };
+  return reply.phase === 'answered' ? { error: reply.original } : {};
 }
 
 function isUnfinished({ state }: Report): boolean {

@@ -16,6 +16,9 @@ const HINTS: ReadonlyMap<string | undefined, string> = new Map([
   ['EACCES', 'nothing was sent'],
 ]);
 
+/** Errors of connect() that say nothing about the system. */
+const UNKNOWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EACCES']);
+
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
 const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
   .filter((status) => status !== SystemStatus.OFFLINE)
@@ -58,18 +61,18 @@ export class PrintableClient extends WebApiClient {
     }
     if (endpoint === 'info' && lacksInfo(reply)) {
       const error = 'the server reports its status only';
-      return { ...reply, answered: true, error, original: error };
+      return { ...reply, phase: 'answered', error, original: error };
     }
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    if (!reply.answered && reply.sent && reply.statusCode === undefined) {
+    if (reply.phase === 'sent' && reply.statusCode === undefined) {
       const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
-      const how = /^timeout after|was cancelled$/.test(reason) ? `within ${seconds} s` : `(${printable(reason)})`;
+      const how = isCut(reply) ? `(${printable(reason)})` : `within ${seconds} s`;
       const error = isCommand
         ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;
       return { ...reply, error, original: error };
     }
-    if (reply.answered) return { ...reply, error: excerpt(reply.error), original: reply.error };
+    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
     const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
     const why = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
     const hint = HINTS.get(connectErrorOf(reply));
@@ -83,18 +86,16 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
-/**
- * Whether a system is not offline but did not respond. It has the request, unless its queue of connections is full or
- * connecting took too long, as with a network that drops packets.
- */
+/** Whether nothing responded although the system may run: only what is known to be absent is offline. */
 export function isUnanswered(reply: WebApiReply): boolean {
-  if (reply.ok || reply.answered || reply.statusCode !== undefined) return false;
-  return reply.sent || /^(EAGAIN|ETIMEDOUT|ABORT_ERR)$/.test(reply.code ?? '');
+  if (reply.ok || reply.phase === 'answered' || reply.statusCode !== undefined) return false;
+  return reply.phase === 'sent' || !isAbsent(reply) && !UNKNOWN_CODES.has(`${reply.code}`);
 }
 
 /** Whether the connection broke before the response: the system may be ending. */
-export function isCut(reply: PrintableReply): boolean {
-  return isUnanswered(reply) && !reply.ok && / (no response|has not responded) \(/.test(reply.error);
+export function isCut(reply: WebApiReply): boolean {
+  if (reply.ok || reply.phase !== 'sent' || reply.statusCode !== undefined) return false;
+  return reply.code !== 'ETIMEDOUT' && reply.code !== 'ABORT_ERR';
 }
 
 /** Whether nothing listens at the address. False for a mistyped host or a network that is down. */
@@ -104,7 +105,7 @@ export function isAbsent(reply: WebApiReply): boolean {
 
 /** The code of the error with which connecting failed. */
 function connectErrorOf(reply: WebApiReply): string | undefined {
-  return reply.ok || reply.answered || reply.sent ? undefined : reply.code;
+  return reply.ok || reply.phase !== 'connect' ? undefined : reply.code;
 }
 
 /** Whether access is denied: no other request can succeed. */
@@ -119,7 +120,7 @@ export function isInvalid(reply: WebApiReply): boolean {
 
 /** Why sending a command after this reply is useless; null if it is not. */
 export function obstacleIn(reply: PrintableReply): string | null {
-  return !reply.ok && (!reply.answered || isDenied(reply)) ? reply.error : null;
+  return !reply.ok && (reply.phase !== 'answered' || isDenied(reply)) ? reply.error : null;
 }
 
 /** Whether a server has no `/api/info`, like PAMIQ's. */
@@ -132,9 +133,9 @@ export function statusNameOf(reply: PrintableReply): string {
   if (reply.ok) return reply.value;
   if (reply.statusCode === 401) return 'missing or wrong token';
   if (reply.statusCode === 403) return 'access denied';
-  if (reply.answered) return UNKNOWN;
+  if (reply.phase === 'answered') return UNKNOWN;
   if (isUnanswered(reply)) return NO_ANSWER;
-  return HINTS.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
+  return UNKNOWN_CODES.has(`${connectErrorOf(reply)}`) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
 }
 
 /** The commands that `/api/info` lists; their fields may be missing or have any type. */

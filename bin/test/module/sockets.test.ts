@@ -387,7 +387,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     for (const path of [socketPath, link]) {
       const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
       const error = `unix:${path} does not respond: '${socketPath}' is not trusted, because it belongs to user 65534`;
-      const reply = { ok: false, error, answered: false, sent: false, statusCode: undefined, code: 'EACCES' };
+      const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
       assert.deepEqual(await client.request('pause'), reply);
     }
     assert.deepEqual(received, []);
@@ -410,7 +410,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     });
     const client = new WebApiClient(undefined, undefined, { socketPath, token: TOKEN });
     const reply = await client.request('pause');
-    assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.sent, received], ['ENOENT', false, []]);
+    assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, received], ['ENOENT', 'connect', []]);
   });
 
   it('sends nothing through a folder to which others can write, or that belongs to others', ROOT_ONLY, async (t) => {
@@ -455,7 +455,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       assert.equal(await client.getStatus(), OFFLINE);
       assert.equal(await client.pause(), null);
       const reply = await client.request('status');
-      assert.ok(!reply.ok && !reply.answered && reply.error.startsWith(`unix:${socketPath} does not respond: `));
+      assert.ok(!reply.ok && reply.phase !== 'answered' && reply.error.startsWith(`unix:${socketPath} does not respond: `));
     }
   });
 });

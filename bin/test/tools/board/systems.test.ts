@@ -501,7 +501,7 @@ describe('The end of a system', () => {
 
 describe('BoardSystem', LIMIT, () => {
   it('remembers since when a system is silent when a read fails and while no page is open', async () => {
-    const failed = { ok: false, answered: false, sent: true, error: 'timeout after 5 s' };
+    const failed = { ok: false, phase: 'sent', body: {}, error: 'timeout after 5 s' };
     const { promise: reply, resolve } = defer<object>();
     const replies: (object | Promise<object>)[] = [reply, failed];
     const system = createSystem(() => replies.shift() ?? { ok: true, value: 'active', body: INFO, tag: undefined });
@@ -527,7 +527,7 @@ describe('BoardSystem', LIMIT, () => {
 
   it('has the status unknown, and is not silent, when the board has too many open files', async (t) => {
     const error = 'http://box:1 does not respond: connect EMFILE box:1; too many open files';
-    const failed = { ok: false, answered: false, sent: false, statusCode: undefined, code: 'EMFILE', error };
+    const failed = { ok: false, phase: 'connect', body: {}, statusCode: undefined, code: 'EMFILE', error };
     const system = createSystem(() => failed, () => failed);
     t.after(() => system.close());
     await until(() => system.state.status !== '');

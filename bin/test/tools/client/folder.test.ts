@@ -184,7 +184,7 @@ describe('control-client --all', SUITE, () => {
       assert.deepEqual(linesOf(stdout).sort(), lines(...texts), `${args}`);
     }
     for (const { client } of systems) {
-      const { body } = await client.request('info') as { body?: { commands: Record<string, unknown>[] } };
+      const { body } = await client.request('info') as { body: { commands?: Record<string, unknown>[] } };
       const [first] = body?.commands ?? [];
       assert.deepEqual([first?.['command'], first?.['by'], first?.['reason']], ['pause', 'ana', 'GPU needed']);
     }

@@ -257,7 +257,7 @@ describe('Row', LIMIT, () => {
     ];
     const error = 'unix:/run/train_1-7.sock does not respond: connect ENOENT';
     const absent: PrintableReply = {
-      ok: false, error, original: error, answered: false, sent: false, statusCode: undefined, code: 'ENOENT',
+      ok: false, error, original: error, phase: 'connect', body: {}, statusCode: undefined, code: 'ENOENT',
     };
     for (const [last, story] of ends) {
       const row = new Row(target);

@@ -62,8 +62,8 @@ describe('control-client top', SUITE, () => {
     await showsLine(/^a new first row /);
     write('r'); // the selection follows its system
     await showsLine(/^resume three: active \(\d+\.\d s\)$/);
-    const { body } = await client.request('info') as { body?: { commands: Record<string, unknown>[] } };
-    const sent = body?.commands.map(({ command, by }) => [command, by]);
+    const { body } = await client.request('info') as { body: { commands?: Record<string, unknown>[] } };
+    const sent = body.commands?.map(({ command, by }) => [command, by]);
     assert.deepEqual(sent, [['pause', 'ana'], ['save-state', 'ana'], ['resume', 'ana']]);
     assert.deepEqual(guest.requests.filter((request) => request.startsWith('POST')), []);
   });
