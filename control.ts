@@ -27,7 +27,8 @@
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
-// Deno and Bun. The host is the controlled program.
+// Deno and Bun. The host is the controlled program. Wrong arguments throw a TypeError if the type is wrong or an option
+// is unknown, and a RangeError if a value is out of range.
 
 import { EventEmitter, once } from 'node:events';
 import { hostname } from 'node:os';
@@ -140,9 +141,16 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are five journals. The server thread appends commands. The host appends the commands that it posts, which it
-// takes ahead of the others, its statuses, its details, and its declarations. The thread may fall behind while it reads
-// what the host appends, so latest() reads again if the ring has wrapped around meanwhile.
+// There are five journals. Who moves what, and which test in bin/test/module guards it:
+//
+// - The thread appends the commands of clients: enqueue(). The host appends the commands that it posts, its statuses,
+//   its details and its declarations: post(), publish(), describe() and `commands` (model.test.ts).
+// - Only receiveCommand() takes, also for nextCommand(), nextCommandSync() and launch(): posted commands first
+//   (model.test.ts). Only report() completes, also for the next look for commands and close() (commands.test.ts).
+// - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
+//   settles the waits at every eighth command (waits.test.ts).
+// - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
+//   meanwhile (info.test.ts).
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
@@ -297,7 +305,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     /** Appends a command and returns its index, or null if the queue is full. release() follows. */
     enqueue(code: number, query: string, declared: readonly string[]): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
-      if (commands.head() % 8 === 0) link.settle(); // in time: 16 more are taken before a slot is reused
+      if (commands.head() % 8 === 0) link.settle(); // before a slot is reused
       let text = '';
       if (query !== '' || declared.length > 0) {
         const parameters = new URLSearchParams(query);
@@ -326,8 +334,11 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
       const now = performance.now();
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
-      if (isDetailDue) detailRequestedAt = now;
-      if (isDetailDue) Atomics.store(memory, cells.DETAIL, 1);
+      if (isDetailDue) {
+        detailRequestedAt = now;
+        Atomics.store(memory, cells.DETAIL, 1);
+        setTimeout(link.settle, detailMs);
+      }
       const limitMs = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0 ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // the request precedes the latest command
       const age = now - requestedAt;
@@ -336,7 +347,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       else if (isSampled || age >= limitMs) return onEnd(connection);
       connection.awaited = requested;
       link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
-      setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
     /** The sample may be as old as its request. */
@@ -347,6 +357,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       link.advanceSequence();
       link.advanceClock();
       requestedAt = now;
+      setTimeout(link.settle, sampleMs);
       requested = Atomics.store(memory, cells.REQUESTED, sequence);
       link.wakeHost();
     },
@@ -702,8 +713,9 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const declared = code === -1 ? new Map(Object.entries(link.accepts())) : null;
       const declaration = declared?.get(name);
       if (declared !== null && declaration === undefined) {
-        const hint = declared.size === 0 ? '' : `: the commands are ${[...commandNames, ...declared.keys()].join(', ')}`;
-        return server.send(connection, prepare(404, { error: `Invalid API endpoint${hint}` }));
+        const names = [...commandNames, ...declared.keys()].join(', ');
+        const error = `Invalid API endpoint${declared.size === 0 ? '' : `: the commands are ${names}`}`;
+        return server.send(connection, prepare(404, { error }));
       }
       if (method !== 'POST') return server.send(connection, postOnly);
       if (declaration === undefined) server.enqueue(connection, code);
@@ -967,8 +979,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
-/** Options of `WebApiServer`. */
-export interface WebApiServerOptions<Name extends string = never> {
+/** Options of `WebApiServer`. */ export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Returns the status, synchronously and fast. Called on the host's thread only: at the start, when the host looks for
    * commands, and when a client requests it. While it throws, or returns any other value, clients get a 500.
@@ -985,10 +996,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   commands?: Declarations<Name> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
-  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
-  port?: number | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
-  maxQueueSize?: number | undefined;
+  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */ port?: number | undefined;
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ maxQueueSize?: number | undefined;
   /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
@@ -1100,8 +1109,6 @@ type Taken = { journal: Journal; index: number; before: ThreadData['first']; isR
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
  * thread is doing. Every command whose response is `ok` is delivered exactly once and in order.
- *
- * @throws {TypeError} If an option has the wrong type or is unknown; a RangeError if one is out of range.
  */
 export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
@@ -1252,7 +1259,7 @@ export class WebApiServer<Name extends string = never> {
    * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced. Returns null if
    * no command comes within the timeout, in milliseconds. Default: without limit.
    *
-   * @throws {EmptyError} As `nextCommand()`; a TypeError or RangeError if the timeout is wrong.
+   * @throws {EmptyError} As `nextCommand()`.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | Name | null {
     checkOptions('nextCommandSync', options, ['timeout']);
@@ -1294,7 +1301,6 @@ export class WebApiServer<Name extends string = never> {
    * user interface. Works without a server, too. `by` is `itself` by default. Texts are truncated to 200 characters.
    *
    * @returns False if `maxQueueSize` such commands are waiting.
-   * @throws {TypeError} If there is no such command or option, or a text is not a string.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
@@ -1418,7 +1424,7 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    if (this.#taken?.isRunning === true || this.#holdsCommands()) this.#onCommand(); // a sleeper may have taken it before SEQUENCE
+    if (this.#taken?.isRunning === true || this.#holdsCommands()) this.#onCommand(); // a sleeper may be faster than this
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
@@ -1534,8 +1540,7 @@ export type WebApiReply =
     statusCode: number | undefined; code: string | undefined;
   }>;
 
-/** Options of `request()`. */
-export interface RequestOptions {
+/** Options of `request()`. */ export interface RequestOptions {
   /** Arguments of an own command. */ arguments?: object | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
@@ -1544,15 +1549,13 @@ export interface RequestOptions {
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
 
-/** Options of `WebApiClient`. */
-export interface WebApiClientOptions {
+/** Options of `WebApiClient`. */ export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
   /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
 }
 
-/** Options of `waitFor()`. */
-export interface WaitOptions {
+/** Options of `waitFor()`. */ export interface WaitOptions {
   /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
   /** Receives the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
@@ -1561,8 +1564,6 @@ export interface WaitOptions {
 /**
  * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE`, the result of a command
  * `null`, and `request()` returns the reason. Each request opens its own connection and is never retried.
- *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  */
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
@@ -1609,11 +1610,7 @@ export class WebApiClient {
     return reply.ok === true ? reply.value : null; // narrows without `strict`, too
   }
 
-  /**
-   * Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit.
-   *
-   * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
-   */
+  /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, ['wait', 'by', 'reason', 'arguments', 'tag', 'signal']);
@@ -1661,7 +1658,7 @@ export class WebApiClient {
    * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
-   * @throws The reason of an aborted signal. A TypeError or RangeError if an argument is wrong.
+   * @throws The reason of an aborted signal.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
     const target = [...STATUSES, OFFLINE].find(({ statusName }) => statusName === status?.statusName);
@@ -1759,8 +1756,7 @@ type ValueTypes = { boolean: boolean; integer: number; number: number; string: s
  * waits for a command receives what its hook returns (see `CommandOutcome`), or the error.
  */
 export interface System<Commands = Record<string, Record<string, keyof ValueTypes>>> {
-  /** Does one piece of the work. Called repeatedly while the system is active. */
-  step(control: Control): unknown;
+  /** Does one piece of the work. Called repeatedly while the system is active. */ step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails, the system stays active. */
@@ -1769,10 +1765,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
   onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
   saveState?(status: SystemStatus, request: CommandRequest): unknown;
-  /** Called last, after the final `saveState()`. */
-  onShutdown?(request: CommandRequest): unknown;
-  /** See `WebApiServerOptions.describe`. */
-  describe?(): unknown;
+  /** Called last, after the final `saveState()`. */ onShutdown?(request: CommandRequest): unknown;
+  /** See `WebApiServerOptions.describe`. */ describe?(): unknown;
   /** Own commands by name: see `WebApiServerOptions.commands`. */
   readonly commands?: { readonly [Name in keyof Commands]: SystemCommand<Commands[Name]> } | undefined;
 }
@@ -1792,8 +1786,7 @@ export interface LaunchConfig
   extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
-  webApiCommandQueueSize?: number | undefined;
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
   /** Pauses before the first step; a cause says by whom, why and since when it was paused. Default: false. */
   startPaused?: boolean | StatusCause | undefined;
 }
@@ -1807,7 +1800,6 @@ export interface LaunchConfig
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
  * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved.
  *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
 export async function launch<Commands>(system: System<Commands>, config: LaunchConfig = {}): Promise<void> {
