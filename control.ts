@@ -880,36 +880,32 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const { dirname } = process.getBuiltinModule('node:path');
+  // Node's listen('localhost') uses only the first address, but clients may try either.
+  const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
   const listeners: Server[] = [];
   const listening = {
-    start(): void {
-      // Node's listen('localhost') uses only the first address, but clients may try either.
-      const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
-      listening.listenAt(port === null ? [] : addresses, port ?? 0);
-    },
-
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
       process.exit();
     },
     succeed(): void {
-      const addresses = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
-      const isPublic = addresses.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
-      report({ type: 'listening', port: addresses[0]?.port ?? 0, isPublic });
+      const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
+      const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
+      report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
     },
 
-    /** Listens on all addresses, on the same port. */
-    listenAt([address, ...others]: string[], boundPort: number): void {
+    /** Listens on all addresses, on the same port, and then at the socket. */
+    start([address, ...others]: string[] = port === null ? [] : addresses, boundPort: number = port ?? 0): void {
       if (address === undefined) return listening.makeSocket();
       const listener = server.createListener(false);
       listener.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
-        else listening.listenAt(others, boundPort);
+        else listening.start(others, boundPort);
       });
       listener.listen(boundPort, address, () => {
         listeners.push(listener);
-        listening.listenAt(others, (listener.address() as AddressInfo).port);
+        listening.start(others, (listener.address() as AddressInfo).port);
       });
     },
 
