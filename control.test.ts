@@ -114,7 +114,7 @@ describe('A program under control', LIMIT, () => {
     assert.deepEqual([DEFAULT_HOST, DEFAULT_PORT, DEFAULT_MAX_QUEUE_SIZE], ['localhost', 8391, 16]);
     assert.equal(VERSION, JSON.parse(readFileSync('package.json', 'utf8')).version);
     assert.ok(readFileSync('control.ts', 'utf8').startsWith(`/*! control.ts ${VERSION} `));
-    assert.equal(/^## (\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], VERSION);
+    assert.equal(/^## (?!Unreleased)(\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], VERSION);
   });
 });
 
