@@ -256,6 +256,8 @@ export class Supervisor {
       gpu: this.#settings.gpu?.isReleased === true ? 'released' : undefined,
       state: this.#stateError,
       ended: program.end?.text,
+      exitCode: program.end?.exitCode,
+      signal: program.end?.signal,
       ...(this.#restarts > 0 && {
         restarts: this.#restarts, 'last end': excerptOf(this.#lastEnd?.text, MAX_ERROR_LENGTH),
       }),
@@ -331,8 +333,11 @@ export class Supervisor {
     }
     this.#isOver = true;
     if ('error' in outcome) return outcome;
+    const { text: ended, exitCode, signal } = this.#lastEnd as End;
     const { value } = outcome;
-    return { value: value === undefined ? this.#lastEnd?.text : `${textOfJson(value)}; ${this.#lastEnd?.text}` };
+    const text = value === undefined ? '' : Buffer.from(excerpt(textOfJson(value), MAX_VALUE_LENGTH)).toString();
+    const saved = text === '' ? undefined : text; // well-formed, and short enough for the rest
+    return { value: { saved, ended, exitCode, signal } };
   }
 
   #cancelShutDown(status: SystemStatus, outcome: CommandOutcome): CommandOutcome {
