@@ -2,7 +2,6 @@
 
 import { UsageError } from '../shared/line/options.ts';
 import type { Action, Binding } from './keys.ts';
-import type { Terminal } from './terminal.ts';
 
 /**
  * Starts a backend. If it rejects with BackendError, it has released everything.
@@ -13,7 +12,6 @@ export type Listen = (
   bindings: readonly Binding[],
   events: ListenerEvents,
   quitting: AbortSignal,
-  terminal: Terminal,
 ) => Promise<Listener>;
 
 export interface ListenerEvents {

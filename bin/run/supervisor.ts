@@ -19,10 +19,9 @@ import { handleSignals } from './signals.ts';
 import type {
   CommandDeclaration, CommandOutcome, CommandRequest, StatusCause, WebApiServerOptions,
 } from '../../control.ts';
-import type { Gpu } from './gpu.ts';
+import type { Settings } from './options.ts';
 import type { Process } from './processes.ts';
 import type { End, ProgramOptions } from './program.ts';
-import type { StateFile } from './state.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 const MIN_RESTART_MS = 1000; // doubles with each restart
@@ -35,31 +34,6 @@ const CONNECT_MS = 10_000; // in which a program on CONTROL_FD usually writes it
 const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
 const MAX_COMMAND_BYTES = 405;
-
-export interface Settings {
-  line: readonly [string, ...string[]];
-  /** The name of the program in messages. */
-  name: string;
-  /** How to save: one of the two, or neither. */
-  saveSignal: NodeJS.Signals | undefined;
-  saveCommand: string | undefined;
-  /** Shell commands: the first step of a pause, and the last step of a resume. */
-  pauseCommand: string | undefined;
-  resumeCommand: string | undefined;
-  /** Releases the memory of the GPUs while the program is paused. */
-  gpu: Gpu | undefined;
-  /** Remembers across restarts that the program is paused. */
-  state: StateFile | undefined;
-  /** Time to save after a signal, and again to end after SIGTERM. */
-  graceMs: number;
-  /** After this time, a program that takes commands itself but has not paused is stopped. */
-  forceStopMs: number | undefined;
-  /** In a row. */
-  maxRestarts: number;
-  isOnTerminal: boolean;
-  /** Whether only errors and warnings are printed. */
-  isQuiet: boolean;
-}
 
 export class Supervisor {
   readonly #settings: Settings;
