@@ -9,9 +9,7 @@ import type { Action, Binding } from './keys.ts';
  * @param quitting Aborted when the user quits; cancels the start.
  */
 export type Listen = (
-  bindings: readonly Binding[],
-  events: ListenerEvents,
-  quitting: AbortSignal,
+  bindings: readonly Binding[], events: ListenerEvents, quitting: AbortSignal,
 ) => Promise<Listener>;
 
 export interface ListenerEvents {
