@@ -260,7 +260,7 @@ describe('control-mcp and a hostile system', SUITE, () => {
       });
     }));
     const excesses = await Promise.all(all.map(async ([what], index) => {
-      const values = { system: `train-${index + 10}`, reason: 'a test', seconds: 1 };
+      const values = { system: `train-${index + 10}`, reason: 'a test', seconds: 5 };
       return excessOf(await callChecked(mcp, 'pause', values, what), 8192, what);
     }));
     assert.deepEqual(excesses.flat(), []);
