@@ -133,7 +133,8 @@ export function formOf({ type, minimum, maximum, minLength, maxLength, enum: cho
   const least = typeof minLength === 'number' ? `${minLength} to` : 'at most';
   const length = typeof maxLength === 'number' ? ` of ${least} ${maxLength} characters` : '';
   if (type === 'boolean') return 'true or false';
-  return `${/^(integer|object)$/.test(`${type as string}`) ? 'an' : 'a'} ${excerptOf(type) || 'value'}${from}${to}${length}`;
+  const article = type === 'integer' || type === 'object' ? 'an' : 'a';
+  return `${article} ${excerptOf(type) || 'value'}${from}${to}${length}`;
 }
 
 // ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────

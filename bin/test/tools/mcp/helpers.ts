@@ -5,6 +5,7 @@ import { EventEmitter, once } from 'node:events';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isRecord } from '../../../shared/words/text.ts';
 import { launchSystem, makeFolder, startProgram } from '../../helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { Ended, LaunchedSystem, Running } from '../../helpers.ts';
@@ -205,7 +206,7 @@ function parseMessage(line: string): Message {
   const isNotification = /^jsonrpc method( params)?$/.test(fields) && /^notifications\//.test(method);
   const isError = /^error( id)? jsonrpc$/.test(fields) && Number.isInteger(error.code) && /./.test(error.message);
   assert.ok(isNotification || isError || fields === 'id jsonrpc result', line);
-  for (const part of [params, result]) assert.ok(typeof part === 'object' && part !== null && !Array.isArray(part), line);
+  assert.ok(isRecord(params) && isRecord(result), line);
   if (id !== undefined) assert.ok(typeof id === 'string' || Number.isInteger(id), line);
   return message;
 }
