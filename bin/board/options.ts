@@ -5,7 +5,7 @@ import { statSync, writeFileSync } from 'node:fs';
 import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/reach/access.ts';
-import { DIR_OPTION, socketFolder } from '../shared/reach/folder.ts';
+import { DIR_OPTION, Folder } from '../shared/reach/folder.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
@@ -69,7 +69,7 @@ export interface CommandLine {
   isRecording: boolean;
   targets: Target[];
   /** The folder whose systems are shown, too. */
-  folder: string | undefined;
+  folder: Folder | undefined;
 }
 
 /**
@@ -91,7 +91,7 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
     { host: hostName, port: portText, 'allow-host': allowHost },
     { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
   );
-  const folder = values.dir === undefined ? undefined : socketFolder(values.dir);
+  const folder = values.dir === undefined ? undefined : new Folder(values.dir);
   const hasTargets = positionals.length > 0 || values.targets !== undefined || folder !== undefined;
   const targets = hasTargets
     ? await parseTargets(positionals, { ...values, timeoutMs })

@@ -43,6 +43,7 @@ export class BoardSystem {
   readonly id: number;
   /** Unique on the board, unlike the name. */
   readonly title: string;
+  readonly target: Target;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
   readonly #state: State;
@@ -65,14 +66,10 @@ export class BoardSystem {
    * @param isFound Whether it was found in a folder.
    * @param counts The counts of the system that it replaces.
    */
-  constructor(
-    id: number,
-    { name, title, client }: Target,
-    listener: Listener,
-    isFound: boolean = false,
-    counts?: Counts,
-  ) {
+  constructor(id: number, target: Target, listener: Listener, isFound: boolean = false, counts?: Counts) {
+    const { name, title, client } = target;
     this.id = id;
+    this.target = target;
     this.title = excerpt(title);
     this.isFound = isFound;
     this.#client = client;
@@ -99,10 +96,6 @@ export class BoardSystem {
     });
     const update = { id: this.id, ...this.#state, detail };
     return version <= this.#declaredAt ? { ...update, accepts: this.#declarations } : update;
-  }
-
-  get url(): string {
-    return this.#client.baseUrl;
   }
 
   get state(): Readonly<State> {

@@ -9,8 +9,8 @@ import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseCommandLine as parseBoard } from '../../../board/options.ts';
-import { parseCommandLine as parseMcp } from '../../../mcp/options.ts';
-import { choosePlace, socketFolder } from '../../../shared/reach/folder.ts';
+import { Directory } from '../../../mcp/systems.ts';
+import { choosePlace, Folder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import {
@@ -246,7 +246,7 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
       }
       await assert.rejects(selectClient(word, { dir }), error);
       await assert.rejects(parseBoard(1000, [word, '--dir', dir]), error);
-      await assert.rejects(parseMcp([word, '--dir', dir]), error);
+      await assert.rejects(new Directory([word], { dir }).check(), error);
       const file = makeFile(t, `localhost\n${word} # a mistake\n`);
       const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
       await assert.rejects(call(['pause', '--targets', file, '--dir', dir]), inFile);
@@ -300,10 +300,10 @@ describe('A system that cannot be reached', SUITE, () => {
 describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
   it('is control in XDG_RUNTIME_DIR, or one in /tmp with the user ID', (t) => {
     setVariable(t, '/nowhere/x');
-    assert.equal(socketFolder(undefined), '/nowhere/x/control');
+    assert.equal(new Folder().path, '/nowhere/x/control');
     setVariable(t, '');
     t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
-    assert.equal(socketFolder(undefined), '/tmp/control-987654321');
+    assert.equal(new Folder().path, '/tmp/control-987654321');
   });
 
   it('is created by servers, for this user only, and stays empty until they listen', async (t) => {
@@ -323,8 +323,8 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
       assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, others)], mode.toString(8));
       for (const given of [undefined, folder]) {
         const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
-        if (isUsable) assert.equal(socketFolder(given), folder);
-        else assert.throws(() => socketFolder(given), new UsageError(`${what} '${folder}': ${others}`));
+        if (isUsable) assert.equal(new Folder(given).path, folder);
+        else assert.throws(() => new Folder(given), new UsageError(`${what} '${folder}': ${others}`));
       }
     }
   });
@@ -337,7 +337,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
     assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
     const message = `cannot use the folder '${folder}': ${reason}`;
-    assert.throws(() => socketFolder(undefined), new UsageError(message));
+    assert.throws(() => new Folder(), new UsageError(message));
     await assert.rejects(call(['list']), new UsageError(message));
     await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
   });
@@ -406,7 +406,7 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     lchownSync(folder, 12345, 12345);
     const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
     assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
-    assert.throws(() => socketFolder(undefined), new UsageError(`cannot use the folder '${folder}': ${reason}`));
+    assert.throws(() => new Folder(), new UsageError(`cannot use the folder '${folder}': ${reason}`));
   });
 
   it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, async (t) => {
@@ -419,8 +419,8 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
       chmodSync(folder, mode);
       const reason = `'${folder}' is not trusted, because ${fault}`;
       assert.deepEqual(await place(), fault === null ? [`${folder}/`] : [undefined, notIn(folder, reason)]);
-      if (fault === null) assert.equal(socketFolder(undefined), folder);
-      else assert.throws(() => socketFolder(undefined), new UsageError(`cannot use the folder '${folder}': ${reason}`));
+      if (fault === null) assert.equal(new Folder().path, folder);
+      else assert.throws(() => new Folder(), new UsageError(`cannot use the folder '${folder}': ${reason}`));
     }
   });
 
