@@ -220,6 +220,7 @@ const FORMS: readonly [statusCode: number, names: RegExp][] = [
   [200, /^result id state( value| valueOmitted)? seconds$/],
   [200, /^name pid host startedAt version status since( by)?( reason)? heardAt detail accepts commands$/],
   [202, /^result id state$/],
+  [400, /^error( parameter)?$/],
 ];
 
 /** Parses responses, and checks everything that every response must have. */
@@ -404,49 +405,6 @@ export const MORTAL = `
   };
 `;
 
-/**
- * The same for hosts under load. Like a debugger, `kill()` makes the thread execute process.exit() in its own turn: on
- * Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
- */
-export const MORTAL_UNDER_LOAD: string = `
-  import { Session } from 'node:inspector';
-  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
-  const threads = [];
-  process.on('worker', (thread) => {
-    threads.push(thread);
-    thread.startedAt = performance.now();
-    thread.once('online', () => (thread.isOnline = true)); // before, setImmediate() may abort the process
-  });
-  const sessions = new Map(); // by the id of a thread, once the debugger has attached to it
-  const session = new Session();
-  session.connect();
-  session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
-    sessions.set(Number(workerInfo.workerId), sessionId);
-  });
-  session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
-  const kill = async () => {
-    const thread = threads.at(-1);
-    if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
-    const params = { expression: 'setImmediate(process.exit)' };
-    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
-    const isReady = () => thread.isOnline && sessions.has(thread.threadId);
-    const limit = performance.now() + 10_000;
-    while (thread.threadId > 0 && !isReady()) { // the debugger may miss a thread
-      if (performance.now() > limit) return thread.terminate();
-      await sleep(1);
-    }
-    while (thread.threadId > 0) { // a message may be lost
-      session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
-      thread.ref(); // as terminate() does
-      await Promise.race([new Promise((resolve) => thread.once('exit', resolve)), sleep(5000)]);
-    }
-  };
-  const another = async () => { // the next thread
-    const { length } = threads;
-    while (threads.length === length) await sleep(1);
-  };
-`;
-
 // ───── Random data ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Of the tests that are random, which print it. TEST_SEED sets it, but not how threads interleave. */
@@ -463,6 +421,6 @@ export function randomNumbers(seed: number): () => number {
   };
 }
 
-export function randomCommand(random: () => number, among: readonly ControlCommand[] = COMMANDS): ControlCommand {
-  return among[Math.floor(random() * among.length)] as ControlCommand;
+export function oneOf<Value>(random: () => number, values: readonly Value[]): Value {
+  return values[Math.floor(random() * values.length)] as Value;
 }

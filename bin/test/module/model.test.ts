@@ -10,7 +10,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  Connection, GET, HOST, INFO, LIMIT, SEED, head, randomCommand, randomNumbers, runHost, withBody,
+  COMMANDS, Connection, GET, HOST, INFO, LIMIT, SEED, head, oneOf, randomNumbers, runHost, withBody,
 } from './helpers.ts';
 import { until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
@@ -19,15 +19,18 @@ import type { HttpResponse } from './helpers.ts';
 import type { Exchange, Post } from './model.ts';
 import type { TestContext } from 'node:test';
 
-const SECONDS = Number(process.env['SOAK_SECONDS'] ?? 5);
+const SECONDS = Number(process.env['SOAK_SECONDS'] ?? 15);
 const SIZES = [16, 1, 1000, 3]; // of the queues, in turn
 const CLIENTS = 40; // of which all may wait
+const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
 const STOPS = lacks('Unix') ? [] : ['stops of the program', 'stops of the clients'];
-const EVENTS = ['servers', 'deaths', 'commands', 'own commands', 'outcomes', 'failures', 'equal tags', ...STOPS];
+const EVENTS = [
+  'servers', 'deaths', 'commands', 'notes', 'own commands', 'outcomes', 'failures', 'equal tags', 'waited in vain', ...STOPS,
+];
 const MAX_EXTRA_MS = 120_000; // until each of them has happened, on a busy machine
 const LIFE_MS = 1200; // of a host
-const STOP_MS: [least: number, most: number] = [1000, SECONDS > 5 ? 15_000 : 1500];
-const RUN_MS: [least: number, most: number] = [300, SECONDS > 5 ? 10_000 : 1000]; // between two stops
+const STOP_MS: [least: number, most: number] = [1000, SECONDS > 15 ? 15_000 : 1500];
+const RUN_MS: [least: number, most: number] = [300, SECONDS > 15 ? 10_000 : 1000]; // between two stops
 
 describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 }, () => {
   it(`agree with a model: for ${SECONDS} s, with the seed ${SEED}`, async (t) => {
@@ -53,7 +56,7 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
     counts: Record<string, number>,
   ): Promise<boolean> {
     const model = new Model(counts);
-    const host = runHost(t, modelHost(seed, SIZES, SECONDS > 5 ? 10_000 : LIFE_MS));
+    const host = runHost(t, modelHost(seed, SIZES, SECONDS > 15 ? 10_000 : LIFE_MS));
     let hasEnded = false;
     const heard = (async () => {
       for (;;) model.handle(await host.hear());
@@ -211,14 +214,30 @@ class Client {
   /** Most have a name, and a third wait. */
   #postRequest(): { bytes: string; post: Post | null } {
     const random = this.#random;
-    const command = randomCommand(random);
-    const fields = random() < 0.35 ? [`Prefer: wait=${1 + this.#below(2)}`] : [];
-    const write = random() < 0.5 ? withBody : head;
-    if (random() < 0.1) return { bytes: write(`POST /api/${command}`, HOST, ...fields), post: null };
+    const command = oneOf(random, [...COMMANDS, 'note']);
+    const text = command === 'note' ? this.#text(random() < 0.2 ? 3950 : 20) : undefined;
+    const fields = random() < 0.35 ? [HOST, `Prefer: wait=${1 + this.#below(2)}`] : [HOST];
+    const write = (line: string): string => {
+      if (text === undefined) return (random() < 0.5 ? withBody : head)(line, ...fields);
+      const body = Buffer.from(JSON.stringify({ text }));
+      return head(line, ...fields, `Content-Length: ${body.length}`) + body.toString('latin1');
+    };
+    if (random() < 0.1) return { bytes: write(`POST /api/${command}`), post: null };
     const by = random() < 0.7 ? 'ana@läptop' : undefined;
-    const post = this.#model.post(this.#number, this.#posts += 1, command, by);
+    const post = this.#model.post(this.#number, this.#posts += 1, command, text, by);
     const query = new URLSearchParams({ ...(by !== undefined && { by }), reason: post.name });
-    return { bytes: write(`POST /api/${command}?${query}`, HOST, ...fields), post };
+    return { bytes: write(`POST /api/${command}?${query}`), post };
+  }
+
+  /** A text whose JSON has up to so many bytes. */
+  #text(most: number): string {
+    let text = '';
+    for (let left = this.#below(most); left > 0;) {
+      const character = oneOf(this.#random, CHARACTERS);
+      left -= Buffer.byteLength(JSON.stringify(character)) - 2;
+      if (left >= 0) text += character;
+    }
+    return text;
   }
 
   async #post(): Promise<void> {
@@ -247,7 +266,7 @@ class Client {
     if (post === null) this.#model.countNameless(1);
     const { socket } = this.#connect();
     const isCut = this.#random() < 0.2;
-    socket.write(isCut ? bytes.slice(0, this.#below(bytes.length)) : bytes);
+    socket.write(isCut ? bytes.slice(0, this.#below(bytes.length)) : bytes, 'latin1');
     await sleep(this.#below(20));
     if (this.#random() < 0.5) socket.resetAndDestroy();
     this.leave();
@@ -290,7 +309,7 @@ class Client {
     const second = this.#postRequest();
     if (second.post === null) this.#model.countNameless(1);
     const secondSentAt = Date.now();
-    connection.socket.write(second.bytes);
+    connection.socket.write(second.bytes, 'latin1');
     const [response, exchange] = await sending;
     if (response === null) {
       for (const { post } of [first, second] as { post?: Post | null }[]) if (post) this.#model.settle(post, 'unknown');

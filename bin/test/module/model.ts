@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { inspect } from 'node:util';
-import { MORTAL_UNDER_LOAD, randomNumbers } from './helpers.ts';
-import type { CommandInfo, ControlCommand, SystemInfo } from '../../../control.ts';
+import { randomNumbers } from './helpers.ts';
+import type { CommandInfo, SystemInfo } from '../../../control.ts';
 
 /** All times are those of `Date.now()`, which two processes may read in either order. */
 const SLACK_MS = 3;
@@ -33,6 +33,45 @@ interface Status {
 }
 
 /**
+ * Threads that die under load. Like a debugger, `kill()` makes the latest one call process.exit() in its own turn: on
+ * Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
+ */
+const MORTAL = `
+  import { Session } from 'node:inspector';
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+  const threads = [];
+  process.on('worker', (thread) => {
+    threads.push(thread);
+    thread.startedAt = performance.now();
+    thread.once('online', () => (thread.isOnline = true)); // before, setImmediate() may abort the process
+  });
+  const sessions = new Map(); // by the id of a thread, once the debugger has attached to it
+  const session = new Session();
+  session.connect();
+  session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
+    sessions.set(Number(workerInfo.workerId), sessionId);
+  });
+  session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
+  const kill = async () => {
+    const thread = threads.at(-1);
+    if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
+    const params = { expression: 'setImmediate(process.exit)' };
+    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
+    const isReady = () => thread.isOnline && sessions.has(thread.threadId);
+    const limit = performance.now() + 10_000;
+    while (thread.threadId > 0 && !isReady()) { // the debugger may miss a thread
+      if (performance.now() > limit) return thread.terminate();
+      await sleep(1);
+    }
+    while (thread.threadId > 0) { // a message may be lost
+      session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
+      thread.ref(); // as terminate() does
+      await Promise.race([new Promise((resolve) => thread.once('exit', resolve)), sleep(5000)]);
+    }
+  };
+`;
+
+/**
  * The source of the program. It notes every call that publishes a status or completes a command, so that it knows what
  * it has published and which command is running.
  *
@@ -40,7 +79,7 @@ interface Status {
  */
 export function modelHost(seed: number, sizes: readonly number[], lifeMs: number): string {
   return `
-    ${MORTAL_UNDER_LOAD}
+    ${MORTAL}
     const random = (${randomNumbers})(${seed});
     const rarely = (${randomNumbers})(${seed} + 1); // in callbacks
     const below = (limit) => Math.floor(random() * limit);
@@ -121,12 +160,12 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
 
     const noteTaken = (from, command) => {
       noteCompleted(from);
-      const { id, by, reason, command: requested } = server.request;
+      const { id, by, reason, command: requested, arguments: { text } } = server.request;
       if (command !== requested) fault(command + ' is requested as ' + requested);
       const isOwn = id.includes('-i');
       if (!isOwn && own.length > 0) fault(id + ' was taken ahead of ' + own[0]);
       if (isOwn && own.shift() !== command + ' ' + reason) fault(id + ' was taken out of order');
-      log('take', from, id, command, by, reason);
+      log('take', from, id, command, by, reason, text);
       running = { id, command, by, reason };
       before = published;
       latestId = id;
@@ -207,14 +246,14 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     };
 
     let killed = 0; // threads
-    let nextKillAt = Date.now() + 500 + below(1000);
+    let nextKillAt = Date.now() + 300 + below(1000);
     const killThread = () => {
       if (Date.now() < nextKillAt || threads.length === killed) return;
       const limit = Date.now() + 20;
       if (random() < 0.5) while (!look() && Date.now() < limit); // between a command and its response
       if (random() < 0.2) block(below(20));
       killed = threads.length;
-      nextKillAt = Date.now() + 500 + below(6000);
+      nextKillAt = Date.now() + 300 + below(4000);
       log('death', Date.now());
       if (random() < 0.5) kill();
       else threads.at(-1).terminate(); // anywhere
@@ -262,6 +301,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       published = running = null;
       server = new WebApiServer({
         host: '127.0.0.1', port: serverPort, maxQueueSize: size, autoReport: isAutomatic,
+        commands: { note: { parameters: { text: { type: 'string' } } } },
         systemStatus: () => {
           if (rarely() < 0.05) server.hasCommands();
           return status;
@@ -316,7 +356,9 @@ export interface Post {
   readonly client: number;
   readonly number: number;
   readonly name: string;
-  readonly command: ControlCommand;
+  readonly command: string;
+  /** The argument of a note. */
+  readonly text: string | undefined;
   readonly by: string | undefined;
   /** The latest of this client that was accepted before this one was sent. */
   readonly after: number;
@@ -342,9 +384,10 @@ interface Outcome {
 interface Taken {
   from: number;
   to: number;
-  command: ControlCommand;
+  command: string;
   by: string | undefined;
   reason: string | undefined;
+  text: string | undefined;
 }
 
 /** What is known of one server and its history. */
@@ -453,8 +496,9 @@ export class Model {
         return;
       }
       case 'take': {
-        const [id, command, by, reason] = rest;
-        return this.#take(life, id, { from, to, command, by: by ?? undefined, reason: reason ?? undefined });
+        const [id, ...taken] = rest;
+        const [command, by, reason, text] = taken.map((part) => part ?? undefined); // JSON has null
+        return this.#take(life, id, { from, to, command, by, reason, text });
       }
       case 'done': {
         const [id, outcome] = rest as [string, Outcome];
@@ -470,7 +514,7 @@ export class Model {
   }
 
   #take(life: Life, id: string, taken: Taken): void {
-    const { to, command, by, reason } = taken;
+    const { to, command, by, reason, text } = taken;
     const [, prefix, own, number] = /^(\w+)-(i?)(\d+)$/.exec(id) ?? [];
     assert.equal(prefix, life.prefix);
     assert.equal(Number(number), own === 'i' ? (life.ownNumber += 1) : (life.number += 1), `${id} is out of order`);
@@ -478,10 +522,11 @@ export class Model {
     this.count(own === 'i' ? 'own commands' : 'commands');
     if (own === 'i') return assert.equal(by, 'itself');
     life.takenAt.push(to);
+    if (text !== undefined) this.count('notes');
     if (reason === undefined) return void (this.#nameless -= 1);
     const post = this.posts.get(reason);
     assert.ok(post !== undefined, `${reason} is delivered twice, or was not sent`);
-    assert.deepEqual([post.command, post.by, post.id], [command, by, null], inspect(post));
+    assert.deepEqual([post.command, post.by, post.text, post.id], [command, by, text, null], inspect(post));
     assert.ok(post.outcome !== 'refused' && post.outcome !== 'never', `${inspect(post)} was taken as ${id}`);
     post.id = id;
     const accepted = this.#acceptedBy(post.client);
@@ -517,10 +562,11 @@ export class Model {
   }
 
   /** To be called before a POST is sent. */
-  post(client: number, number: number, command: ControlCommand, by: string | undefined): Post {
+  post(client: number, number: number, command: string, text: string | undefined, by: string | undefined): Post {
     const name = `${client}.${number}`;
     const after = this.#acceptedBy(client).latest;
-    const post: Post = { client, number, name, command, by, after, outcome: 'sent', settledAt: Infinity, id: null };
+    const what = { client, number, name, command, text, by, after };
+    const post: Post = { ...what, outcome: 'sent', settledAt: Infinity, id: null };
     this.posts.set(name, post);
     return post;
   }
