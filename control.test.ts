@@ -17,33 +17,25 @@ import { inspect } from 'node:util';
 
 import {
   LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
-  start as startProcess, startForeign, startServer as start, takeAll, until,
+  startForeign, startServer, takeAll, until,
 } from './bin/test/helpers.ts';
-import { runHost, startUnreachable } from './bin/test/host.ts';
-import { ask, assertWaits, connectTo, exchange, head, parse, readToEnd } from './bin/test/http.ts';
+import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
+import {
+  BEARER, CHUNKED, COMMANDS, HOST, INFO, PAGE, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, UPGRADE, WAIT, ask, assertWaits,
+  connectTo, exchange, head, parse, readToEnd,
+} from './bin/test/http.ts';
 import { lacks } from './bin/test/needs.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
 } from './control.ts';
+import type { Host } from './bin/test/host.ts';
 import type { Control, CommandRequest, ControlCommand } from './control.ts';
-import type { Running } from './bin/test/helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // that a server reports
-const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-const STATUS = 'GET /api/status';
-const INFO = 'GET /api/info';
-const PAUSE = 'POST /api/pause';
-const RESUME = 'POST /api/resume';
-const SAVE = 'POST /api/save-state';
-const SHUTDOWN = 'POST /api/shutdown';
-const HOST = 'Host: localhost';
-const BEARER = `Authorization: Bearer ${TOKEN}`;
-const PAGE = 'http://localhost:3000'; // an origin
-const WAIT = 'Prefer: wait=60'; // longer than any test
 const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
@@ -89,7 +81,7 @@ describe('A program under control', LIMIT, () => {
   });
 
   it('sends every response as JSON of a known length that no cache keeps and no other site reads', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1, token: TOKEN });
+    const { server, port } = await startServer(t, { maxQueueSize: 1, token: TOKEN });
     for (const [statusCode, line, ...fields] of [
       [200, STATUS], [200, INFO], [200, PAUSE], [503, PAUSE], [404, 'GET /'], [405, 'PUT /api/pause'],
       [403, STATUS, 'Origin: null'], [400, STATUS, HOST, HOST], [413, PAUSE, 'Content-Length: 65537'],
@@ -123,7 +115,7 @@ describe('A program under control', LIMIT, () => {
 describe('GET /api/status', LIMIT, () => {
   it('responds with each of five statuses and its tag; HEAD gets the same without the body', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     for (status of STATUSES) {
       server.hasCommands();
       const { statusCode, headers, text } = await ask(port, STATUS);
@@ -137,7 +129,7 @@ describe('GET /api/status', LIMIT, () => {
 
   it('shows the effect of a command that was accepted before', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const loop = assert.rejects(async () => {
       for (;;) status = (await server.nextCommand()) === 'pause' ? PAUSED : ACTIVE;
     }, EmptyError);
@@ -158,7 +150,7 @@ describe('GET /api/status', LIMIT, () => {
   it('responds 500 while systemStatus() fails, warns once for each reason, and keeps accepting commands', async (t) => {
     const warnings = collectWarnings(t);
     let sample = (): unknown => ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => sample() as SystemStatus });
+    const { server, port } = await startServer(t, { systemStatus: () => sample() as SystemStatus });
     for (sample of [
       () => assert.fail('lost'), () => assert.fail('lost'), () => assert.fail('found'), () => 'active', () => undefined,
       () => OFFLINE, async () => assert.fail('this must not end the process'),
@@ -179,7 +171,7 @@ describe('GET /api/status', LIMIT, () => {
 
 describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () => {
   it('responds 304 without a body if the client knows the status, and 200 if not', async (t) => {
-    const { port } = await start(t);
+    const { port } = await startServer(t);
     for (const list of ['"active"', 'W/"active"', '"paused", "active"', '*', '"x"\r\nIf-None-Match: "active"']) {
       const { statusCode, headers, text } = await ask(port, STATUS, `If-None-Match: ${list}`);
       assert.deepEqual([statusCode, headers['etag'], text], [304, '"active"', ''], list);
@@ -191,7 +183,7 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
 
   it('waits until the status changes, if the client prefers to', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const waiting = [STATUS, 'HEAD /api/status'].map((line) => ask(port, line, 'If-None-Match: "active"', WAIT));
     await assertWaits(port, ...waiting);
     server.hasCommands();
@@ -204,7 +196,7 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
   });
 
   it('responds 304 if the status has not changed when the wait ends', async (t) => {
-    const { port } = await start(t);
+    const { port } = await startServer(t);
     const began = performance.now();
     assert.equal((await ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1')).statusCode, 304);
     assert.ok(performance.now() - began > 990);
@@ -216,7 +208,7 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
 describe('POST', LIMIT, () => {
   for (const command of COMMANDS) {
     it(`/api/${command} puts the command on the queue and responds ok`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const { statusCode, headers, text } = await ask(port, `POST /api/${command}`);
       assert.deepEqual([statusCode, text, headers['etag']], [200, '{"result":"ok"}', undefined]);
       assert.equal(server.hasCommands(), true);
@@ -226,7 +218,7 @@ describe('POST', LIMIT, () => {
   }
 
   it('is the only method for commands; status and info take GET and HEAD; others get 405', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [allow, paths] of [['POST', COMMANDS], ['GET, HEAD', ['status', 'info']]] as const) {
       for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
         if (allow.split(', ').includes(method)) continue;
@@ -243,7 +235,7 @@ describe('POST', LIMIT, () => {
 
 describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   it('responds once the command is done, with id, value and seconds', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const began = Date.now();
     const waiting = ask(port, SAVE, WAIT);
     await server.nextCommand();
@@ -257,7 +249,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('responds 500 with the reason if the command fails', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [error, reason] of [
       [new Error('disk full'), 'disk full'], ['disk full', "'disk full'"], [undefined, 'undefined'],
       [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
@@ -278,7 +270,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     ['close()', (server) => void server.close()],
   ] as [string, (server: WebApiServer) => void][]) {
     it(`counts a command as done at the next ${how}: a plain loop need not report`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const waiting = ask(port, PAUSE, WAIT);
       assert.equal(await server.nextCommand(), 'pause');
       await assertWaits(port, waiting);
@@ -289,7 +281,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   }
 
   it('responds 202 with the state, waiting or running, when the wait ends', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const running = ask(port, PAUSE, 'Prefer: wait=1');
     assert.equal(await server.nextCommand(), 'pause');
     const waiting = ask(port, SAVE, 'Prefer: wait=1');
@@ -299,7 +291,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('responds 202 at close() if the command still waits, and 503 at once if the queue is full', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1 });
+    const { server, port } = await startServer(t, { maxQueueSize: 1 });
     const waiting = ask(port, PAUSE, WAIT);
     await until(() => server.hasCommands());
     assert.equal((await ask(port, PAUSE, WAIT)).summary, `503 ${QUEUE_FULL}`);
@@ -311,7 +303,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('reads the preference as in RFC 7240, up to 300 seconds, and ignores any other form', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const rows: [applied: string | undefined, ...prefers: string[]][] = [
       ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = 7', 'wait=7; x=y', 'wait=7, wait=8'],
       ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999'],
@@ -329,7 +321,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('sends the value of report(): JSON up to 4 KiB, a text up to 1000 characters, or why it is omitted', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [value, expected] of [
       ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
       [NaN, null], [null, null], [undefined, undefined], [true, true], [{ a: [{ b: 'é\n' }] }, { a: [{ b: 'é\n' }] }],
@@ -363,7 +355,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
 describe('GET /api/info', LIMIT, () => {
   it('describes the program', async (t) => {
     const before = Date.now();
-    const { port } = await start(t, { name: 'pole\x07', describe: () => ({ episode: 7, tags: ['a'] }) });
+    const { port } = await startServer(t, { name: 'pole\x07', describe: () => ({ episode: 7, tags: ['a'] }) });
     const { statusCode, headers, body: { startedAt, since, heardAt, ...others } } = await ask(port, INFO);
     assert.equal(statusCode, 200);
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
@@ -373,12 +365,12 @@ describe('GET /api/info', LIMIT, () => {
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
     assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 1000 && before <= Date.parse(since));
-    const { port: unnamed } = await start(t);
+    const { port: unnamed } = await startServer(t);
     assert.equal((await ask(unnamed, INFO)).body.name, basename(process.argv[1] ?? '', '.js'));
   });
 
   it('lists the latest 16 commands, oldest first, with sender, reason, state and outcome', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (let count = 0; count < 20; count += 1) {
       await ask(port, `${RESUME}?by=ana@laptop&reason=${count}`);
       server.receiveCommand();
@@ -404,7 +396,7 @@ describe('GET /api/info', LIMIT, () => {
   });
 
   it('takes sender and reason from the query: up to 200 characters, without control characters', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [query, by, reason] of [
       ['?by=ana%40laptop&reason=GPU+needed%20now', 'ana@laptop', 'GPU needed now'],
       ['?reason=%1b%5B2J%0aa%00b&x=1', undefined, '[2Jab'],
@@ -420,7 +412,7 @@ describe('GET /api/info', LIMIT, () => {
 
   it('reports since when the status holds, by whom and why; a no-op changes only the reason', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
     const getCause = async (): Promise<{ since: string; by?: string; reason?: string }> => {
       const { since, by, reason } = (await ask(port, INFO)).body;
@@ -456,7 +448,7 @@ describe('GET /api/info', LIMIT, () => {
     const warnings = collectWarnings(t);
     const fits = 'x'.repeat(4094);
     let describe = (): unknown => fits;
-    const { port } = await start(t, { describe: () => describe() });
+    const { port } = await startServer(t, { describe: () => describe() });
     const becomes = (detail: unknown): Promise<void> => {
       return until(async () => (await ask(port, INFO)).body.detail === detail);
     };
@@ -491,7 +483,7 @@ describe('GET /api/info', LIMIT, () => {
   it('has a tag that changes with status, commands and outcomes, but not with the detail', async (t) => {
     let status = ACTIVE;
     let count = 0;
-    const { server, port } = await start(t, { systemStatus: () => status, describe: () => (count += 1) });
+    const { server, port } = await startServer(t, { systemStatus: () => status, describe: () => (count += 1) });
     let tag = (await ask(port, INFO)).headers['etag'];
     await until(async () => (await ask(port, INFO)).body.detail > 1);
     for (const change of [
@@ -513,7 +505,7 @@ describe('GET /api/info', LIMIT, () => {
 describe('The queue', LIMIT, () => {
   for (const maxQueueSize of [1, 3, 16]) {
     it(`holds maxQueueSize = ${maxQueueSize} commands in order, and refuses more with 503`, async (t) => {
-      const { server, port } = await start(t, { maxQueueSize });
+      const { server, port } = await startServer(t, { maxQueueSize });
       for (let round = 0; round < 3; round += 1) { // the ring wraps around
         const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index + round) % 4]);
         for (const command of posted) assert.equal((await ask(port, `POST /api/${command}`)).summary, '200 ok');
@@ -527,14 +519,14 @@ describe('The queue', LIMIT, () => {
   }
 
   it('is empty to begin with: hasCommands() returns false, and receiveCommand() throws an EmptyError', async (t) => {
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     assert.equal(server.hasCommands(), false);
     assert.throws(() => server.receiveCommand(), EmptyError);
     assert.throws(() => server.receiveCommand(), { name: 'EmptyError', message: 'The command queue is empty' });
   });
 
   it('delivers each command whose response is ok once and in order, while two clients flood it', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 5 });
+    const { server, port } = await startServer(t, { maxQueueSize: 5 });
     const pairs: ControlCommand[][] = [['pause', 'resume'], ['save-state', 'shutdown']]; // one for each client
     const accepted: ControlCommand[][] = [[], []];
     const clients = Promise.all(pairs.map(async (pair, client) => {
@@ -586,7 +578,7 @@ describe('Own commands', LIMIT, () => {
   });
 
   it('reach a loop with arguments, sender and reason; /api/info has declarations and arguments', async (t) => {
-    const { server, port } = await start(t, { commands: { evaluate, 'cool-down': {} } });
+    const { server, port } = await startServer(t, { commands: { evaluate, 'cool-down': {} } });
     const line = 'POST /api/evaluate?by=ana&reason=before+lunch';
     assert.equal((await ask(port, line)).text, '{"result":"ok"}');
     await exchange(port, `${head(line, HOST, 'Content-Length: 14')}{"episodes":7}`);
@@ -604,7 +596,7 @@ describe('Own commands', LIMIT, () => {
 
 describe('A program that commands itself:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 2 });
+    const { server, port } = await startServer(t, { maxQueueSize: 2 });
     await ask(port, PAUSE);
     assert.deepEqual([server.post('save-state'), server.post('shutdown'), server.post('pause')], [true, true, false]);
     await ask(port, RESUME);
@@ -615,7 +607,7 @@ describe('A program that commands itself:', LIMIT, () => {
 
   it('post() appears in /api/info as by the program itself, with its reason and outcome', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     server.post('pause', { reason: 'limit\n' });
     assert.equal(server.receiveCommand(), 'pause');
     status = PAUSED;
@@ -630,7 +622,7 @@ describe('A program that commands itself:', LIMIT, () => {
     const unused = new WebApiServer({ systemStatus: () => ACTIVE });
     assert.deepEqual([unused.post('shutdown'), unused.signal.aborted], [true, true]);
     assert.deepEqual(takeAll(unused), ['shutdown']);
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     const next = server.nextCommand();
     setImmediate(() => server.post('resume'));
     assert.equal(await next, 'resume');
@@ -638,7 +630,7 @@ describe('A program that commands itself:', LIMIT, () => {
 
   it('signal aborts only for a pause while active and for a shutdown, and its reason names the command', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const first = server.signal;
     for (const line of [RESUME, SAVE]) await ask(port, line);
     server.post('save-state');
@@ -666,7 +658,7 @@ describe('A program that commands itself:', LIMIT, () => {
   });
 
   it('with autoReport false, only report() or the next command completes the one taken last', async (t) => {
-    const { server, port } = await start(t, { autoReport: false });
+    const { server, port } = await startServer(t, { autoReport: false });
     for (const line of [SAVE, PAUSE]) await ask(port, line);
     const states = async (): Promise<string[]> => {
       return (await ask(port, INFO)).body.commands.map(({ state }: { state: string }) => state);
@@ -679,7 +671,7 @@ describe('A program that commands itself:', LIMIT, () => {
   });
 
   it('request is the command taken last, with its sender and reason', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     assert.equal(server.request, null);
     await ask(port, `${PAUSE}?by=ana%40laptop&reason=GPU+needed+until+noon`);
     await ask(port, RESUME);
@@ -698,7 +690,7 @@ describe('A program that commands itself:', LIMIT, () => {
 
 describe('A program that sleeps', LIMIT, () => {
   it('gets a waiting command or the next one from nextCommand(); several callers get one each, in order', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     await ask(port, PAUSE);
     assert.equal(await server.nextCommand(), 'pause');
     const order: string[] = [];
@@ -711,7 +703,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('cancels nextCommand() by a signal, and loses no command', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const controller = new AbortController();
     const reason = new Error('enough');
     const [aborted, other] = [server.nextCommand({ signal: controller.signal }), server.nextCommand()];
@@ -725,7 +717,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('gets an EmptyError if nothing can put commands on the queue: closed, or never started', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     await ask(port, PAUSE);
     await server.close();
     assert.equal(await server.nextCommand(), 'pause');
@@ -735,7 +727,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('stays alive in nextCommand(); a server, its signal and a client keep no process alive', async (t) => {
-    const { port } = await start(t, { host: '127.0.0.1' });
+    const { port } = await startServer(t, { host: '127.0.0.1' });
     const host = runHost(t, `
       const server = await serve();
       server.signal.addEventListener('abort', () => {});
@@ -773,7 +765,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('gets a command, null at the timeout, or an EmptyError if closed from nextCommandSync()', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     assert.deepEqual([server.nextCommandSync({ timeout: 0 }), server.nextCommandSync({ timeout: 20 })], [null, null]);
     await ask(port, PAUSE);
     assert.equal(server.nextCommandSync(), 'pause');
@@ -786,7 +778,7 @@ describe('A program that sleeps', LIMIT, () => {
 
 describe('A server', LIMIT, () => {
   it('resolves runInBackground() with its address, and serves localhost at 127.0.0.1 and ::1', async (t) => {
-    const { address, port } = await start(t);
+    const { address, port } = await startServer(t);
     assert.deepEqual(address, { host: 'localhost', port });
     for (const host of ['127.0.0.1', ...(lacks('IPv6') === false ? ['::1'] : [])]) {
       assert.equal(await new WebApiClient(host, port).getStatus(), ACTIVE, host);
@@ -794,14 +786,14 @@ describe('A server', LIMIT, () => {
   });
 
   it('cannot be started while it runs or after close()', async (t) => {
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it is already running' });
     await server.close();
     await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it was closed' });
   });
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
-    const { server: other, port } = await start(t, { host: '127.0.0.1' });
+    const { server: other, port } = await startServer(t, { host: '127.0.0.1' });
     for (const host of ['192.0.2.1', 'localhost', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
       t.after(() => server.close());
@@ -816,26 +808,26 @@ describe('A server', LIMIT, () => {
 
   it('warns if other machines can connect', async (t) => {
     const warnings = collectWarnings(t);
-    const { address, port } = await start(t, { host: '0.0.0.0' });
+    const { address, port } = await startServer(t, { host: '0.0.0.0' });
     assert.equal(address.host, 'localhost', 'for clients');
-    await start(t);
+    await startServer(t);
     const what = 'accepts connections from other machines: anyone who can connect can control this program';
     assert.deepEqual(warnings, [`The web API at 0.0.0.0:${port} ${what}`]);
   });
 
   it('frees its port on close(), and keeps the accepted commands; further calls are no-ops', async (t) => {
-    const { server, port, client } = await start(t, { host: '127.0.0.1' });
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
     await ask(port, PAUSE);
     await ask(port, RESUME);
     await Promise.all([server.close(), server.close()]);
     assert.equal(await client.getStatus(), OFFLINE);
     assert.deepEqual(takeAll(server), ['pause', 'resume']);
-    await start(t, { host: '127.0.0.1', port, systemStatus: () => PAUSED });
+    await startServer(t, { host: '127.0.0.1', port, systemStatus: () => PAUSED });
     assert.equal(await client.getStatus(), PAUSED);
   });
 
   it('completes a request in progress on close(), without waiting for idle or slow clients', async (t) => {
-    const { server, port } = await start(t, { host: '127.0.0.1' });
+    const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const [pending, idle, slow] = [connectTo(port), connectTo(port), connectTo(port)];
     idle.write(head(STATUS, HOST));
     for (const socket of [pending, slow]) socket.write(head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
@@ -854,8 +846,6 @@ describe('A server', LIMIT, () => {
 
 // ───── Access ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const CHUNKED = 'Transfer-Encoding: chunked';
-const UPGRADE = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
 
 describe('A request', LIMIT, () => {
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [
@@ -872,7 +862,7 @@ describe('A request', LIMIT, () => {
     ['an unknown Expect, which is ignored', head(PAUSE, HOST, 'Expect: x')],
   ];
   it('is accepted with', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [name, request, outcome = 'ok'] of ACCEPTED) {
       await t.test(name, async () => {
         assert.deepEqual((await exchange(port, request)).map(({ summary }) => summary), [`200 ${outcome}`]);
@@ -918,7 +908,7 @@ describe('A request', LIMIT, () => {
     [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
   ];
   it('is refused, and queues nothing, for', async (t) => {
-    const [open, guarded] = [await start(t), await start(t, { token: TOKEN })];
+    const [open, guarded] = [await startServer(t), await startServer(t, { token: TOKEN })];
     for (const [statusCode, error, name, request] of REFUSED) { // a name with 'token': the guarded one
       await t.test(`${name}: ${statusCode}`, async () => {
         const { server, port } = name.includes('token') ? guarded : open;
@@ -934,7 +924,7 @@ describe('A request', LIMIT, () => {
 
 describe('A connection', LIMIT, () => {
   it('gets a refusal before the body, which is ignored, and takes the next request after it', async (t) => {
-    const { server, port } = await start(t, { token: TOKEN });
+    const { server, port } = await startServer(t, { token: TOKEN });
     for (const field of ['X-No: token', `Origin: ${PAGE}`]) {
       for (const [length, body] of [['Content-Length: 5', '12345'], ['Transfer-Encoding: chunked', '0\r\n\r\n']]) {
         const socket = connectTo(port);
@@ -949,7 +939,7 @@ describe('A connection', LIMIT, () => {
   });
 
   it('takes one request at a time: a second one before the response is dropped and ends the connection', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const [first, ...others] = await exchange(port, head(PAUSE, HOST, WAIT) + head(SAVE, HOST));
     assert.deepEqual([first?.summary, first?.headers['connection'], others], ['202 waiting', 'close', []]);
     assert.deepEqual(takeAll(server), ['pause']);
@@ -959,10 +949,10 @@ describe('A connection', LIMIT, () => {
 describe('The options', LIMIT, () => {
   it('allowedHosts permits names, domains with their subdomains, or every name', async (t) => {
     const allowedHosts = ['Box.LAN', '.example.org'];
-    const starting = start(t, { allowedHosts });
+    const starting = startServer(t, { allowedHosts });
     allowedHosts[0] = 'evil.example'; // too late
     const { port } = await starting;
-    const { port: open } = await start(t, { allowedHosts: ['*'] });
+    const { port: open } = await startServer(t, { allowedHosts: ['*'] });
     for (const [where, statusCode, hosts] of [
       [port, 200, ['box.lan', 'BOX.lan:80', 'example.org', 'a.b.example.org', 'localhost']],
       [port, 403, ['evil.example', 'a.box.lan', 'xexample.org', 'box.lan.', '0.0.0.0', '']],
@@ -973,7 +963,7 @@ describe('The options', LIMIT, () => {
   });
 
   it('token is required from every client, and appears in no response, error or output of inspect()', async (t) => {
-    const { server, port, client } = await start(t, { token: TOKEN });
+    const { server, port, client } = await startServer(t, { token: TOKEN });
     assert.equal(await client.pause(), 'ok');
     assert.equal((await ask(port, PAUSE, `authorization: bearer ${TOKEN} `)).statusCode, 200);
     assert.deepEqual(takeAll(server), ['pause', 'pause']);
@@ -992,7 +982,7 @@ describe('The options', LIMIT, () => {
 describe('socketPath', UNIX, () => {
   it('serves on a Unix socket that only its user can open, and close() removes it', async (t) => {
     const socketPath = makeSocketPath(t);
-    const { server, address, client } = await start(t, { socketPath, token: TOKEN });
+    const { server, address, client } = await startServer(t, { socketPath, token: TOKEN });
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
     assert.equal(lstatSync(socketPath).mode & 0o777, 0o600);
     assert.equal(client.baseUrl, `unix:${socketPath}`);
@@ -1012,14 +1002,14 @@ describe('socketPath', UNIX, () => {
     `);
     await once(host.process, 'close');
     assert.ok(lstatSync(socketPath).isSocket());
-    const { client } = await start(t, { socketPath });
+    const { client } = await startServer(t, { socketPath });
     const late = new WebApiServer({ systemStatus: () => PAUSED, socketPath });
     await assert.rejects(late.runInBackground(), { code: 'EADDRINUSE' });
     await late.close();
     assert.equal(await client.getStatus(), ACTIVE);
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, 'mine');
-    await assert.rejects(start(t, { socketPath: file }), { code: 'EEXIST' });
+    await assert.rejects(startServer(t, { socketPath: file }), { code: 'EEXIST' });
     assert.equal(readFileSync(file, 'utf8'), 'mine');
   });
 
@@ -1027,7 +1017,7 @@ describe('socketPath', UNIX, () => {
     const folder = join(makeFolder(t), 'sockets');
     const options = { socketPath: `${folder}/`, name: 'pole 1' };
     const name = `pole_1-${process.pid}.sock`;
-    const { server, address } = await start(t, options);
+    const { server, address } = await startServer(t, options);
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath: join(folder, name) });
     assert.deepEqual([folder, join(folder, name)].map((path) => lstatSync(path).mode & 0o777), [0o700, 0o600]);
     await server.close();
@@ -1126,7 +1116,7 @@ describe('A server thread that dies', LIMIT, () => {
   it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
     const threads = collectThreads(t);
     const warnings = collectWarnings(t);
-    const { server, port, client } = await start(t, { describe: () => 7 });
+    const { server, port, client } = await startServer(t, { describe: () => 7 });
     assert.equal((await ask(port, INFO)).body.detail, 7);
     await ask(port, PAUSE);
     for (let round = 0; round < 2; round += 1) {
@@ -1151,7 +1141,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
     assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
     let status = ACTIVE;
-    const { server, client } = await start(t, { systemStatus: () => status, describe: () => 7 });
+    const { server, client } = await startServer(t, { systemStatus: () => status, describe: () => 7 });
     assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
     assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
     assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
@@ -1188,7 +1178,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
   });
 
   it('reports a refusal with its error, and a server of another kind as such', async (t) => {
-    const { client } = await start(t, { maxQueueSize: 1 });
+    const { client } = await startServer(t, { maxQueueSize: 1 });
     assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
     const error = QUEUE_FULL;
     const refused = { ok: false, error, body: { error }, phase: 'answered', statusCode: 503, code: undefined };
@@ -1228,7 +1218,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
 describe('waitFor()', LIMIT, () => {
   it('resolves when the system reports the status, and calls onStatus for the first one and each change', async (t) => {
     let status = ACTIVE;
-    const { server, client } = await start(t, { systemStatus: () => status });
+    const { server, client } = await startServer(t, { systemStatus: () => status });
     const seen: SystemStatus[] = [];
     const onStatus = (one: SystemStatus): void => void seen.push(one);
     const paused = client.waitFor(PAUSED, { onStatus });
@@ -1246,7 +1236,7 @@ describe('waitFor()', LIMIT, () => {
 
   it('rejects with a TimeoutError; neither silence, nor lost packets, nor an error response is OFFLINE', async (t) => {
     collectWarnings(t);
-    const { client } = await start(t);
+    const { client } = await startServer(t);
     const message = "Timed out after 0.3 s waiting for the status 'paused'";
     await assert.rejects(client.waitFor(PAUSED, { timeout: 300 }), { name: 'TimeoutError', message });
     const { port } = await startForeign(t, () => {});
@@ -1257,12 +1247,12 @@ describe('waitFor()', LIMIT, () => {
     const reply = await unreachable.request('pause');
     assert.deepEqual([reply.ok, !reply.ok && reply.phase, !reply.ok && reply.code], [false, 'connect', 'ETIMEDOUT']);
     await assert.rejects(unreachable.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
-    const { client: failing } = await start(t, { systemStatus: () => assert.fail('lost') });
+    const { client: failing } = await startServer(t, { systemStatus: () => assert.fail('lost') });
     await assert.rejects(failing.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
   });
 
   it('rejects with the reason of its signal, and with what onStatus throws', async (t) => {
-    const { client } = await start(t);
+    const { client } = await startServer(t);
     const reason = new Error('enough');
     const controller = new AbortController();
     const onStatus = (): void => controller.abort(reason);
@@ -1369,7 +1359,7 @@ describe('launch()', LIMIT, () => {
     const names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'];
     const countHandlers = (): number[] => names.map((name) => process.listenerCount(name));
     const before = countHandlers();
-    const { port } = await start(t, { host: '127.0.0.1' });
+    const { port } = await startServer(t, { host: '127.0.0.1' });
     const step = (): void => assert.fail('a step ran');
     await assert.rejects(launch({ step }, { webApiAddress: ['127.0.0.1', port] }), { code: 'EADDRINUSE' });
     const error = new Error('no log');
@@ -1550,14 +1540,13 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
 // ───── Examples ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Runs a block of the README that prints its port first. */
-async function runExample(t: TestContext, source: string): Promise<Pick<Running, 'ended'> & { port: number }> {
+async function runExample(t: TestContext, source: string): Promise<Pick<Host, 'ended'> & { port: number }> {
   const folder = makeFolder(t);
   const path = join(folder, 'example.mjs');
   const program = source.replace("'./control.mts'", JSON.stringify(pathToFileURL('dist/control.js')));
   writeFileSync(path, `process.chdir(${JSON.stringify(folder)}); ${program}`);
-  const { output, shows, ended } = startProcess(t, process.execPath, [path]);
-  await shows(/^\d+\n/);
-  return { port: parseInt(output()), ended };
+  const { hear, ended } = spawnHost(t, [path]);
+  return { port: await hear<number>(), ended };
 }
 
 /** A response without what differs from run to run. */

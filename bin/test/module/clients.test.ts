@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { LIMIT, startServer as start, takeAll } from '../helpers.ts';
+import { LIMIT, startServer, takeAll } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 
 const run = promisify(execFile);
@@ -39,7 +39,7 @@ const CLIENTS: [name: string, skip: string | false, send: (url: string) => Promi
 describe('A server', LIMIT, () => {
   for (const [name, skip, send] of CLIENTS) {
     it(`responds to ${name}`, { skip }, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       assert.equal(await send(`http://localhost:${port}/api/`), '{"status":"active"}{"result":"ok"}{"result":"ok"}');
       assert.deepEqual(takeAll(server), ['pause', 'pause']);
     });

@@ -3,15 +3,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { HOST, LIMIT, head, sendInTurn } from './helpers.ts';
-import { launchSystem, startServer, until } from '../helpers.ts';
-import { ask, exchange } from '../http.ts';
+import { LIMIT, launchSystem, startServer, until } from '../helpers.ts';
+import { HOST, INFO, WAIT, ask, askInTurn, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
 
 const { ACTIVE } = SystemStatus;
-const INFO = 'GET /api/info';
-const WAIT = 'Prefer: wait=60';
 
 // ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,7 +198,7 @@ describe('An own command', LIMIT, () => {
     const request = (body: string, line: string = 'POST /api/say'): string => {
       return `${head(line, HOST, ...(body === '' ? [] : [`Content-Length: ${body.length}`]))}${body}`;
     };
-    const responses = await sendInTurn(port, [
+    const responses = await askInTurn(port, [
       request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
       request(''), request('{"text":"ignored"}', 'POST /api/pause'), request(''),
     ]);

@@ -8,12 +8,12 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  GET, HOST, INFO, LIMIT, MORTAL, POST, WAIT, collectWarnings, collectThreads, exchange, head, runHost, send, wait,
-  waitAll,
-} from './helpers.ts';
-import {
-  clientAt, freePort, getDetail, launchSystem, makeFolder, perform, startServer, until,
+  LIMIT, clientAt, collectThreads, collectWarnings, freePort, getDetail, launchSystem, makeFolder, perform, startServer,
+  until,
 } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { HOST, INFO, PAUSE, STATUS, WAIT, ask, exchange, head, wait, waitAll } from '../http.ts';
+import { MORTAL } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { CommandOutcome, ControlCommand, SystemInfo } from '../../../control.ts';
@@ -189,27 +189,27 @@ describe('A thread that dies', LIMIT, () => {
       server.receiveCommand();
       server.report(outcome);
     };
-    await send(port, 'POST /api/save-state?by=ana@laptop');
+    await ask(port, 'POST /api/save-state?by=ana@laptop');
     report({ value: 'states/ä😀.json' });
-    await send(port, 'POST /api/save-state?reason=%F0%9F%98%80');
+    await ask(port, 'POST /api/save-state?reason=%F0%9F%98%80');
     report({ error: new Error('ENOSPC') });
     await sleep(2); // commands of the same millisecond have no order
     server.post('save-state', { reason: 'SIGUSR2' });
     report({ value: -0.5 });
     await sleep(2);
-    await send(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
+    await ask(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
     server.receiveCommand();
     status = PAUSED;
     server.report({});
-    await send(port, 'POST /api/resume?by=ben');
+    await ask(port, 'POST /api/resume?by=ben');
     server.receiveCommand(); // running
     await sleep(2);
     server.post('shutdown', { reason: 'SIGTERM' });
     await sleep(2);
-    await send(port, 'POST /api/pause?by=eve');
+    await ask(port, 'POST /api/pause?by=eve');
     const getHistory = async (): Promise<{ tag: unknown; history: SystemInfo }> => {
-      const { headers: { etag }, body } = await send(port, INFO);
-      return { tag: etag, history: { ...JSON.parse(body), heardAt: '' } };
+      const { headers: { etag }, body } = await ask(port, INFO);
+      return { tag: etag, history: { ...body, heardAt: '' } };
     };
     await getDetail(port);
     const before = await getHistory();
@@ -221,11 +221,11 @@ describe('A thread that dies', LIMIT, () => {
     ]);
     for (let deaths = 0; deaths < 2; deaths += 1) {
       await workers.at(-1)?.terminate();
-      await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
+      await until(async () => (await exchange(port, head(STATUS, HOST), 1)).length > 0);
       await getDetail(port);
       assert.deepEqual(await getHistory(), before);
     }
-    await send(port, 'POST /api/save-state');
+    await ask(port, 'POST /api/save-state');
     const { tag, history } = await getHistory();
     assert.notEqual(tag, before.tag);
     const ids = history.commands.map(({ id }) => id.replace(/^\w+-/, ''));
@@ -257,21 +257,21 @@ describe('A thread that dies', LIMIT, () => {
     const workers = collectThreads(t);
     const { server, port } = await startServer(t);
     const waiting = await waitAll(t, port, [
-      head('POST /api/save-state', HOST, WAIT), head(GET, HOST, 'If-None-Match: "active"', WAIT),
+      head('POST /api/save-state', HOST, WAIT), head(STATUS, HOST, 'If-None-Match: "active"', WAIT),
     ]);
-    const { commands: [{ id: oldId }] } = JSON.parse((await send(port, INFO)).body);
+    const { commands: [{ id: oldId }] } = (await ask(port, INFO)).body;
     await workers[0]?.terminate();
     for (const { connection, response } of waiting) {
       await assert.rejects(response);
       assert.equal(connection.text, '');
     }
-    await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
-    const { response } = await wait(t, port, head(POST, HOST, WAIT));
+    await until(async () => (await exchange(port, head(STATUS, HOST), 1)).length > 0);
+    const { response } = await wait(t, port, head(PAUSE, HOST, WAIT));
     for (const command of ['save-state', 'pause']) {
       assert.equal(server.receiveCommand(), command);
       server.report({ value: command });
     }
-    const { id, value } = JSON.parse((await response).body);
+    const { id, value } = (await response).body;
     assert.equal(value, 'pause');
     assert.notEqual(id, oldId);
   });

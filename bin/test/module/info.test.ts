@@ -4,11 +4,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import {
-  COMMANDS, HOST, INFO, LIMIT, WAIT, collectWarnings, head, postAll, runHost, send, serveOthers, takeAll, wait,
-} from './helpers.ts';
-import { getDetail, getInfo, perform, startServer as start, until } from '../helpers.ts';
-import { ask } from '../http.ts';
+import { LIMIT, collectWarnings, getDetail, getInfo, perform, startServer, takeAll, until } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { COMMANDS, HOST, INFO, WAIT, ask, head, postAll, serveOthers, wait } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { CommandOutcome, SystemInfo, WebApiServer } from '../../../control.ts';
 
@@ -20,7 +18,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   it('has the cause of the first status, until another status has another cause', async (t) => {
     let status = PAUSED;
     const since = '2026-11-21T14:03:07.120Z';
-    const { server, port } = await start(t, {
+    const { server, port } = await startServer(t, {
       systemStatus: () => status, cause: { by: 'a\nna', reason: 'r'.repeat(300), since },
     });
     const first = await getInfo(port);
@@ -35,7 +33,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('shows who sent a command and why, from its query', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const smile = '%F0%9F%98%80';
     const rows: [query: string, by?: string | undefined, reason?: string | undefined][] = [
       ['?by=ana@laptop&reason=GPU+needed+until+noon', 'ana@laptop', 'GPU needed until noon'],
@@ -57,7 +55,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     takeAll(server);
     await response;
     for (const [query, by, reason] of [['in an absolute-form target', 'ana'], ...rows] as typeof rows) {
-      if (query === '' || query.startsWith('?')) await send(port, `POST /api/pause${query}`);
+      if (query === '' || query.startsWith('?')) await ask(port, `POST /api/pause${query}`);
       takeAll(server);
       const command = (await getInfo(port)).commands.at(-1);
       assert.deepEqual([command?.by, command?.reason], [by, reason], query);
@@ -66,7 +64,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
 
   it('names as the cause of a status the command that changed it, or else the program itself', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const change = (value: SystemStatus): void => {
       status = value;
       server.hasCommands();
@@ -77,24 +75,24 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
       return (await getInfo(port) as unknown as SystemInfo).since;
     };
     await checkCause();
-    await send(port, 'POST /api/save-state?by=ana&reason=now');
+    await ask(port, 'POST /api/save-state?by=ana&reason=now');
     takeAll(server);
     change(PAUSED); // after the command was done
     await checkCause('itself');
-    await send(port, 'POST /api/resume?by=ben&reason=lunch');
+    await ask(port, 'POST /api/resume?by=ben&reason=lunch');
     assert.equal(server.receiveCommand(), 'resume');
     change(ACTIVE);
     const since = await checkCause('ben', 'lunch');
-    await send(port, 'POST /api/resume?by=ana'); // changes nothing
+    await ask(port, 'POST /api/resume?by=ana'); // changes nothing
     takeAll(server);
-    await send(port, 'POST /api/pause?by=ana'); // still on the queue
+    await ask(port, 'POST /api/pause?by=ana'); // still on the queue
     assert.equal(await checkCause('ben', 'lunch'), since);
     change(SHUTTING_DOWN);
     await checkCause('itself');
   });
 
   it('lists the latest 16 commands, oldest first, with their outcomes', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 100 });
+    const { server, port } = await startServer(t, { maxQueueSize: 100 });
     const posted = Array.from({ length: 100 }, (_, index) => COMMANDS[index % 4] ?? 'pause');
     await postAll(port, posted);
     for (let taken = 0; taken < 90; taken += 1) {
@@ -114,7 +112,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   it('has a tag that changes with each of these, but not with the detail', async (t) => {
     let status = ACTIVE;
     let calls = 0;
-    const { server, port } = await start(t, { systemStatus: () => status, describe: () => (calls += 1) });
+    const { server, port } = await startServer(t, { systemStatus: () => status, describe: () => (calls += 1) });
     const take = async (): Promise<void> => {
       await postAll(port, ['save-state']);
       server.receiveCommand();
@@ -132,13 +130,13 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     const tags = new Set<unknown>();
     for (const [name, prepare, change] of changes) {
       await prepare();
-      const { headers: { etag }, body } = await send(port, INFO);
+      const { headers: { etag }, body } = await ask(port, INFO);
       assert.ok(!tags.has(etag), name);
       tags.add(etag);
       await until(async () => {
-        const { headers, body: newBody } = await send(port, INFO);
+        const { headers, body: newBody } = await ask(port, INFO);
         assert.equal(headers.etag, etag, name);
-        return JSON.parse(newBody).detail !== JSON.parse(body).detail;
+        return newBody.detail !== body.detail;
       });
       const { response } = await wait(t, port, head(INFO, HOST, `If-None-Match: ${etag}`, WAIT));
       const headOnly = await wait(t, port, head('HEAD /api/info', HOST, `If-None-Match: ${etag}`, WAIT));
@@ -149,7 +147,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
-    const { server, client } = await start(t);
+    const { server, client } = await startServer(t);
     const poll = setInterval(() => {
       for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
     }, 1);
@@ -194,7 +192,7 @@ describe('report()', LIMIT, () => {
   ];
 
   it('returns any JSON, and texts without control characters, of at most 1000 characters', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [name, outcome, statusCode, sent] of OUTCOMES) {
       const performed = perform(port, 'save-state');
       assert.equal(await server.nextCommand(), 'save-state');
@@ -212,7 +210,7 @@ describe('report()', LIMIT, () => {
     ['close()', (server) => server.close()],
   ] as [string, (server: WebApiServer) => unknown][]) {
     it(`is not needed before ${name}, which completes the command taken last`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const performed = perform(port, 'save-state');
       await server.nextCommand();
       server.post('pause');
@@ -226,7 +224,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
   it('returns the detail, up to 4 KiB of JSON; otherwise the detail is null, with a warning', async (t) => {
     const warnings = collectWarnings(t);
     let sample: () => unknown = () => 0;
-    const { port } = await start(t, { describe: () => sample() });
+    const { port } = await startServer(t, { describe: () => sample() });
     const circular: unknown[] = [];
     circular.push(circular);
     const good = [
@@ -254,7 +252,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     let calls = 0;
     let depth = 0;
     const host: { server?: WebApiServer } = {};
-    const { server, port } = await start(t, {
+    const { server, port } = await startServer(t, {
       describe() {
         calls += 1;
         depth += 1;
@@ -283,7 +281,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
       for (;;) if (server.hasCommands()) status = PAUSED; // by itself, before it takes the command
     `);
     const port = await host.hear<number>();
-    await send(port, 'POST /api/save-state');
+    await ask(port, 'POST /api/save-state');
     for (let round = 0, before = -1; round < 3; round += 1) {
       await until(async () => Number(await getDetail(port)) > before);
       before = Number(await getDetail(port));
@@ -305,7 +303,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     const seen: unknown[] = [];
     for (let round = 0; round < 20; round += 1) {
       await sleep(100); // a detail may be as old
-      await send(port, round % 2 === 0 ? 'POST /api/pause' : 'POST /api/resume');
+      await ask(port, round % 2 === 0 ? 'POST /api/pause' : 'POST /api/resume');
       seen.push(await getDetail(port));
     }
     const right = seen.filter((detail, round) => detail === (round % 2 === 0 ? 'paused' : 'active'));
@@ -316,13 +314,13 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
 describe('systemStatus()', LIMIT, () => {
   it('runs at the start, at each look for commands, and on request', async (t) => {
     let calls = 0;
-    const { server, port } = await start(t, { systemStatus: () => (calls += 1, ACTIVE) });
+    const { server, port } = await startServer(t, { systemStatus: () => (calls += 1, ACTIVE) });
     const counts = [calls];
     const controller = new AbortController();
     const sleeping = (): void => void server.nextCommand({ signal: controller.signal }).catch(() => {});
     for (const action of [
-      () => server.hasCommands(), sleeping, () => controller.abort(), () => send(port, 'POST /api/pause'),
-      () => server.receiveCommand(), () => send(port, 'GET /api/status'), () => send(port, 'GET /'),
+      () => server.hasCommands(), sleeping, () => controller.abort(), () => ask(port, 'POST /api/pause'),
+      () => server.receiveCommand(), () => ask(port, 'GET /api/status'), () => ask(port, 'GET /'),
     ]) {
       await action();
       counts.push(calls);
@@ -333,7 +331,7 @@ describe('systemStatus()', LIMIT, () => {
   it('causes a limited number of warnings, even if all texts differ', async (t) => {
     const warnings = collectWarnings(t);
     let calls = 0;
-    const { server } = await start(t, { systemStatus: () => assert.fail(`failure ${calls += 1}`) });
+    const { server } = await startServer(t, { systemStatus: () => assert.fail(`failure ${calls += 1}`) });
     for (let round = 0; round < 1000; round += 1) server.hasCommands();
     assert.ok(warnings.length > 1 && warnings.length <= 100, `${warnings.length} warnings`);
   });

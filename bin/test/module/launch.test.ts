@@ -3,21 +3,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT, collectWarnings, runHost } from './helpers.ts';
-import { TOKEN, defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
-import { ask } from '../http.ts';
+import { LIMIT, TOKEN, collectWarnings, defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { BEARER, PAUSE, RESUME, SAVE, SHUTDOWN, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
-const PAUSE = 'POST /api/pause';
-const RESUME = 'POST /api/resume';
-const SAVE = 'POST /api/save-state';
-const SHUTDOWN = 'POST /api/shutdown';
-const WAIT = 'Prefer: wait=60';
-const BEARER = `Authorization: Bearer ${TOKEN}`;
 const UNIX_ONLY = { skip: lacks('Unix') };
 const SERVED = "webApiAddress: ['127.0.0.1', 0]";
 const UNSERVED = 'webApiAddress: null';

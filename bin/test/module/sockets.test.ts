@@ -11,10 +11,11 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  LIMIT, POST, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, outcomeOf, runHost, send,
-  startImpostor, takeAll,
-} from './helpers.ts';
-import { TOKEN, makeFolder, makeSocketPath, startServer as start, until } from '../helpers.ts';
+  LIMIT, TOKEN, collectThreads, collectWarnings, makeFolder, makeSocketPath, startForeign, startServer, takeAll, until,
+} from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { PAUSE, ask } from '../http.ts';
+import { becomeNobody, contentsOf, leaveSocket, outcomeOf } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -98,7 +99,7 @@ describe('The file of a Unix socket', SUITE, () => {
   });
 
   const OBSTACLES: [name: string, code: string, make: (t: TestContext, path: string) => unknown][] = [
-    ['a live server', 'EADDRINUSE', (t, path) => startImpostor(t, () => {}, path)],
+    ['a live server', 'EADDRINUSE', (t, path) => startForeign(t, () => {}, path)],
     ['a live server that is stopped', 'EADDRINUSE', async (t, path) => {
       const host = startHostAt(t, path);
       await host.hear();
@@ -142,15 +143,15 @@ describe('The file of a Unix socket', SUITE, () => {
     rmSync(socketPath);
     await leaveSocket(socketPath);
     await server.runInBackground();
-    assert.equal(outcomeOf(await send(socketPath, POST)), 'ok');
+    assert.equal(outcomeOf(await ask(socketPath, PAUSE)), 'ok');
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
   it('is not taken from a live server, which keeps serving', async (t) => {
     const socketPath = makeSocketPath(t);
-    const { server, client } = await start(t, { socketPath, maxConnections: 1 });
+    const { server, client } = await startServer(t, { socketPath, maxConnections: 1 });
     assert.equal(await client.pause(), 'ok');
-    await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
+    await assert.rejects(startServer(t, { socketPath }), { code: 'EADDRINUSE' });
     await until(async () => (await client.resume()) === 'ok'); // the second server's connection may still be open
     assert.deepEqual(takeAll(server), ['pause', 'resume']);
     assert.ok(lstatSync(socketPath).isSocket());
@@ -187,9 +188,9 @@ describe('The file of a Unix socket', SUITE, () => {
     const folder = dirname(socketPath);
     await leaveSocket(socketPath);
     for (const state of ['a dead server', 'nothing']) {
-      const { server } = await start(t, { socketPath });
+      const { server } = await startServer(t, { socketPath });
       assert.deepEqual(readdirSync(folder), ['control.sock'], `in place of ${state}`);
-      await assert.rejects(start(t, { socketPath }), { code: 'EADDRINUSE' });
+      await assert.rejects(startServer(t, { socketPath }), { code: 'EADDRINUSE' });
       assert.deepEqual(readdirSync(folder), ['control.sock'], 'after another one failed');
       await server.close();
       assert.deepEqual(readdirSync(folder), []);
@@ -217,7 +218,7 @@ describe('The file of a Unix socket', SUITE, () => {
     writeFileSync(join(folder, 'file'), '');
     const before = contentsOf(folder);
     for (const [name, code] of [['nowhere', 'ENOENT'], ['file', 'ENOTDIR']] as const) {
-      await assert.rejects(start(t, { socketPath: join(folder, name, 'control.sock') }), { code });
+      await assert.rejects(startServer(t, { socketPath: join(folder, name, 'control.sock') }), { code });
       assert.deepEqual(contentsOf(folder), before);
     }
     const closed = makeFolder(t);
@@ -290,7 +291,7 @@ describe('The file of a Unix socket', SUITE, () => {
     const long = join(folder, 'x'.repeat(200));
     mkdirSync(long);
     symlinkSync(long, join(other, 'link'));
-    const { client } = await start(t, { socketPath: join(other, 'link', 'control.sock') });
+    const { client } = await startServer(t, { socketPath: join(other, 'link', 'control.sock') });
     assert.equal(await client.pause(), 'ok');
     assert.deepEqual(readdirSync(long), ['control.sock']);
   });
@@ -298,7 +299,7 @@ describe('The file of a Unix socket', SUITE, () => {
   it('may be in a folder to which a link of its own user leads', async (t) => {
     const [folder, other] = [makeFolder(t), makeFolder(t)];
     symlinkSync(folder, join(other, 'link'));
-    const { server, address, client } = await start(t, { socketPath: join(other, 'link', 'control.sock') });
+    const { server, address, client } = await startServer(t, { socketPath: join(other, 'link', 'control.sock') });
     assert.equal(address.socketPath, join(other, 'link', 'control.sock'));
     assert.equal(await client.pause(), 'ok');
     assert.deepEqual(readdirSync(folder), ['control.sock']);
@@ -339,7 +340,7 @@ describe('The file of a Unix socket', SUITE, () => {
       ['the folder removed', () => rmSync(folder, { recursive: true }), []],
     ];
     for (const [name, act, left] of rows) {
-      const { server, client } = await start(t, { socketPath });
+      const { server, client } = await startServer(t, { socketPath });
       assert.equal(await client.pause(), 'ok');
       act();
       await server.close();
@@ -352,9 +353,9 @@ describe('The file of a Unix socket', SUITE, () => {
 
   it('is not removed by close() if it now belongs to another server', async (t) => {
     const socketPath = makeSocketPath(t);
-    const { server } = await start(t, { socketPath });
+    const { server } = await startServer(t, { socketPath });
     rmSync(socketPath);
-    const { server: next } = await start(t, { socketPath, systemStatus: () => PAUSED });
+    const { server: next } = await startServer(t, { socketPath, systemStatus: () => PAUSED });
     await server.close();
     assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), PAUSED);
     await next.close();
@@ -364,7 +365,7 @@ describe('The file of a Unix socket', SUITE, () => {
   it('has a path of at most 94 bytes', async (t) => {
     const longest = `${makeFolder(t)}/ü`.padEnd(93, 'x'); // 93 characters, 94 bytes
     assert.equal(Buffer.byteLength(longest), 94);
-    const { client } = await start(t, { socketPath: longest });
+    const { client } = await startServer(t, { socketPath: longest });
     assert.equal(await client.getStatus(), ACTIVE);
     const socketPath = `${longest}x`;
     const message = `socketPath must be at most 94 bytes long, without NUL, got ${inspect(socketPath)}`;
@@ -380,8 +381,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
   it("sends nothing to another user's server", ROOT_ONLY, async (t) => {
     const socketPath = makeSocketPath(t);
     const link = `${socketPath}-link`;
-    const received: string[] = [];
-    await startImpostor(t, (_socket, request) => received.push(request), socketPath);
+    const { requests } = await startForeign(t, () => {}, socketPath);
     chownSync(socketPath, 65534, 65534);
     symlinkSync(socketPath, link);
     for (const path of [socketPath, link]) {
@@ -390,15 +390,14 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
       assert.deepEqual(await client.request('pause'), reply);
     }
-    assert.deepEqual(received, []);
+    assert.deepEqual(requests, []);
   });
 
   it('sends nothing if there is no socket, even if another user puts one there at once', ROOT_ONLY, async (t) => {
     const folder = makeFolder(t);
     chmodSync(folder, 0o1777);
     const socketPath = join(folder, 'control.sock');
-    const received: string[] = [];
-    await startImpostor(t, (_socket, request) => received.push(request), `${socketPath}-`);
+    const { requests } = await startForeign(t, () => {}, `${socketPath}-`);
     chownSync(`${socketPath}-`, 65534, 65534);
     const { statSync } = fs;
     t.mock.method(fs, 'statSync', (path: string, ...options: []) => {
@@ -410,12 +409,12 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     });
     const client = new WebApiClient(undefined, undefined, { socketPath, token: TOKEN });
     const reply = await client.request('pause');
-    assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, received], ['ENOENT', 'connect', []]);
+    assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, requests], ['ENOENT', 'connect', []]);
   });
 
   it('sends nothing through a folder to which others can write, or that belongs to others', ROOT_ONLY, async (t) => {
     const socketPath = makeSocketPath(t);
-    const { client } = await start(t, { socketPath });
+    const { client } = await startServer(t, { socketPath });
     for (const [mode, owner, problem] of [
       [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`],
       [0o700, 65534, 'it belongs to user 65534'],
@@ -430,7 +429,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
   });
 
   it('sends requests to the server of root, and to its own', ROOT_ONLY, async (t) => {
-    const { address: { socketPath } } = await start(t, { socketPath: makeSocketPath(t) });
+    const { address: { socketPath } } = await startServer(t, { socketPath: makeSocketPath(t) });
     chmodSync(dirname(String(socketPath)), 0o755);
     chmodSync(String(socketPath), 0o666);
     const folder = makeFolder(t);
@@ -465,10 +464,10 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     collectWarnings(t);
     const workers = collectThreads(t);
     const socketPath = makeSocketPath(t);
-    const { server } = await start(t, { socketPath });
+    const { server } = await startServer(t, { socketPath });
     await workers[0]?.terminate();
     rmSync(socketPath);
-    await startImpostor(t, () => {}, socketPath);
+    await startForeign(t, () => {}, socketPath);
     const before = contentsOf(dirname(socketPath));
     await until(() => workers.length === 3); // the second one has tried
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
@@ -498,7 +497,7 @@ describe('socketPath', SUITE, () => {
 
 describe('An address in use', LIMIT, () => {
   it('is reported as Node does, with its code', async (t) => {
-    const { port } = await start(t, { host: '127.0.0.1' });
+    const { port } = await startServer(t, { host: '127.0.0.1' });
     const where = `127.0.0.1:${port}`;
     const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
     const message = `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`;
