@@ -172,27 +172,35 @@ describe('GET /api/status', LIMIT, () => {
 describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () => {
   it('responds 304 without a body if the client knows the status, and 200 if not', async (t) => {
     const { port } = await startServer(t);
-    for (const list of ['"active"', 'W/"active"', '"paused", "active"', '*', '"x"\r\nIf-None-Match: "active"']) {
+    for (const list of [
+      '"active"', 'W/"active"', '*', ' * ', '"paused", "active"', '"paused" ,W/"active",', '"a,b", "active"',
+      '"a b", "active"', '"x"\r\nIf-None-Match: "active"',
+    ]) {
       const { statusCode, headers, text } = await ask(port, STATUS, `If-None-Match: ${list}`);
       assert.deepEqual([statusCode, headers['etag'], text], [304, '"active"', ''], list);
     }
-    for (const list of ['"paused"', 'active', '"ACTIVE"', '']) {
+    for (const list of [
+      '"paused"', 'active', '"ACTIVE"', '"active', '" active"', '"*"', '""', '', '"paused", "pausing"', '"active-1"',
+    ]) {
       assert.equal((await ask(port, STATUS, `If-None-Match: ${list}`, WAIT)).statusCode, 200, list);
     }
   });
 
-  it('waits until the status changes, if the client prefers to', async (t) => {
+  it('waits for a status that the client does not know, if it prefers to', async (t) => {
     let status = ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status });
     const waiting = [STATUS, 'HEAD /api/status'].map((line) => ask(port, line, 'If-None-Match: "active"', WAIT));
-    await assertWaits(port, ...waiting);
-    server.hasCommands();
-    await assertWaits(port, ...waiting);
-    status = PAUSED;
+    const later = ask(port, STATUS, 'If-None-Match: "active", "pausing"', WAIT);
+    await assertWaits(port, ...waiting, later);
+    status = PAUSING;
     server.hasCommands();
     for (const { statusCode, headers } of await Promise.all(waiting)) {
-      assert.deepEqual([statusCode, headers['etag'], headers['preference-applied']], [200, '"paused"', 'wait=60']);
+      assert.deepEqual([statusCode, headers.etag, headers['preference-applied']], [200, '"pausing"', 'wait=60']);
     }
+    await assertWaits(port, later);
+    status = PAUSED;
+    server.hasCommands();
+    assert.equal((await later).summary, '200 paused');
   });
 
   it('responds 304 if the status has not changed when the wait ends', async (t) => {
@@ -252,7 +260,8 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     const { server, port } = await startServer(t);
     for (const [error, reason] of [
       [new Error('disk full'), 'disk full'], ['disk full', "'disk full'"], [undefined, 'undefined'],
-      [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
+      [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [{ code: 5 }, '{ code: 5 }'],
+      [new Error('a\x1b[2J\nb'), 'a[2Jb'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
     ] as const) {
       const waiting = ask(port, SAVE, WAIT);
       await server.nextCommand();
@@ -305,9 +314,15 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   it('reads the preference as in RFC 7240, up to 300 seconds, and ignores any other form', async (t) => {
     const { server, port } = await startServer(t);
     const rows: [applied: string | undefined, ...prefers: string[]][] = [
-      ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = 7', 'wait=7; x=y', 'wait=7, wait=8'],
-      ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999'],
-      [undefined, 'wait=0', 'wait', 'wait=-1', 'wait=1.5', 'wait=5s', 'wait="5"', 'x="wait=5"', 'x=y; wait=5', 'await=5', ''],
+      ['wait=1', 'wait=1'], ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999999999999'],
+      ['wait=10',
+        'wait=010', 'Wait=10', 'wait = 10', 'wait\t=\t10 ', 'respond-async, wait=10', ', ,wait=10,', 'wait=10, wait=20',
+        'return=minimal\r\nPrefer: wait=10', 'wait=10\r\nPrefer: wait=20', 'wait=10; x', 'x="a", wait=10',
+        'wait=10;x=y ; z="a, wait=20"', 'x; wait=20, wait=10'],
+      [undefined,
+        'wait=0', 'wait=-1', 'wait=1.5', 'wait=', 'wait', 'wait=""', 'wait="10"', 'wait="10", wait=20', 'wait=0, wait=10',
+        'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"', "wait='10'", 'wait="10', 'wait:10',
+        '', 'x-wait=10', 'wait-x=10', 'await=10', 'x; wait=10', 'x="wait=10"', 'x="a, wait=10"', 'respond-async'],
     ];
     for (const [applied, ...prefers] of rows) {
       for (const prefer of prefers) {
@@ -323,7 +338,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   it('sends the value of report(): JSON up to 4 KiB, a text up to 1000 characters, or why it is omitted', async (t) => {
     const { server, port } = await startServer(t);
     for (const [value, expected] of [
-      ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
+      ['a\r\nb\x1b[2Jä\0\x7f\x9b"\\', 'ab[2Jä"\\'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
       [NaN, null], [null, null], [undefined, undefined], [true, true], [{ a: [{ b: 'é\n' }] }, { a: [{ b: 'é\n' }] }],
       ['\ud83d'.repeat(1001), '\ufffd'.repeat(1000)], [['x'.repeat(4092)], ['x'.repeat(4092)]],
     ]) {
@@ -399,14 +414,19 @@ describe('GET /api/info', LIMIT, () => {
     const { server, port } = await startServer(t);
     for (const [query, by, reason] of [
       ['?by=ana%40laptop&reason=GPU+needed%20now', 'ana@laptop', 'GPU needed now'],
-      ['?reason=%1b%5B2J%0aa%00b&x=1', undefined, '[2Jab'],
+      ['?by=a%00b%1B%5B2Jc%C2%85d%7Fe&reason=%0D%0Ax%09', 'ab[2Jcde', 'x'],
+      ['?by=%22%5C%27%3C%3E&reason=%E2%80%A8%7B%7D', '"\\\'<>', '\u2028{}'],
       [`?by=${encodeURIComponent('😀'.repeat(300))}&reason=`, '😀'.repeat(200), undefined],
-      ['?by=%ff%&by=second', '\ufffd%', undefined], ['?BY=ana', undefined, undefined], ['', undefined, undefined],
+      ['?by=%FF%C3x&by=second', '\ufffd\ufffdx', undefined], ['?by=100%&reason=%zz%4', '100%', '%zz%4'],
+      ['?x=1&&=&by=a=b?c&reason=1%262;3', 'a=b?c', '1&2;3'], ['?%62y=a', 'a', undefined],
+      ['?BY=ana&by%20=b', undefined, undefined], ['?', undefined, undefined], ['', undefined, undefined],
     ] as const) {
-      assert.equal((await ask(port, PAUSE + query)).statusCode, 200);
-      server.receiveCommand();
-      const { commands } = (await ask(port, INFO)).body;
-      assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
+      for (const line of [PAUSE, 'POST http://localhost/api/pause']) {
+        assert.equal((await ask(port, line + query)).statusCode, 200);
+        server.receiveCommand();
+        const { commands } = (await ask(port, INFO)).body;
+        assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
+      }
     }
   });
 
@@ -437,6 +457,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual(await getCause(), { ...paused, reason: 'dinner' }, 'although those commands are no longer listed');
     const active = await perform(`${RESUME}?by=ana`);
     assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
+    await ask(port, `${PAUSE}?by=eve`); // which still waits when the program itself pauses
     await sleep(2);
     status = PAUSED;
     server.hasCommands();
@@ -454,6 +475,7 @@ describe('GET /api/info', LIMIT, () => {
     };
     for (const failing of [
       () => `${fits}x`, () => 'é'.repeat(2048), () => 1n, () => Symbol(), async () => 1, () => assert.fail('lost'),
+      async () => assert.fail('this must not end the process'),
     ]) {
       describe = () => fits;
       await becomes(fits);
@@ -490,10 +512,10 @@ describe('GET /api/info', LIMIT, () => {
       () => ask(port, PAUSE), () => server.receiveCommand(), () => server.report({ value: 1 }),
       () => void (status = PAUSED, server.hasCommands()), () => server.post('resume'), () => server.receiveCommand(),
     ]) {
-      const waiting = ask(port, INFO, `If-None-Match: ${tag}`, WAIT);
-      await assertWaits(port, waiting);
+      const waiting = [INFO, 'HEAD /api/info'].map((line) => ask(port, line, `If-None-Match: ${tag}`, WAIT));
+      await assertWaits(port, ...waiting);
       await change();
-      assert.equal((await waiting).statusCode, 200, String(change));
+      for (const { statusCode } of await Promise.all(waiting)) assert.equal(statusCode, 200, String(change));
       tag = (await ask(port, INFO)).headers['etag'];
     }
     assert.equal((await ask(port, INFO, `If-None-Match: ${tag}`)).summary, '304');
@@ -628,35 +650,6 @@ describe('A program that commands itself:', LIMIT, () => {
     assert.equal(await next, 'resume');
   });
 
-  it('signal aborts only for a pause while active and for a shutdown, and its reason names the command', async (t) => {
-    let status = ACTIVE;
-    const { server, port } = await startServer(t, { systemStatus: () => status });
-    const first = server.signal;
-    for (const line of [RESUME, SAVE]) await ask(port, line);
-    server.post('save-state');
-    await sleep(50);
-    assert.equal(first.aborted, false, 'a step goes on');
-    await ask(port, PAUSE);
-    await until(() => first.aborted);
-    assert.deepEqual([first.reason.name, first.reason.message], ['AbortError', 'Interrupted by pause']);
-    assert.equal(server.signal.aborted, true, 'while the pause waits');
-    takeAll(server);
-    status = PAUSED;
-    server.hasCommands();
-    const second = server.signal;
-    server.post('pause');
-    assert.equal(second.aborted, false, 'while paused');
-    server.post('shutdown');
-    assert.deepEqual([second.aborted, second.reason.message], [true, 'Interrupted by shutdown']);
-    takeAll(server);
-    server.post('pause');
-    const third = server.signal;
-    assert.equal(third.aborted, false);
-    status = ACTIVE;
-    server.hasCommands();
-    assert.equal(third.aborted, true, 'a pause waits when the status becomes active');
-  });
-
   it('with autoReport false, only report() or the next command completes the one taken last', async (t) => {
     const { server, port } = await startServer(t, { autoReport: false });
     for (const line of [SAVE, PAUSE]) await ask(port, line);
@@ -683,6 +676,54 @@ describe('A program that commands itself:', LIMIT, () => {
       { command: 'pause', id: `${prefix}-1`, arguments: {}, by: 'ana@laptop', reason: 'GPU needed until noon' },
       { command: 'resume', id: `${prefix}-2`, arguments: {}, by: undefined, reason: undefined },
     ]);
+  });
+});
+
+describe('The signal', LIMIT, () => {
+  it('does not abort for a resume or a save: a step goes on', async (t) => {
+    const { server, port } = await startServer(t);
+    const { signal } = server;
+    for (const line of [RESUME, SAVE]) await ask(port, line);
+    server.post('save-state');
+    await sleep(50);
+    assert.equal(signal.aborted, false);
+  });
+
+  it('aborts for a pause while the system is active, and its reason names the command', async (t) => {
+    const { server, port } = await startServer(t);
+    const { signal } = server;
+    await ask(port, PAUSE);
+    await until(() => signal.aborted);
+    assert.deepEqual([signal.reason.name, signal.reason.message], ['AbortError', 'Interrupted by pause']);
+  });
+
+  it('is aborted from the start while such a command waits, and a new one after it', async (t) => {
+    const { server } = await startServer(t);
+    server.post('pause');
+    assert.equal(server.signal.aborted, true);
+    takeAll(server);
+    assert.equal(server.signal.aborted, false);
+  });
+
+  it('aborts for a shutdown while the system is paused, but not for a pause', async (t) => {
+    const { server } = await startServer(t, { systemStatus: () => PAUSED });
+    const { signal } = server;
+    server.post('pause');
+    assert.equal(signal.aborted, false);
+    server.post('shutdown');
+    assert.deepEqual([signal.aborted, signal.reason.message], [true, 'Interrupted by shutdown']);
+  });
+
+  it('aborts if a pause waits when the status becomes active', async (t) => {
+    let status = PAUSED;
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    const { signal } = server;
+    for (const line of [RESUME, PAUSE]) await ask(port, line);
+    assert.equal(server.receiveCommand(), 'resume');
+    assert.equal(signal.aborted, false, 'while paused');
+    status = ACTIVE;
+    server.hasCommands();
+    assert.equal(signal.aborted, true);
   });
 });
 
@@ -801,6 +842,9 @@ describe('A server', LIMIT, () => {
         return typeof code === 'string' && message.startsWith(`Cannot serve at ${host}:${port}: `);
       });
       if (host !== '127.0.0.1') continue;
+      const where = `127.0.0.1:${port}`;
+      const message = `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`;
+      await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
       await other.close();
       assert.deepEqual(await server.runInBackground(), { host, port });
     }
@@ -876,17 +920,17 @@ describe('A request', LIMIT, () => {
   const TWICE = 'Duplicate header field';
   const NOWHERE = 'Invalid API endpoint';
   // The error is null if it is the reason phrase of the status code.
-  const REFUSED: [statusCode: number, error: string | null, name: string, request: string][] = [
+  const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
     [400, null, 'an incomplete body', head(PAUSE, HOST, 'Content-Length: 10') + '{}'],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
     [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
-    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER)],
-    [401, NO_TOKEN, 'no token', head(PAUSE, HOST)],
-    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`)],
-    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST)],
-    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST)],
+    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER), 'guarded'],
+    [401, NO_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
+    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
+    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
+    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
     [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
     [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],
@@ -908,10 +952,10 @@ describe('A request', LIMIT, () => {
     [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
   ];
   it('is refused, and queues nothing, for', async (t) => {
-    const [open, guarded] = [await startServer(t), await startServer(t, { token: TOKEN })];
-    for (const [statusCode, error, name, request] of REFUSED) { // a name with 'token': the guarded one
+    const servers = { open: await startServer(t), guarded: await startServer(t, { token: TOKEN }) };
+    for (const [statusCode, error, name, request, where = 'open'] of REFUSED) {
       await t.test(`${name}: ${statusCode}`, async () => {
-        const { server, port } = name.includes('token') ? guarded : open;
+        const { server, port } = servers[where];
         const responses = await exchange(port, request);
         const summary = `${statusCode} ${error ?? STATUS_CODES[statusCode]}`;
         assert.deepEqual(responses.map((response) => response.summary), [summary]);
@@ -1484,15 +1528,20 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     });
   }
 
-  it('saves if it is SIGUSR2, as a command of the program itself', async (t) => {
+  it('saves if it is SIGUSR2, while active and while paused, as a command of the program itself', async (t) => {
     const host = runHost(t, HOOKS);
     const port = await host.hear<number>();
-    host.process.kill('SIGUSR2');
-    let latest: { command: string; by: string; reason: string; state: string } | undefined;
-    await until(async () => (latest = (await ask(port, INFO)).body.commands.at(-1))?.state === 'done');
-    assert.deepEqual([latest?.command, latest?.by, latest?.reason], ['save-state', 'itself', 'SIGUSR2']);
+    for (const count of [1, 3]) {
+      host.process.kill('SIGUSR2');
+      let commands: (CommandRequest & { state: string })[] = [];
+      await until(async () => ({ commands } = (await ask(port, INFO)).body).commands[count - 1]?.state === 'done');
+      const { command, by, reason } = commands.at(-1) ?? {};
+      assert.deepEqual([command, by, reason], ['save-state', 'itself', 'SIGUSR2']);
+      await ask(port, PAUSE, WAIT);
+    }
+    assert.equal((await ask(port, STATUS)).summary, '200 paused');
     await ask(port, SHUTDOWN);
-    await host.ends('onPaused', 'saveState', 'saveState', 'onShutdown');
+    await host.ends('onPaused', 'saveState', 'onPaused', 'saveState', 'saveState', 'onShutdown');
   });
 
   it('takes effect after the running step, even if steps never await', async (t) => {

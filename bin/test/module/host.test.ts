@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT, clientAt, collectWarnings, getInfo, launchSystem, perform, startServer, until } from '../helpers.ts';
+import { LIMIT, clientAt, collectWarnings, getInfo, launchSystem, perform, startServer } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { ask, postAll } from '../http.ts';
+import { ask } from '../http.ts';
 import { outcomeOf } from './helpers.ts';
 import { SystemStatus } from '../../../control.ts';
 
@@ -150,24 +150,6 @@ describe('post()', LIMIT, () => {
       await host.ends([true, 'pause']);
     });
   }
-});
-
-describe('signal', LIMIT, () => {
-  it('aborts if a pause waits when the status becomes active', async (t) => {
-    let status = PAUSED;
-    const { server, port } = await startServer(t, { systemStatus: () => status });
-    assert.equal(server.signal.aborted, false);
-    await postAll(port, ['resume', 'pause']);
-    await until(() => server.hasCommands());
-    assert.equal(server.signal.aborted, false, 'while paused');
-    assert.equal(server.receiveCommand(), 'resume');
-    status = ACTIVE;
-    assert.equal(server.hasCommands(), true);
-    const { aborted, reason } = server.signal;
-    assert.deepEqual([aborted, reason?.name, reason?.message], [true, 'AbortError', 'Interrupted by pause']);
-    assert.equal(server.receiveCommand(), 'pause');
-    assert.equal(server.signal.aborted, false, 'a new one');
-  });
 });
 
 describe('close()', LIMIT, () => {

@@ -78,30 +78,6 @@ describe('A hook whose value has no JSON', LIMIT, () => {
   });
 });
 
-describe('A hook that fails', LIMIT, () => {
-  for (const [command, hook, status, reason] of [
-    ['pause', 'onPaused', ACTIVE, 'onPaused failed: GPU busy'],
-    ['save-state', 'onPaused', ACTIVE, 'onPaused failed: GPU busy'],
-    ['save-state', 'saveState', ACTIVE, 'GPU busy'],
-    ['save-state', 'saveState', PAUSED, 'GPU busy'],
-    ['resume', 'onResumed', PAUSED, 'onResumed failed: GPU busy'],
-  ] as const) {
-    it(`fails its command, and the system stays ${status}: ${hook} for ${command}`, async (t) => {
-      const warnings = collectWarnings(t);
-      let isBroken = false;
-      const { address: { port } } = await launchSystem(t, { [hook]: () => isBroken && assert.fail('GPU busy') });
-      if (status === PAUSED) assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-      isBroken = true;
-      assert.deepEqual(await perform(port, command), [500, `${command} failed: ${reason}`]);
-      isBroken = false;
-      const info = await getInfo(port);
-      const { state, error } = info.commands.at(-1) ?? {};
-      assert.deepEqual([info.status, state, error], [status.statusName, 'failed', reason]);
-      assert.deepEqual(warnings, [`${hook} failed: GPU busy`]);
-    });
-  }
-});
-
 describe('A last save that fails', LIMIT, () => {
   it('fails only its shutdown: each further one saves again, until one succeeds', async (t) => {
     collectWarnings(t);
@@ -303,25 +279,6 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     say('end');
   `;
 
-  it('saves if it is SIGUSR2, and shuts down if it is SIGHUP: while active and while paused', async (t) => {
-    const host = runHost(t, launched(SERVED));
-    const port = await host.hear<number>();
-    host.process.kill('SIGUSR2');
-    assert.deepEqual([await host.hear(), await host.hear(), await host.hear()], ['onPaused', 'saveState', 'onResumed']);
-    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    assert.equal(await host.hear(), 'onPaused');
-    host.process.kill('SIGUSR2');
-    assert.equal(await host.hear(), 'saveState');
-    await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
-    const { status, commands } = await getInfo(port);
-    assert.equal(status, 'paused');
-    assert.deepEqual(commands.map(({ command, by }) => `${command} by ${by}`), [
-      'save-state by itself', 'pause by undefined', 'save-state by itself',
-    ]);
-    host.process.kill('SIGHUP');
-    await host.ends('saveState', 'onShutdown', 'end');
-  });
-
   it('works without a web API, while active and while paused', async (t) => {
     const host = runHost(t, launched(UNSERVED, [], `
       if (steps === 1) process.kill(process.pid, 'SIGUSR2');
@@ -356,24 +313,6 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     for (const signal of ['SIGTERM', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGINT'] as const) host.process.kill(signal);
     host.order('go on');
     await host.ends('onShutdown', 'end');
-  });
-
-  it('kills the program if it is a second SIGINT, but not within a second', async (t) => {
-    const host = runHost(t, `
-      process.once('SIGINT', () => {
-        process.once('SIGINT', () => say('SIGINT')); // the second one is ignored
-        process.kill(process.pid, 'SIGINT');
-      });
-      ${launched(SERVED, ['saveState'])}
-    `);
-    const port = await host.hear<number>();
-    host.process.kill('SIGINT');
-    assert.deepEqual([await host.hear(), await host.hear()].sort(), ['SIGINT', 'saveState']);
-    await sleep(1100);
-    assert.equal((await getInfo(port)).status, 'shutting down');
-    host.process.kill('SIGINT');
-    assert.equal((await host.ended).code, null);
-    assert.equal(host.process.signalCode, 'SIGINT');
   });
 
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {

@@ -1,5 +1,4 @@
-// Prefer and If-None-Match, row by row; requests that wait: what ends them, their limit, and that they leave nothing
-// behind.
+// Requests that wait: what ends them, their limit, and that they leave nothing behind.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -8,12 +7,12 @@ import { runHost } from '../host.ts';
 import {
   HOST, INFO, PAUSE, STATUS, WAIT, Connection, ask, askInTurn, head, open, serveOthers, wait, waitAll,
 } from '../http.ts';
-import { outcomeOf, shortOf } from './helpers.ts';
+import { shortOf } from './helpers.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { Where } from '../http.ts';
 import type { ControlCommand } from '../../../control.ts';
 
-const { ACTIVE, PAUSING, PAUSED } = SystemStatus;
+const { ACTIVE, PAUSED } = SystemStatus;
 
 const WAITING_POST = head(PAUSE, HOST, WAIT);
 const WAITING_GET = head(STATUS, HOST, 'If-None-Match: "active"', WAIT);
@@ -26,70 +25,7 @@ const KINDS: [name: string, request: string, ended: string][] = [
   ['info', WAITING_INFO, '304 wait=60'],
 ];
 
-describe('A header field', { ...LIMIT, concurrency: true }, () => {
-  it('Prefer says how long the client waits (RFC 7240), but not in a quoted value', async (t) => {
-    const { server, port } = await startServer(t);
-    const host = setInterval(() => takeAll(server), 1);
-    t.after(() => clearInterval(host));
-    const rows: [seconds: number | null, ...lines: string[]][] = [
-      [1, 'wait=1'], [300, 'wait=300'], [300, 'wait=301'], [300, 'wait=99999999999999999999'],
-      [10, 'wait=010'], [10, 'Wait=10'], [10, 'wait = 10'], [10, 'wait\t=\t10 '],
-      [10, 'respond-async, wait=10'], [10, ', ,wait=10,'], [10, 'wait=10, wait=20'],
-      [10, 'respond-async', 'return=minimal', 'wait=10'], [10, 'wait=10', 'wait=20'],
-      [10, 'wait=10; x'], [10, 'wait=10;x=y ; z="a, wait=20"'], [10, 'x; wait=20, wait=10'], [10, 'x="a", wait=10'],
-      [null, 'wait=0'], [null, 'wait=-1'], [null, 'wait=1.5'], [null, 'wait='], [null, 'wait'], [null, 'wait=""'],
-      [null, 'wait="10"'], [null, 'wait="10", wait=20'], [null, 'wait=0, wait=10'], [null, 'wait=+10'],
-      [null, 'wait=1e1'], [null, 'wait=0x10'], [null, 'wait=10s'], [null, 'wait=1 0'], [null, 'wait="1 0"'],
-      [null, "wait='10'"], [null, 'wait="10'], [null, 'wait:10'],
-      [null, ''], [null, 'x-wait=10'], [null, 'wait-x=10'], [null, 'await=10'], [null, 'x; wait=10'],
-      [null, 'respond-async; wait=10'], [null, 'x="wait=10"'], [null, 'x="a, wait=10"'], [null, 'respond-async'],
-    ];
-    const requests = rows.map(([, ...lines]) => head(PAUSE, HOST, ...lines.map((line) => `Prefer: ${line}`)));
-    for (const [index, response] of (await askInTurn(port, requests)).entries()) {
-      const [seconds, ...lines] = rows[index] ?? assert.fail();
-      assert.equal(shortOf(response), seconds === null ? 'ok' : `done wait=${seconds}`, lines.join(' | '));
-    }
-  });
-
-  it('If-None-Match names what the client knows (RFC 9110 §13.1.2)', async (t) => {
-    const { port } = await startServer(t);
-    const rows: [statusCode: number, ...lines: string[]][] = [
-      [304, '"active"'], [304, 'W/"active"'], [304, '*'], [304, ' * '], [304, '"paused", "active"'],
-      [304, '"paused" ,W/"active",'], [304, '"paused"', '"active"'], [304, '"a,b", "active"'], [304, '"a b", "active"'],
-      [200, '"paused"'], [200, '"Active"'], [200, 'active'], [200, '"active'], [200, '" active"'], [200, '"*"'],
-      [200, '""'], [200, ''], [200, '"paused", "pausing"'], [200, '"active-1"'],
-    ];
-    for (const line of [STATUS, 'HEAD /api/status']) {
-      const requests = rows.map(([, ...tags]) => head(line, HOST, ...tags.map((tag) => `If-None-Match: ${tag}`)));
-      const codes = (await askInTurn(port, requests)).map(({ statusCode }) => statusCode);
-      assert.deepEqual(codes, rows.map(([code]) => code), line);
-    }
-  });
-});
-
 describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
-  it('gets what changes, in whatever form it names what the client knows', async (t) => {
-    let status = ACTIVE;
-    const { server, port } = await startServer(t, { systemStatus: () => status });
-    const waiting = await waitAll(t, port, [
-      WAITING_GET,
-      head('HEAD /api/status', HOST, 'If-None-Match: "active"', WAIT),
-      head(STATUS, HOST, 'If-None-Match: "x", W/"active", "y"', WAIT),
-      head(STATUS, HOST, 'If-None-Match: "active"', 'If-None-Match: "x"', 'Prefer: respond-async', WAIT),
-    ]);
-    const later = await wait(t, port, head(STATUS, HOST, 'If-None-Match: "active", "pausing"', WAIT));
-    status = PAUSING;
-    server.hasCommands();
-    for (const { response } of waiting) {
-      const { statusCode, headers } = await response;
-      assert.deepEqual([statusCode, headers.etag, headers['preference-applied']], [200, '"pausing"', 'wait=60']);
-    }
-    await serveOthers(port);
-    status = PAUSED;
-    server.hasCommands();
-    assert.equal(outcomeOf(await later.response), 'paused', 'the list named the one between, too');
-  });
-
   it('gets a 500 as soon as systemStatus() fails', async (t) => {
     collectWarnings(t);
     let isLost = false;
