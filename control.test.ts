@@ -1140,7 +1140,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
   });
 });
 
-describe('A program that exits when it takes a shutdown', LIMIT, () => {
+describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrency: 3 }, () => {
   for (const [how, loop] of [
     ['spinning', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
     ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
