@@ -280,7 +280,7 @@ describe('A thread that dies', LIMIT, () => {
     const port = await freePort();
     const host = runHost(t, `
       ${MORTAL}
-      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
+      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
       await server.runInBackground();
       await kill();
       say(server.nextCommandSync({ timeout: 1200 })); // a restart was due
@@ -288,7 +288,7 @@ describe('A thread that dies', LIMIT, () => {
       await another();
       say(server.nextCommandSync());
       await server.close();
-    `, port);
+    `);
     const client = clientAt(t, { host: '127.0.0.1', port });
     assert.deepEqual([await host.hear(), await host.hear()], [null, 1]);
     await client.waitFor(PAUSED);

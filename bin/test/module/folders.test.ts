@@ -8,10 +8,10 @@ import { inspect } from 'node:util';
 import {
   LIMIT, collectThreads, collectWarnings, makeFolder, startForeign, startServer, takeAll, until,
 } from '../helpers.ts';
-import { runHost, runHostInNamespace } from '../host.ts';
+import { runHost } from '../host.ts';
 import { HOST, PAUSE, STATUS, ask } from '../http.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
-import { lacks } from '../needs.ts';
+import { NAMESPACE, lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -262,12 +262,12 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     `;
     const { address: { socketPath = '' }, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
     const inner = join(folder, 'a-1.sock');
-    const first = runHostInNamespace(t, source);
+    const first = runHost(t, source, [], NAMESPACE);
     assert.deepEqual(await first.hear(), [inner, 1]); // this process does not exist in there
     assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)].sort());
     assert.equal(await client.getStatus(), ACTIVE);
 
-    const second = runHostInNamespace(t, source); // PID 1, too
+    const second = runHost(t, source, [], NAMESPACE); // PID 1, too
     assert.deepEqual(await second.hear(), ['EADDRINUSE', 1]);
     await second.ends();
     const firstClient = new WebApiClient(undefined, undefined, { socketPath: inner });
@@ -276,7 +276,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     await first.ended;
     assert.equal(await firstClient.getStatus(), OFFLINE);
 
-    const third = runHostInNamespace(t, source);
+    const third = runHost(t, source, [], NAMESPACE);
     assert.deepEqual(await third.hear(), [inner, 1]);
     assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)]);
     assert.equal(await firstClient.pause(), 'ok');

@@ -123,7 +123,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
       await server.runInBackground();
       await server.close();
-    `, 0, ['--import', pathToFileURL(imported).href, '--require', required]);
+    `, ['--import', pathToFileURL(imported).href, '--require', required]);
     await host.ends('required', 'imported');
   });
 
@@ -132,7 +132,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const host = runHost(t, `
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
       await server.runInBackground().catch(({ message, code }) => say([message, code]));
-    `, 0, [flag, '--allow-fs-read=*']);
+    `, [flag, '--allow-fs-read=*']);
     const [message, code] = await host.hear<[string, string]>();
     assert.match(message, /^Cannot serve at 127\.0\.0\.1:0: .*Access to this API has been restricted/);
     assert.equal(code, 'ERR_ACCESS_DENIED');
