@@ -6,18 +6,24 @@ import { inspect } from 'node:util';
 import { LIMIT, launchSystem, startServer, until } from '../helpers.ts';
 import { HOST, INFO, WAIT, ask, askInTurn, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
+import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
 
 const { ACTIVE } = SystemStatus;
 
 // ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Sends a body as it is. Returns the status code, and the error or the result. */
-async function post(port: number, name: string, body: string | Buffer): Promise<string> {
+/** Sends a body as it is. */
+async function send(port: number, name: string, body: string | Buffer): Promise<HttpResponse> {
   const bytes = Buffer.from(body as string);
   const request = head(`POST /api/${name}`, HOST, `Content-Length: ${bytes.length}`, 'Connection: close');
   const [response] = await exchange(port, request + bytes.toString('latin1'));
-  return response?.summary ?? assert.fail('no response');
+  return response ?? assert.fail('no response');
+}
+
+/** The same. Returns the status code, and the error or the result. */
+async function post(port: number, name: string, body: string | Buffer): Promise<string> {
+  return (await send(port, name, body)).summary;
 }
 
 describe('Arguments', LIMIT, () => {
@@ -103,10 +109,11 @@ describe('Arguments', LIMIT, () => {
   it('that are wrong get a 400 with their name and what is expected, and nothing is queued', async (t) => {
     const { server, port } = await startServer(t, { commands });
     for (const [name, body, error] of WRONG) {
-      const response = await post(port, name, body);
+      const { summary, body: { parameter } } = await send(port, name, body);
       const start = `400 ${name}: `;
-      if (typeof error === 'string') assert.equal(response, start + error);
-      else assert.ok(response.startsWith(start) && error.test(response), `${body}: ${response}`);
+      if (typeof error === 'string') assert.equal(summary, start + error);
+      else assert.ok(summary.startsWith(start) && error.test(summary), `${body}: ${summary}`);
+      assert.equal(parameter, /^(\w*) must be/.exec(String(error))?.[1], body);
     }
     const notUtf8 = Buffer.from('{"text":"é"}', 'latin1');
     assert.match(await post(port, 'tell', notUtf8), /^400 tell: .*utf-?8/i);

@@ -237,17 +237,6 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     assert.deepEqual(readdirSync(folder), [basename(String(paths[0]))]);
   });
 
-  it('start at once in one program, in a folder they create', async (t) => {
-    const folder = join(makeFolder(t), 'folder');
-    const names = Array.from({ length: 6 }, (_, index) => `s${index}`);
-    const started = await Promise.all(names.map((name) => startServer(t, { socketPath: `${folder}/`, name })));
-    assert.deepEqual(readdirSync(folder).sort(), names.map((name) => `${name}-${pid}.sock`));
-    await Promise.all(started.map(async ({ server, client }) => {
-      assert.equal(await client.resume(), 'ok');
-      assert.deepEqual(takeAll(server), ['resume']);
-    }));
-  });
-
   it('may be in separate PID namespaces: live ones keep their sockets', {
     skip: lacks('namespace'),
   }, async (t) => {

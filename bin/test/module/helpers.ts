@@ -1,4 +1,4 @@
-// Shared by the tests of the module: outcomes in short, files of sockets, threads that die, random data.
+// Shared by the tests of the module: outcomes in short, files of sockets, random data.
 
 import { once } from 'node:events';
 import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
@@ -49,18 +49,6 @@ export function contentsOf(folder: string): unknown[][] {
     return [name, entry.ino, entry.mode, entry.mtimeMs, target ?? (entry.isFile() && readFileSync(path, 'utf8'))];
   });
 }
-
-/** For hosts whose threads die: the latest is the server's. */
-export const MORTAL = `
-  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
-  const threads = [];
-  process.on('worker', (thread) => threads.push(thread));
-  const kill = () => threads.at(-1).terminate();
-  const another = async () => { // the next thread
-    const { length } = threads;
-    while (threads.length === length) await sleep(1);
-  };
-`;
 
 // ───── Random data ───────────────────────────────────────────────────────────────────────────────────────────────
 

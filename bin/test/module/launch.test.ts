@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT, TOKEN, collectWarnings, defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, PAUSE, RESUME, SAVE, SHUTDOWN, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
@@ -74,32 +74,6 @@ describe('A hook whose value has no JSON', LIMIT, () => {
     }
     const { body } = await ask(port, SHUTDOWN, WAIT);
     assert.deepEqual([body.state, body.valueOmitted], ['done', 'the value must be JSON of at most 4096 bytes']);
-    await finished;
-  });
-});
-
-describe('A last save that fails', LIMIT, () => {
-  it('fails only its shutdown: each further one saves again, until one succeeds', async (t) => {
-    collectWarnings(t);
-    let saves = 0;
-    const pausing = defer<void>();
-    const { address: { port }, client, finished } = await launchSystem(t, {
-      onPaused: () => pausing.promise,
-      saveState: () => {
-        saves += 1;
-        if (saves < 3) throw new Error(FULL);
-        return `save ${saves}`;
-      },
-    });
-    await client.pause();
-    const shutdowns: Promise<[number, unknown]>[] = [];
-    for (let count = 1; count <= 4; count += 1) {
-      shutdowns.push(perform(port, 'shutdown'));
-      await until(async () => (await getInfo(port)).commands.length === count + 1); // all on the queue
-    }
-    pausing.resolve();
-    const failed = [500, `shutdown failed: ${FULL}`];
-    assert.deepEqual(await Promise.all(shutdowns), [failed, failed, [200, 'save 3'], [202, 'waiting']]);
     await finished;
   });
 });

@@ -147,16 +147,6 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
-  it('is not taken from a live server, which keeps serving', async (t) => {
-    const socketPath = makeSocketPath(t);
-    const { server, client } = await startServer(t, { socketPath, maxConnections: 1 });
-    assert.equal(await client.pause(), 'ok');
-    await assert.rejects(startServer(t, { socketPath }), { code: 'EADDRINUSE' });
-    await until(async () => (await client.resume()) === 'ok'); // the second server's connection may still be open
-    assert.deepEqual(takeAll(server), ['pause', 'resume']);
-    assert.ok(lstatSync(socketPath).isSocket());
-  });
-
   for (const count of [2, 8]) {
     it(`has exactly one server after ${count} programs have raced to replace that of a killed one`, async (t) => {
       const socketPath = makeSocketPath(t);
@@ -182,20 +172,6 @@ describe('The file of a Unix socket', SUITE, () => {
       assert.deepEqual(readdirSync(dirname(socketPath)), []);
     });
   }
-
-  it('has no file beside it, whether the server starts, listens, has failed or is closed', async (t) => {
-    const socketPath = makeSocketPath(t);
-    const folder = dirname(socketPath);
-    await leaveSocket(socketPath);
-    for (const state of ['a dead server', 'nothing']) {
-      const { server } = await startServer(t, { socketPath });
-      assert.deepEqual(readdirSync(folder), ['control.sock'], `in place of ${state}`);
-      await assert.rejects(startServer(t, { socketPath }), { code: 'EADDRINUSE' });
-      assert.deepEqual(readdirSync(folder), ['control.sock'], 'after another one failed');
-      await server.close();
-      assert.deepEqual(readdirSync(folder), []);
-    }
-  });
 
   it('leaves nothing behind if the server is closed during a slow start', async (t) => {
     const folder = makeFolder(t);
@@ -340,17 +316,6 @@ describe('The file of a Unix socket', SUITE, () => {
       rmSync(folder, { recursive: true, force: true });
       mkdirSync(folder);
     }
-  });
-
-  it('is not removed by close() if it now belongs to another server', async (t) => {
-    const socketPath = makeSocketPath(t);
-    const { server } = await startServer(t, { socketPath });
-    rmSync(socketPath);
-    const { server: next } = await startServer(t, { socketPath, systemStatus: () => PAUSED });
-    await server.close();
-    assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), PAUSED);
-    await next.close();
-    assert.deepEqual(readdirSync(dirname(socketPath)), []);
   });
 
   it('has a path of at most 94 bytes', async (t) => {
