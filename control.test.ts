@@ -1,7 +1,7 @@
 // The specification of control.ts: its promises to the program into which it is copied, and to the people who control
 // that program. Each promise appears once, in the order in which a newcomer asks; bin/test/module/ has the tests with
-// more rows, time or stress. The program under control is mostly this process: `start()` starts its server, and the
-// test takes the commands. A program that blocks its thread, exits or gets signals is a separate process: `runHost()`.
+// more rows, time or stress. The program under control is mostly this process: `startServer()` starts its server,
+// and the test takes the commands. A program that blocks its thread, exits or gets signals is a separate process: `runHost()`.
 // Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
@@ -320,8 +320,8 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
         'return=minimal\r\nPrefer: wait=10', 'wait=10\r\nPrefer: wait=20', 'wait=10; x', 'x="a", wait=10',
         'wait=10;x=y ; z="a, wait=20"', 'x; wait=20, wait=10'],
       [undefined,
-        'wait=0', 'wait=-1', 'wait=1.5', 'wait=', 'wait', 'wait=""', 'wait="10"', 'wait="10", wait=20', 'wait=0, wait=10',
-        'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"', "wait='10'", 'wait="10', 'wait:10',
+        'wait=0', 'wait=-1', 'wait=1.5', 'wait=', 'wait', 'wait=""', 'wait="10"', 'wait="10", wait=20',
+        'wait=0, wait=10', 'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"', "wait='10'", 'wait="10', 'wait:10',
         '', 'x-wait=10', 'wait-x=10', 'await=10', 'x; wait=10', 'x="wait=10"', 'x="a, wait=10"', 'respond-async'],
     ];
     for (const [applied, ...prefers] of rows) {

@@ -91,8 +91,8 @@ export async function postAll(where: Where, commands: readonly ControlCommand[])
 }
 
 /**
- * Sends pieces, each in a write of its own, and ends its side of the connection after a number of responses. Returns all
- * responses until the server closes the connection.
+ * Sends pieces, each in a write of its own, and ends its side of the connection after a number of responses. Returns
+ * all that arrive until the server closes the connection.
  */
 export async function exchange(where: Where, pieces: string | readonly string[], count = 0): Promise<HttpResponse[]> {
   const socket = connectTo(where).setNoDelay();

@@ -23,8 +23,9 @@ for data, path in (None, 'status'), (b'', 'pause'), (b'{}', 'pause'):
 const CLIENTS: [name: string, skip: string | false, send: (url: string) => Promise<string>][] = [
   ['fetch()', false, async (url) => {
     let texts = '';
-    for (const [path, init] of [['status', {}], ['pause', { method: 'POST' }], ['pause', { method: 'POST', body: '{}' }]]) {
-      texts += await (await fetch(`${url}${path}`, init as RequestInit)).text();
+    const post = { method: 'POST' };
+    for (const [path, init] of [['status', {}], ['pause', post], ['pause', { ...post, body: '{}' }]] as const) {
+      texts += await (await fetch(`${url}${path}`, init)).text();
     }
     return texts;
   }],

@@ -279,7 +279,8 @@ describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, (
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const folder = join(makeFolder(t), 'folder');
-    const { server, address: { socketPath = '' }, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
+    const options = { socketPath: `${folder}/`, name: 'a' };
+    const { server, address: { socketPath = '' }, client } = await startServer(t, options);
     const isServed = async (): Promise<boolean> => (await client.pause()) === 'ok';
     for (const remove of [() => {}, () => rmSync(folder, { recursive: true })]) {
       const before = workers.length;

@@ -50,7 +50,8 @@ describe('A value that throws when it is read', LIMIT, () => {
   it('does not end the program as a status or a detail, or thrown instead', async (t) => {
     const warnings = collectWarnings(t);
     let result = (): unknown => ACTIVE;
-    const { server, port } = await startServer(t, { systemStatus: () => result() as SystemStatus, describe: () => result() });
+    const systemStatus = (): SystemStatus => result() as SystemStatus;
+    const { server, port } = await startServer(t, { systemStatus, describe: () => result() });
     for (const [name, value] of HOSTILE_VALUES) {
       for (result of [() => value, () => raise(value)]) {
         assert.equal(server.hasCommands(), false);

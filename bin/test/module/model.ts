@@ -1,5 +1,5 @@
-// A program that uses the server at random; the history of what it reports and its clients see; and a model, which checks
-// the history: what clients may see, given what the program reports.
+// A program that uses the server at random; a history of what it reports and its clients see; and a model, which checks
+// whether the clients may see that, given what the program reports.
 
 import assert from 'node:assert/strict';
 import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -235,7 +235,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       const from = Date.now();
       const [command, reason] = [oneOf(COMMANDS), 'own ' + (posted += 1)];
       const isAccepted = server.post(command, { reason });
-      if (isAccepted !== own.length < size) fault(own.length + ' of ' + size + ' wait, and post() returns ' + isAccepted);
+      if (isAccepted !== own.length < size) fault('post() returns ' + isAccepted + ' while ' + own.length + ' wait');
       if (!isAccepted) return;
       own.push(command + ' ' + reason);
       log('post', from);
