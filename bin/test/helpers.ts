@@ -382,6 +382,7 @@ export function collectThreads(t: TestContext): Worker[] {
 export async function startForeign(
   t: TestContext,
   respond: (socket: Socket) => void,
+  where: Where = 0,
 ): Promise<{ port: number; requests: string[] }> {
   const requests: string[] = [];
   const foreign = createServer((socket) => {
@@ -392,7 +393,7 @@ export async function startForeign(
     });
   });
   t.after(() => foreign.close());
-  foreign.listen(0, '127.0.0.1');
+  foreign.listen(typeof where === 'string' ? { path: where } : { port: where, host: '127.0.0.1' });
   await once(foreign, 'listening');
   return { port: (foreign.address() as AddressInfo).port, requests };
 }
