@@ -891,7 +891,6 @@ describe('A server', LIMIT, () => {
 
 // ───── Access ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-
 describe('A request', LIMIT, () => {
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [
     ['a query, of which only by and reason are read', head(`${PAUSE}?x=/api/resume`, HOST)],
