@@ -130,10 +130,9 @@ async function main(): Promise<number> {
 
 // ───── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-const LISTENERS: Readonly<Record<Backend, Listen>> = {
+const LISTENERS: Readonly<Record<Exclude<Backend, 'terminal'>, Listen>> = {
   x11: (bindings, events, quitting) => listenX11(bindings, events, quitting),
   evdev: (bindings, events) => listenEvdev(bindings, events),
-  terminal: listenTerminal,
   macos: listenMacos,
   windows: listenWindows,
 };
@@ -149,7 +148,9 @@ async function listen(
   const failed: Backend[] = [];
   for (const backend of backends) {
     try {
-      const listener = await LISTENERS[backend](bindings, events, quitting, terminal);
+      const listener = backend === 'terminal'
+        ? await listenTerminal(terminal, bindings, events)
+        : await LISTENERS[backend](bindings, events, quitting);
       return { listener, backend, reason: failed.length === 0 ? reason : `${failed.join(' and ')} cannot listen` };
     } catch (error) {
       if (!(error instanceof BackendError) || quitting.aborted) throw error;

@@ -183,7 +183,7 @@ export class BoardSystem {
     const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason };
     const reply = await this.#client.request(command, options); // no retry: a full queue is an error
     const followed = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
-    const { value, error, summary } = followed;
+    const { value, error, summary, received } = followed;
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';
     sent.text = this.#client.shorten(summary) || `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
@@ -191,7 +191,7 @@ export class BoardSystem {
     if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
     const at = new Date().toISOString();
     if (command === 'shutdown' && sent.state === 'done') {
-      this.#takeSave({ command, state: 'done', value, at });
+      this.#takeSave({ command, state: 'done', value: received.value, at });
       if (!isAbsent(reply)) this.#takeOwnShutdown(reason);
     }
     this.#publish();
@@ -288,8 +288,7 @@ export class BoardSystem {
   #takeSave(entry: Body): void {
     const { command, state, value, error, at, seconds } = entry;
     if ((command !== 'save-state' && command !== 'shutdown') || isRefusedSave(entry)) return;
-    const text = excerptOfJson(value);
-    const saved = command === 'shutdown' ? savedBy(text) : text;
+    const saved = command === 'shutdown' ? savedBy(entry) : excerptOfJson(value);
     const isSaved = state === 'done' && (command === 'save-state' || saved !== '');
     if (!isSaved && (state !== 'failed' || (command === 'shutdown' && isEndError(error)))) return;
     this.#state.saveError = isSaved ? '' : excerptOf(error, MAX_VALUE_LENGTH);

@@ -3,27 +3,25 @@
 
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { acceptedIn, COMPLETION_MS, completionsOf, isArgument, wordsBefore } from '../shared/words/accepts.ts';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { paintStatus } from '../shared/line/color.ts';
-import { findCommand, STATUS_WORDS } from '../shared/words/commands.ts';
+import { STATUS_WORDS } from '../shared/words/commands.ts';
 import { describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
 import { Folder } from '../shared/reach/folder.ts';
-import { completeName } from '../shared/reach/names.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
-import { LIVE } from './completion.ts';
+import { complete, COMPLETE, SCRIPTS } from './completion.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
-import { parseCommandLine, parseUnfinished, resumeLineFor, senderIn } from './options.ts';
+import { helpOn, parseCommandLine, resumeLineFor, senderIn } from './options.ts';
 import { failure, finish, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
-import { watch } from './watch.ts';
-import type { CommandName } from '../shared/words/commands.ts';
+import { ChangeHook, watch } from './watch.ts';
+import type { CommandName, Shell } from '../shared/words/commands.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Find } from './fleet.ts';
@@ -40,10 +38,14 @@ const HINT = '; arguments are name=value'; // for an argument mistaken for a tar
  * @throws {UsageError} If the arguments are wrong.
  */
 export async function main(args: readonly string[] = process.argv.slice(2)): Promise<number> {
-  if (args[0] === LIVE) return complete(args[1] ?? '');
+  if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, argument, words, values, timeoutMs, durationMs, invocation, hook } = commandLine;
+  const { command: { name }, argument, words, values, timeoutMs, durationMs, invocation, exec } = commandLine;
+  if (name === 'help' || name === 'completion') {
+    console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
+    return EXIT.DONE;
+  }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
@@ -52,9 +54,10 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   const targets = await selectTargets(words, sources, requestMs, invocation === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
   const end = endOfOutput();
+  const hook = exec && new ChangeHook(exec.command, exec.words);
   let exitCode: number = EXIT.DONE;
   const perform = async (target: Target, own: Partial<Task> = {}): Promise<Outcome> => {
-    const outcome = await execute(target, { ...commandLine, name, end, ...own });
+    const outcome = await execute(target, { ...commandLine, name, end, hook, ...own });
     exitCode = Math.max(exitCode, outcome.exitCode);
     print(outcome, target, values.json === true);
     return outcome;
@@ -80,6 +83,8 @@ interface Task extends CommandLine {
   name: CommandName;
   /** Ends `watch`. */
   end: AbortSignal;
+  /** Of `watch --exec`. */
+  hook: ChangeHook | null;
   /** Ends the wait for the outcome of a command. */
   signal?: AbortSignal;
 }
@@ -123,28 +128,6 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   return EXIT.DONE;
 }
 
-/** Prints the words that can come next, for the completion scripts: targets and, after `run`, own commands. */
-async function complete(line: string): Promise<number> {
-  const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
-  try {
-    const [, ...words] = wordsBefore(line);
-    const current = words.pop() ?? '';
-    const { values, positionals } = parseUnfinished(words);
-    const [command = '', name, ...others] = positionals;
-    const isRun = findCommand('client', command)?.name === 'run';
-    if (!isRun || name !== undefined) for (const word of await completeName(current, values.dir)) console.log(word);
-    if (!isRun) return EXIT.DONE;
-    const targets = await selectTargets(others.filter((word) => !isArgument(word)), values, COMPLETION_MS, '');
-    const accepts = acceptedIn(await targets[0]?.client.request('info'));
-    const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
-    for (const word of completionsOf(accepts, [...typed, current])) console.log(word);
-  } catch {} // the user is still typing; the complete line reports errors
-  finally {
-    clearTimeout(limit);
-  }
-  return EXIT.DONE;
-}
-
 function parseStatus(word: string): SystemStatus {
   return Object.values(SystemStatus)[STATUS_WORDS.indexOf(word)] as SystemStatus;
 }
@@ -180,7 +163,8 @@ function print({ text = '', json, error = '' }: Outcome, target: Target, isJson:
 async function getStatus(client: PrintableClient, isVerbose: boolean): Promise<Outcome> {
   const reply = await client.request('status');
   const name = statusNameOf(reply);
-  if (!reply.ok) return reply.phase === 'answered' ? failure(reply) : { ...failure(reply, name), text: paintStatus(name, name) };
+  if (!reply.ok && reply.phase === 'answered') return failure(reply);
+  if (!reply.ok) return { ...failure(reply, name), text: paintStatus(name, name) };
   if (name === UNKNOWN) {
     const error = describeUnknown(reply.original);
     return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };

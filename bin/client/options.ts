@@ -1,6 +1,5 @@
 // The command line of control-client.
 
-import { parseArgs } from 'node:util';
 import { isArgument, parseArguments } from '../shared/words/accepts.ts';
 import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/words/commands.ts';
@@ -11,10 +10,9 @@ import { NO_ANSWER } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
 import { tidy } from '../shared/words/text.ts';
-import { completionFor } from './completion.ts';
-import { ChangeHook } from './watch.ts';
-import type { Command, CommandName, Shell } from '../shared/words/commands.ts';
+import type { Command, CommandName } from '../shared/words/commands.ts';
 import type { Condition } from '../shared/words/condition.ts';
+import type { Options } from '../shared/line/options.ts';
 import type { Invocation } from './send.ts';
 
 const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
@@ -45,6 +43,9 @@ const OPTIONS = {
   watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
+
+/** For the completion. */
+export const CLIENT_OPTIONS: Options = OPTIONS;
 
 const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
@@ -94,7 +95,7 @@ export type Values = Partial<Record<Texts, string | undefined> & Record<Switches
 
 export interface CommandLine {
   command: Command;
-  /** The status or the condition of `wait`. */
+  /** The status or the condition of `wait`, the command of `help`, the shell of `completion`; otherwise empty. */
   argument: string;
   /** Of `wait`; null if it waits for a status. */
   condition: Condition | null;
@@ -106,12 +107,12 @@ export interface CommandLine {
   timeoutMs: number;
   /** Of `pause --for`. */
   durationMs: number | null;
-  /** Of `watch --exec`. */
-  hook: ChangeHook | null;
+  /** Of `watch`: the shell command, and the statuses for which it runs, or null for all. */
+  exec: { command: string; words: readonly string[] | null } | null;
 }
 
 /**
- * Returns null if the help, the version or a completion script was requested; it has been printed.
+ * Returns null if the help or the version was requested; it has been printed.
  *
  * @throws {UsageError} If the arguments are wrong.
  */
@@ -120,13 +121,11 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   if (parsed === null) return null;
   const { values, positionals: [word, ...words] } = parsed;
   const command = parseCommand(word);
-  const argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, words.shift());
+  let argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, words.shift());
+  if (command.name === 'help' && words.length > 0) argument = parseCommand(words.shift()).name;
   const condition = isCondition(argument) ? parseCondition(argument) : null;
   checkOptions(command, values);
-  if (command.isLocal) {
-    printLocal(command, argument, words);
-    return null;
-  }
+  if (command.isLocal && words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
   const invocation = command.name === 'run' ? takeInvocation(words, values) : null;
   const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
   if (isSent && values.timeout !== undefined && values.wait !== true && values.for === undefined) {
@@ -136,7 +135,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
     command, argument, condition, invocation, words, values,
     timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
     durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
-    hook: createHook(values),
+    exec: parseExec(values),
   };
 }
 
@@ -149,21 +148,8 @@ function parseCommand(word: string | undefined): Command {
   throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
 }
 
-/** Parses a line that is being typed, without validating it. */
-export function parseUnfinished(args: string[]): { values: Values; positionals: string[] } {
-  return parseArgs({ args, options: OPTIONS, allowPositionals: true });
-}
-
-/** Runs `help` or `completion`. */
-function printLocal({ name }: Command, argument: string, words: string[]): void {
-  const topic = name === 'help' ? words.shift() : undefined;
-  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
-  if (name === 'completion') console.log(completionFor(argument as Shell, OPTIONS));
-  else console.log(helpOn(topic && parseCommand(topic).name));
-}
-
 /** The help of one command: its line, its options, an example. For any other word, the whole help. */
-function helpOn(word: string = 'help'): string {
+export function helpOn(word: string = 'help'): string {
   const command = findCommand('client', word);
   if (command === undefined || command.name === 'help') return HELP.trim();
   const { name, isLocal, takesNoTargets, options: own = [] } = command;
@@ -232,8 +218,8 @@ export function resumeLineFor(names: readonly string[], values: Values): string 
   return `control-client ${quoted.join(' ')}`;
 }
 
-function createHook({ exec, on }: Values): ChangeHook | null {
+function parseExec({ exec, on }: Values): CommandLine['exec'] {
   if (exec === undefined) return null;
   const words = on?.split(',').map((word) => parseArgument({ name: 'status of --on', values: ON_WORDS }, word));
-  return new ChangeHook(parseText('--exec', exec), words ?? null);
+  return { command: parseText('--exec', exec), words: words ?? null };
 }

@@ -105,7 +105,19 @@ export function describeCommand(entry: Body): string {
 /** The value of a command, or why it is missing: `states/….json`, `(omitted: the value must be JSON of …)`. */
 export function valueIn(entry: Body): string {
   const reason = textOf(entry, 'valueOmitted');
-  return reason === '' ? excerptOfJson(entry['value']) : `(omitted: ${reason})`;
+  if (reason !== '') return `(omitted: ${reason})`;
+  const end = endIn(entry['value']);
+  return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');
+}
+
+/** How the program under control-run has ended: the value of a shutdown, or part of `run`. Null if that is no end. */
+export function endIn(value: unknown): Body | null {
+  return isRecord(value) && typeof value['ended'] === 'string' && Number.isInteger(value['exitCode']) ? value : null;
+}
+
+/** What the last save of a program under control-run has returned. */
+export function savedIn(end: Body): string {
+  return excerptOf(end['saved'], MAX_VALUE_LENGTH);
 }
 
 /** Who and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */

@@ -1,22 +1,20 @@
 // control-client and the systems whose sockets are in a folder: list, --all, and dead sockets.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import {
-  chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, utimesSync, writeFileSync,
+  chownSync, existsSync, mkdirSync, readdirSync, renameSync, symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
-import { connect } from 'node:net';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import {
-  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, start, startProgram, startServer,
-  TOKEN, until,
+  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN,
+  until,
 } from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run, watch } from './helpers.ts';
-import { startSilent, startWeb } from './systems.ts';
+import { startFull, startSilent, startWeb } from './systems.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
@@ -306,19 +304,7 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
   it('do not include systems whose connection queue is full, which are reported', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'full-1.sock');
-    const { child, shows } = start(t, process.execPath, ['--eval', `
-      const server = require('node:net').createServer();
-      server.listen({ path: '${path}', backlog: 1 }, () => console.log('listening'));
-    `]);
-    await shows(/listening/);
-    child.kill('SIGSTOP');
-    await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));
-    for (let code: string | undefined; code === undefined;) {
-      const socket = connect(path);
-      t.after(() => socket.destroy());
-      code = await once(socket, 'connect').then(() => undefined, (error: NodeJS.ErrnoException) => error.code);
-      assert.ok(code === undefined || code === 'EAGAIN', code);
-    }
+    await startFull(t, path);
     utimesSync(path, LONG_AGO, LONG_AGO);
     for (const args of [['status', '--all'], ['pause', '--wait', '--all'], ['pause', 'full'], ['pause', '1']]) {
       const { code, stdout, stderr } = await call([...args, '--dir', folder]);

@@ -4,15 +4,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
-import { PrintableClient } from '../../../shared/reach/replies.ts';
 import {
-  assertHarmless, freePort, getDetail, HARMLESS, HOSTILE, launchSystem, makeSocketPath, NO_TOKEN, start,
-  startOldServer, startServer, TOKEN,
+  assertHarmless, getDetail, HARMLESS, HOSTILE, launchSystem, start, startOldServer, startServer,
 } from '../../helpers.ts';
-import { startUnreachable } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
-import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from './systems.ts';
+import { hideFailures, startOwnProcess, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
 
 const LINUX = { skip: lacks('Linux') };
@@ -139,19 +136,6 @@ describe('control-client and a server that refuses or is no control server', AT_
     }
   });
 
-  it('exits with 1 if the token is missing, even with --wait', async (t) => {
-    const { port, server } = await startServer(t, { token: TOKEN });
-    const rows: [args: string[], error: string][] = [
-      [['status'], NO_TOKEN], [['watch'], NO_TOKEN], [['wait', 'offline'], NO_TOKEN],
-      [['pause'], NO_TOKEN], [['pause', '--wait'], `not paused: ${NO_TOKEN}`],
-    ];
-    for (const [args, error] of rows) {
-      const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
-      assert.deepEqual(await call([...at(port), ...args]), refused, `${args}`);
-    }
-    assert.equal(server.hasCommands(), false);
-  });
-
   it('prints no control characters of a server; with --json, escapes them', async (t) => {
     const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
     const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
@@ -177,86 +161,6 @@ describe('control-client and a server that refuses or is no control server', AT_
 });
 
 describe('control-client and a system that is offline or does not respond', AT_ONCE, () => {
-  it('exits with 3 if nothing listens', { skip: lacks('Unix') }, async (t) => {
-    const port = await freePort();
-    const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
-    const stderr = `control-client: ${error}\n`;
-    assert.deepEqual(await call([...at(port), 'status']), { code: 3, stdout: 'offline\n', stderr });
-    const json = { code: 3, stdout: `${JSON.stringify({ error })}\n`, stderr };
-    assert.deepEqual(await call([...at(port), 'pause', '--json']), json);
-    const socketPath = makeSocketPath(t);
-    const missing = await call(['status', '--socket', socketPath, '--json']);
-    const reason = `unix:${socketPath} does not respond: ENOENT: no such file or directory, stat '${socketPath}'`;
-    assert.deepEqual([missing.code, JSON.parse(missing.stdout)], [3, { status: 'offline', error: reason }]);
-  });
-
-  it('reports that no connection was made in time, and prints server errors unchanged', async (t) => {
-    const { port } = await startWeb(t, () => ({ code: 400, error: 'stopped: the request was cancelled' }));
-    const client = new PrintableClient('127.0.0.1', port);
-    const rows: [signal: AbortSignal | undefined, error: string][] = [
-      [AbortSignal.abort(), `pause not sent: http://127.0.0.1:${port} does not respond: no connection within N s`],
-      [undefined, 'stopped: the request was cancelled'],
-    ];
-    for (const [signal, expected] of rows) {
-      const reply = await client.request('pause', { signal });
-      assert.deepEqual([reply.ok, !reply.ok && reply.error.replace(/[\d.]+ s$/, 'N s')], [false, expected]);
-    }
-  });
-
-  it('exits with 5 if a command was sent and the connection is cut', async (t) => {
-    const { port, requests } = await startWeb(t, () => null);
-    const { code, stdout, stderr } = await call([...at(port), 'pause']);
-    assert.deepEqual([code, stdout], [5, '']);
-    assert.match(stderr, /^control-client: pause sent, but no response \(.+\): it may still take effect\n$/);
-    assert.deepEqual(requests, ['POST /api/pause']);
-  });
-
-  it('exits with 5 if there is no response in time', async (t) => {
-    const target = await startSilent(t);
-    const address = at(Number(target.split(':')[1]));
-    const silent = await call([...address, 'status', '--timeout', '1.5']);
-    assert.deepEqual([silent.code, silent.stdout], [5, 'no answer\n']);
-    const line = new RegExp(`^control-client: ${target} has not responded within \\d+(\\.\\d)? s\n$`);
-    assert.match(silent.stderr, line);
-    const json = await call([...address, 'status', '--timeout', '1.5', '--json']);
-    const { status, error } = JSON.parse(json.stdout);
-    assert.deepEqual([json.code, status, json.stderr], [5, 'no answer', `control-client: ${error}\n`]);
-    const wait = await call([...address, 'pause', '--wait', '--timeout', '1.5', '--json']);
-    const { error: reason, ...outcome } = JSON.parse(wait.stdout);
-    assert.deepEqual([wait.code, Object.keys(outcome), wait.stderr], [5, ['seconds'], `control-client: ${reason}\n`]);
-    assert.match(reason, /^pause sent, but no response within \d+(\.\d)? s: it may still take effect$/);
-  });
-
-  it('exits with 5 if the connection queue is full, and says that nothing was sent', LINUX, async (t) => {
-    const socketPath = await startFull(t);
-    const target = `unix:${socketPath}`;
-    const error = `${target} does not respond: connect EAGAIN ${socketPath}; its queue of connections is full`;
-    const rows: [args: string[], stdout: string, stderr: string][] = [
-      [['status'], 'no answer\n', error],
-      [['info'], '', error],
-      [['pause'], '', `pause not sent: ${error}`],
-      [['pause', '--wait'], '', `pause not sent: ${error}`],
-      [['shutdown', '--wait'], '', `shutdown not sent: ${error}`],
-    ];
-    for (const [args, stdout, stderr] of rows) {
-      const ended = { code: 5, stdout, stderr: `control-client: ${stderr}\n` };
-      assert.deepEqual(await call([...args, '--socket', socketPath]), ended);
-    }
-    assert.equal((await call(['wait', 'offline', '--timeout', '0.5', '--socket', socketPath])).code, 4);
-    const { code, stderr } = await call(['pause', '--wait', target]);
-    const reason = `pause not sent: connect EAGAIN ${socketPath}; its queue of connections is full`;
-    assert.deepEqual([code, stderr], [5, `control-client: ${target}: ${reason}\n`]);
-  });
-
-  it('exits with 5 if the network drops packets, and says that nothing was sent', async (t) => {
-    const port = await startUnreachable(t);
-    const error = new RegExp(`^control-client: pause not sent: http://127\\.0\\.0\\.1:${port} does not respond: `);
-    const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
-    assert.equal(code, 5);
-    assert.match(stderr, error);
-    assert.equal((await call([...at(port), 'wait', 'offline', '--timeout', '0.5'])).code, 4);
-  });
-
   it('says why a value is missing', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const saved = call([...at(port), 'save-state', '--wait']);

@@ -79,8 +79,7 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
 }
 
 /** Starts a process that hangs, with a socket whose connection queue is full. Returns the path. */
-export async function startFull(t: TestContext): Promise<string> {
-  const path = makeSocketPath(t);
+export async function startFull(t: TestContext, path: string = makeSocketPath(t)): Promise<string> {
   const hang = 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)';
   const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('listening'))`;
   const { shows } = start(t, process.execPath, ['--eval', `${listen}.on('listening', () => ${hang})`]);

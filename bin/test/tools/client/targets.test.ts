@@ -7,9 +7,7 @@ import { describe, it } from 'node:test';
 import { parseTargets } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import { inParallel } from '../../../shared/reach/targets.ts';
-import {
-  defer, freePort, launchSystem, makeFolder, makeSocketPath, NO_TOKEN, startServer, TOKEN, until,
-} from '../../helpers.ts';
+import { defer, freePort, launchSystem, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
@@ -108,22 +106,6 @@ describe('control-client with several targets', SUITE, () => {
         assert.ok(stdout.includes(`${target}  `) || stderr.includes(`: ${target}: `), JSON.stringify(ended));
       }
     }));
-  });
-
-  it('prints why each target failed, without repeating its address', async (t) => {
-    const { port } = await startServer(t, { token: TOKEN });
-    const [offline, silent] = [`127.0.0.1:${await freePort()}`, await startSilent(t)];
-    const { target: foreign } = await startWeb(t, () => ({}));
-    const targets = [`127.0.0.1:${port}`, offline, silent, foreign];
-    const { stdout, stderr } = await call(['status', ...targets]);
-    const width = Math.max(...targets.map((target) => target.length));
-    const lines = linesOf(stdout).map((line) => line.replace(/within .*/, 'within N s')).sort();
-    assert.deepEqual(lines, [
-      `${offline.padEnd(width)}  offline: connect ECONNREFUSED ${offline}`,
-      `${silent.padEnd(width)}  no answer: has not responded within N s`,
-      `${foreign.padEnd(width)}  offline: is not a control server: it responded with status code 200`,
-    ].sort());
-    assert.equal(stderr, `control-client: 127.0.0.1:${port}: ${NO_TOKEN}\n`);
   });
 
   it('sends one request to a target that is named twice', async (t) => {
