@@ -8,7 +8,7 @@ import fs, {
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCommandLine as parseBoard } from '../../../board/options.ts';
+import { parseCommandLine as parseBoard, setUp } from '../../../board/options.ts';
 import { Directory } from '../../../mcp/systems.ts';
 import { choosePlace, Folder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
@@ -245,7 +245,7 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
         await assert.rejects(call([...command, word, '--dir', dir]), error);
       }
       await assert.rejects(selectClient(word, { dir }), error);
-      await assert.rejects(parseBoard(1000, [word, '--dir', dir]), error);
+      await assert.rejects(setUp(parseBoard([word, '--dir', dir]) ?? assert.fail(), 1000), error);
       await assert.rejects(new Directory([word], { dir }).check(), error);
       const file = makeFile(t, `localhost\n${word} # a mistake\n`);
       const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
