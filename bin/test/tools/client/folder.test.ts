@@ -7,10 +7,7 @@ import {
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import {
-  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN,
-  until,
-} from '../../helpers.ts';
+import { defer, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN, until } from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run, watch } from './helpers.ts';
@@ -127,23 +124,6 @@ describe('control-client list', SUITE, () => {
     const respond: Respond = ({ url }) => url === '/api/status' ? { status: 3 } : { code: 404, error: 'Not found' };
     const { target } = await startWeb(t, respond, { socketPath: join(folder, 'agent-5.sock') });
     assert.deepEqual(await call(['list', '--dir', folder]), { code: 0, stdout: `agent  5  paused    ${target}\n`, stderr: '' });
-  });
-
-  it('prints no control characters of a server or a socket path', async (t) => {
-    const folder = makeFolder(t);
-    const fields = ['name', 'pid', 'since', 'by', 'reason'];
-    const info = Object.fromEntries(fields.map((field) => [field, HOSTILE]));
-    const rows = [['a\x1b[2J\n-5.sock', 'active'], ['b\x1b[2J-6.sock', HOSTILE]] as const;
-    for (const [name, status] of rows) {
-      await startWeb(t, () => ({ ...info, status }), { socketPath: join(folder, name) });
-    }
-    for (const option of [[], ['--json']]) {
-      const { code, stdout, stderr } = await call(['list', ...option, '--dir', folder]);
-      assert.deepEqual([code, stderr], [0, '']);
-      assert.equal(linesOf(stdout).length, 2, stdout);
-      assertHarmless(stdout);
-      if (option.length === 0) assert.ok(stdout.startsWith(HARMLESS), stdout);
-    }
   });
 
   it('sends nothing to the socket of another user, and reports that', { skip: lacks('root') }, async (t) => {

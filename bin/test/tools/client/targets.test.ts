@@ -212,14 +212,6 @@ describe('control-client with several targets', SUITE, () => {
     await assert.rejects(call(['shutdown', '--targets', file]), new UsageError(`line 2 of ${file}: ${message}`));
     assert.deepEqual(requests, []);
   });
-
-  it('prints no control characters of a target', async () => {
-    const path = `/nowhere/\x1b[2J\u202e${'x'.repeat(20)}`;
-    const { code, stdout } = await call(['status', `unix:${path}`]);
-    const shown = path.replace(/\x1b/, ' ').replace(/\u202e/, ' ');
-    const error = `ENOENT: no such file or directory, stat '${shown}'`;
-    assert.deepEqual([code, stdout], [3, `unix:${shown}  offline: ${error}\n`]);
-  });
 });
 
 describe('control-client --targets', SUITE, () => {
