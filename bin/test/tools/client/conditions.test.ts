@@ -174,15 +174,6 @@ describe('control-client resume --mine', AT_ONCE, () => {
     const { code, stdout, stderr } = await call(['resume', '--mine', ...options]);
     assert.deepEqual([code, stdout, stderr], [0, 'active\n', '']);
   });
-
-  it('respects a pause that is no longer in the list of commands', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    for (const by of ['ana', 'ben']) await client.request('pause', { by, wait: 30 });
-    for (let count = 0; count < 16; count += 1) await client.request('save-state', { by: 'ana', wait: 30 });
-    const { code, stderr } = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
-    assert.deepEqual([code, stderr], [1, `control-client: not resumed: ${FORGOTTEN}\n`]);
-    assert.equal(await client.getStatus(), SystemStatus.PAUSED);
-  });
 });
 
 describe('control-client pause --for', AT_ONCE, () => {
