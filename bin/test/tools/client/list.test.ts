@@ -175,7 +175,8 @@ describe('describeDetail', LIMIT, () => {
     const others = [
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
-      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN }, { step: -2, of: -1 },
+      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
+      { step: -2, of: -1 },
     ];
     for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
   });
@@ -185,8 +186,9 @@ describe('describeDetail', LIMIT, () => {
     const own = { run: 'own', gpu: 0.93, pid: 8 };
     const rows: [detail: unknown, text: string][] = [
       [{ gpu: 0.93, run }, 'gpu 0.93'], [{ run, gpu: 0.93, pid: 8 }, 'gpu 0.93, pid 8'], [{ run }, ''],
-      [own, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'], [{ run: { pid: 7 } }, 'run {"pid":7}'],
-      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
+      [own, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'],
+      [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
+      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
     const shown = describeInfo({ detail: { gpu: 0.93, run } }).slice(-2);

@@ -436,7 +436,11 @@ const OWNED = 'it belongs to user 12345';
 
 /** A folder of the session, and why it is not trusted, if it is not. */
 const FOLDERS: readonly [
-  what: string, make: (folder: string) => void, fault: string | null, needs?: 'root', choose?: (t: TestContext) => string,
+  what: string,
+  make: (folder: string) => void,
+  fault: string | null,
+  needs?: 'root',
+  choose?: (t: TestContext) => string,
 ][] = [
   ['writable for the group', makeWith(0o770), OTHERS],
   ['writable for others', makeWith(0o707), OTHERS],
