@@ -1,8 +1,8 @@
 // The specification of control.ts: its promises to the program into which it is copied, and to the people who control
 // that program. Each promise appears once, in the order in which a newcomer asks; bin/test/module/ has the tests with
-// more rows, time or stress. The program under control is mostly this process: `start()` starts its server, and the
-// test takes the commands. A program that blocks its thread, exits or gets signals is a separate process: `runHost()`.
-// Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
+// more rows, time or stress. The program under control is mostly this process: `startServer()` starts its server, and
+// the test takes the commands. A program that blocks its thread, exits or gets signals is a separate process:
+// `runHost()`. Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,33 +17,25 @@ import { inspect } from 'node:util';
 
 import {
   LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
-  start as startProcess, startForeign, startServer as start, takeAll, until,
+  startForeign, startServer, takeAll, until,
 } from './bin/test/helpers.ts';
-import { runHost, startUnreachable } from './bin/test/host.ts';
-import { ask, assertWaits, connectTo, exchange, head, parse, readToEnd } from './bin/test/http.ts';
+import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
+import {
+  BEARER, CHUNKED, COMMANDS, HOST, INFO, PAGE, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, UPGRADE, WAIT, ask, assertWaits,
+  connectTo, exchange, head, parse, readToEnd,
+} from './bin/test/http.ts';
 import { lacks } from './bin/test/needs.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
 } from './control.ts';
+import type { Host } from './bin/test/host.ts';
 import type { Control, CommandRequest, ControlCommand } from './control.ts';
-import type { Running } from './bin/test/helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
 const STATUSES = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // that a server reports
-const COMMANDS: readonly ControlCommand[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
-const STATUS = 'GET /api/status';
-const INFO = 'GET /api/info';
-const PAUSE = 'POST /api/pause';
-const RESUME = 'POST /api/resume';
-const SAVE = 'POST /api/save-state';
-const SHUTDOWN = 'POST /api/shutdown';
-const HOST = 'Host: localhost';
-const BEARER = `Authorization: Bearer ${TOKEN}`;
-const PAGE = 'http://localhost:3000'; // an origin
-const WAIT = 'Prefer: wait=60'; // longer than any test
 const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
@@ -89,7 +81,7 @@ describe('A program under control', LIMIT, () => {
   });
 
   it('sends every response as JSON of a known length that no cache keeps and no other site reads', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1, token: TOKEN });
+    const { server, port } = await startServer(t, { maxQueueSize: 1, token: TOKEN });
     for (const [statusCode, line, ...fields] of [
       [200, STATUS], [200, INFO], [200, PAUSE], [503, PAUSE], [404, 'GET /'], [405, 'PUT /api/pause'],
       [403, STATUS, 'Origin: null'], [400, STATUS, HOST, HOST], [413, PAUSE, 'Content-Length: 65537'],
@@ -114,7 +106,7 @@ describe('A program under control', LIMIT, () => {
     assert.deepEqual([DEFAULT_HOST, DEFAULT_PORT, DEFAULT_MAX_QUEUE_SIZE], ['localhost', 8391, 16]);
     assert.equal(VERSION, JSON.parse(readFileSync('package.json', 'utf8')).version);
     assert.ok(readFileSync('control.ts', 'utf8').startsWith(`/*! control.ts ${VERSION} `));
-    assert.equal(/^## (\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], VERSION);
+    assert.equal(/^## (?!Unreleased)(\S+)/m.exec(readFileSync('CHANGELOG.md', 'utf8'))?.[1], VERSION);
   });
 });
 
@@ -123,7 +115,7 @@ describe('A program under control', LIMIT, () => {
 describe('GET /api/status', LIMIT, () => {
   it('responds with each of five statuses and its tag; HEAD gets the same without the body', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     for (status of STATUSES) {
       server.hasCommands();
       const { statusCode, headers, text } = await ask(port, STATUS);
@@ -137,7 +129,7 @@ describe('GET /api/status', LIMIT, () => {
 
   it('shows the effect of a command that was accepted before', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const loop = assert.rejects(async () => {
       for (;;) status = (await server.nextCommand()) === 'pause' ? PAUSED : ACTIVE;
     }, EmptyError);
@@ -158,7 +150,7 @@ describe('GET /api/status', LIMIT, () => {
   it('responds 500 while systemStatus() fails, warns once for each reason, and keeps accepting commands', async (t) => {
     const warnings = collectWarnings(t);
     let sample = (): unknown => ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => sample() as SystemStatus });
+    const { server, port } = await startServer(t, { systemStatus: () => sample() as SystemStatus });
     for (sample of [
       () => assert.fail('lost'), () => assert.fail('lost'), () => assert.fail('found'), () => 'active', () => undefined,
       () => OFFLINE, async () => assert.fail('this must not end the process'),
@@ -179,32 +171,40 @@ describe('GET /api/status', LIMIT, () => {
 
 describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () => {
   it('responds 304 without a body if the client knows the status, and 200 if not', async (t) => {
-    const { port } = await start(t);
-    for (const list of ['"active"', 'W/"active"', '"paused", "active"', '*', '"x"\r\nIf-None-Match: "active"']) {
+    const { port } = await startServer(t);
+    for (const list of [
+      '"active"', 'W/"active"', '*', ' * ', '"paused", "active"', '"paused" ,W/"active",', '"a,b", "active"',
+      '"a b", "active"', '"x"\r\nIf-None-Match: "active"',
+    ]) {
       const { statusCode, headers, text } = await ask(port, STATUS, `If-None-Match: ${list}`);
       assert.deepEqual([statusCode, headers['etag'], text], [304, '"active"', ''], list);
     }
-    for (const list of ['"paused"', 'active', '"ACTIVE"', '']) {
+    for (const list of [
+      '"paused"', 'active', '"ACTIVE"', '"active', '" active"', '"*"', '""', '', '"paused", "pausing"', '"active-1"',
+    ]) {
       assert.equal((await ask(port, STATUS, `If-None-Match: ${list}`, WAIT)).statusCode, 200, list);
     }
   });
 
-  it('waits until the status changes, if the client prefers to', async (t) => {
+  it('waits for a status that the client does not know, if it prefers to', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const waiting = [STATUS, 'HEAD /api/status'].map((line) => ask(port, line, 'If-None-Match: "active"', WAIT));
-    await assertWaits(port, ...waiting);
-    server.hasCommands();
-    await assertWaits(port, ...waiting);
-    status = PAUSED;
+    const later = ask(port, STATUS, 'If-None-Match: "active", "pausing"', WAIT);
+    await assertWaits(port, ...waiting, later);
+    status = PAUSING;
     server.hasCommands();
     for (const { statusCode, headers } of await Promise.all(waiting)) {
-      assert.deepEqual([statusCode, headers['etag'], headers['preference-applied']], [200, '"paused"', 'wait=60']);
+      assert.deepEqual([statusCode, headers.etag, headers['preference-applied']], [200, '"pausing"', 'wait=60']);
     }
+    await assertWaits(port, later);
+    status = PAUSED;
+    server.hasCommands();
+    assert.equal((await later).summary, '200 paused');
   });
 
   it('responds 304 if the status has not changed when the wait ends', async (t) => {
-    const { port } = await start(t);
+    const { port } = await startServer(t);
     const began = performance.now();
     assert.equal((await ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1')).statusCode, 304);
     assert.ok(performance.now() - began > 990);
@@ -216,7 +216,7 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
 describe('POST', LIMIT, () => {
   for (const command of COMMANDS) {
     it(`/api/${command} puts the command on the queue and responds ok`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const { statusCode, headers, text } = await ask(port, `POST /api/${command}`);
       assert.deepEqual([statusCode, text, headers['etag']], [200, '{"result":"ok"}', undefined]);
       assert.equal(server.hasCommands(), true);
@@ -226,7 +226,7 @@ describe('POST', LIMIT, () => {
   }
 
   it('is the only method for commands; status and info take GET and HEAD; others get 405', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [allow, paths] of [['POST', COMMANDS], ['GET, HEAD', ['status', 'info']]] as const) {
       for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
         if (allow.split(', ').includes(method)) continue;
@@ -243,7 +243,7 @@ describe('POST', LIMIT, () => {
 
 describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   it('responds once the command is done, with id, value and seconds', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const began = Date.now();
     const waiting = ask(port, SAVE, WAIT);
     await server.nextCommand();
@@ -257,10 +257,11 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('responds 500 with the reason if the command fails', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [error, reason] of [
       [new Error('disk full'), 'disk full'], ['disk full', "'disk full'"], [undefined, 'undefined'],
-      [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
+      [Object.assign(new Error(''), { code: 'ENOSPC' }), 'ENOSPC'], [{ code: 5 }, '{ code: 5 }'],
+      [new Error('a\x1b[2J\nb'), 'a[2Jb'], [new Error('x'.repeat(2000)), 'x'.repeat(1000)],
     ] as const) {
       const waiting = ask(port, SAVE, WAIT);
       await server.nextCommand();
@@ -278,7 +279,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
     ['close()', (server) => void server.close()],
   ] as [string, (server: WebApiServer) => void][]) {
     it(`counts a command as done at the next ${how}: a plain loop need not report`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const waiting = ask(port, PAUSE, WAIT);
       assert.equal(await server.nextCommand(), 'pause');
       await assertWaits(port, waiting);
@@ -289,7 +290,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   }
 
   it('responds 202 with the state, waiting or running, when the wait ends', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const running = ask(port, PAUSE, 'Prefer: wait=1');
     assert.equal(await server.nextCommand(), 'pause');
     const waiting = ask(port, SAVE, 'Prefer: wait=1');
@@ -299,7 +300,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('responds 202 at close() if the command still waits, and 503 at once if the queue is full', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1 });
+    const { server, port } = await startServer(t, { maxQueueSize: 1 });
     const waiting = ask(port, PAUSE, WAIT);
     await until(() => server.hasCommands());
     assert.equal((await ask(port, PAUSE, WAIT)).summary, `503 ${QUEUE_FULL}`);
@@ -311,11 +312,18 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('reads the preference as in RFC 7240, up to 300 seconds, and ignores any other form', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const rows: [applied: string | undefined, ...prefers: string[]][] = [
-      ['wait=7', 'wait=7', 'respond-async, wait=7', 'Wait = 7', 'wait=7; x=y', 'wait=7, wait=8'],
-      ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999'],
-      [undefined, 'wait=0', 'wait', 'wait=-1', 'wait=1.5', 'wait=5s', 'wait="5"', 'x="wait=5"', 'x=y; wait=5', 'await=5', ''],
+      ['wait=1', 'wait=1'], ['wait=300', 'wait=300', 'wait=301', 'wait=99999999999999999999'],
+      ['wait=10',
+        'wait=010', 'Wait=10', 'wait = 10', 'wait\t=\t10 ', 'respond-async, wait=10', ', ,wait=10,', 'wait=10, wait=20',
+        'return=minimal\r\nPrefer: wait=10', 'wait=10\r\nPrefer: wait=20', 'wait=10; x', 'x="a", wait=10',
+        'wait=10;x=y ; z="a, wait=20"', 'x; wait=20, wait=10'],
+      [undefined,
+        'wait=0', 'wait=-1', 'wait=1.5', 'wait=', 'wait', 'wait=""', 'wait="10"', 'wait="10", wait=20',
+        'wait=0, wait=10', 'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"',
+        "wait='10'", 'wait="10', 'wait:10', '', 'x-wait=10', 'wait-x=10', 'await=10', 'x; wait=10', 'x="wait=10"',
+        'x="a, wait=10"', 'respond-async'],
     ];
     for (const [applied, ...prefers] of rows) {
       for (const prefer of prefers) {
@@ -329,9 +337,9 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   it('sends the value of report(): JSON up to 4 KiB, a text up to 1000 characters, or why it is omitted', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [value, expected] of [
-      ['a\r\nb\x1b[2J', 'ab[2J'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
+      ['a\r\nb\x1b[2Jä\0\x7f\x9b"\\', 'ab[2Jä"\\'], ['😀'.repeat(1001), '😀'.repeat(1000)], [0.5, 0.5], [0, 0], ['', ''],
       [NaN, null], [null, null], [undefined, undefined], [true, true], [{ a: [{ b: 'é\n' }] }, { a: [{ b: 'é\n' }] }],
       ['\ud83d'.repeat(1001), '\ufffd'.repeat(1000)], [['x'.repeat(4092)], ['x'.repeat(4092)]],
     ]) {
@@ -363,7 +371,7 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
 describe('GET /api/info', LIMIT, () => {
   it('describes the program', async (t) => {
     const before = Date.now();
-    const { port } = await start(t, { name: 'pole\x07', describe: () => ({ episode: 7, tags: ['a'] }) });
+    const { port } = await startServer(t, { name: 'pole\x07', describe: () => ({ episode: 7, tags: ['a'] }) });
     const { statusCode, headers, body: { startedAt, since, heardAt, ...others } } = await ask(port, INFO);
     assert.equal(statusCode, 200);
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
@@ -373,12 +381,12 @@ describe('GET /api/info', LIMIT, () => {
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
     assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 1000 && before <= Date.parse(since));
-    const { port: unnamed } = await start(t);
+    const { port: unnamed } = await startServer(t);
     assert.equal((await ask(unnamed, INFO)).body.name, basename(process.argv[1] ?? '', '.js'));
   });
 
   it('lists the latest 16 commands, oldest first, with sender, reason, state and outcome', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (let count = 0; count < 20; count += 1) {
       await ask(port, `${RESUME}?by=ana@laptop&reason=${count}`);
       server.receiveCommand();
@@ -404,23 +412,28 @@ describe('GET /api/info', LIMIT, () => {
   });
 
   it('takes sender and reason from the query: up to 200 characters, without control characters', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [query, by, reason] of [
       ['?by=ana%40laptop&reason=GPU+needed%20now', 'ana@laptop', 'GPU needed now'],
-      ['?reason=%1b%5B2J%0aa%00b&x=1', undefined, '[2Jab'],
+      ['?by=a%00b%1B%5B2Jc%C2%85d%7Fe&reason=%0D%0Ax%09', 'ab[2Jcde', 'x'],
+      ['?by=%22%5C%27%3C%3E&reason=%E2%80%A8%7B%7D', '"\\\'<>', '\u2028{}'],
       [`?by=${encodeURIComponent('😀'.repeat(300))}&reason=`, '😀'.repeat(200), undefined],
-      ['?by=%ff%&by=second', '\ufffd%', undefined], ['?BY=ana', undefined, undefined], ['', undefined, undefined],
+      ['?by=%FF%C3x&by=second', '\ufffd\ufffdx', undefined], ['?by=100%&reason=%zz%4', '100%', '%zz%4'],
+      ['?x=1&&=&by=a=b?c&reason=1%262;3', 'a=b?c', '1&2;3'], ['?%62y=a', 'a', undefined],
+      ['?BY=ana&by%20=b', undefined, undefined], ['?', undefined, undefined], ['', undefined, undefined],
     ] as const) {
-      assert.equal((await ask(port, PAUSE + query)).statusCode, 200);
-      server.receiveCommand();
-      const { commands } = (await ask(port, INFO)).body;
-      assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
+      for (const line of [PAUSE, 'POST http://localhost/api/pause']) {
+        assert.equal((await ask(port, line + query)).statusCode, 200);
+        server.receiveCommand();
+        const { commands } = (await ask(port, INFO)).body;
+        assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
+      }
     }
   });
 
   it('reports since when the status holds, by whom and why; a no-op changes only the reason', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
     const getCause = async (): Promise<{ since: string; by?: string; reason?: string }> => {
       const { since, by, reason } = (await ask(port, INFO)).body;
@@ -445,6 +458,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual(await getCause(), { ...paused, reason: 'dinner' }, 'although those commands are no longer listed');
     const active = await perform(`${RESUME}?by=ana`);
     assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
+    await ask(port, `${PAUSE}?by=eve`); // which still waits when the program itself pauses
     await sleep(2);
     status = PAUSED;
     server.hasCommands();
@@ -456,12 +470,13 @@ describe('GET /api/info', LIMIT, () => {
     const warnings = collectWarnings(t);
     const fits = 'x'.repeat(4094);
     let describe = (): unknown => fits;
-    const { port } = await start(t, { describe: () => describe() });
+    const { port } = await startServer(t, { describe: () => describe() });
     const becomes = (detail: unknown): Promise<void> => {
       return until(async () => (await ask(port, INFO)).body.detail === detail);
     };
     for (const failing of [
       () => `${fits}x`, () => 'é'.repeat(2048), () => 1n, () => Symbol(), async () => 1, () => assert.fail('lost'),
+      async () => assert.fail('this must not end the process'),
     ]) {
       describe = () => fits;
       await becomes(fits);
@@ -491,17 +506,17 @@ describe('GET /api/info', LIMIT, () => {
   it('has a tag that changes with status, commands and outcomes, but not with the detail', async (t) => {
     let status = ACTIVE;
     let count = 0;
-    const { server, port } = await start(t, { systemStatus: () => status, describe: () => (count += 1) });
+    const { server, port } = await startServer(t, { systemStatus: () => status, describe: () => (count += 1) });
     let tag = (await ask(port, INFO)).headers['etag'];
     await until(async () => (await ask(port, INFO)).body.detail > 1);
     for (const change of [
       () => ask(port, PAUSE), () => server.receiveCommand(), () => server.report({ value: 1 }),
       () => void (status = PAUSED, server.hasCommands()), () => server.post('resume'), () => server.receiveCommand(),
     ]) {
-      const waiting = ask(port, INFO, `If-None-Match: ${tag}`, WAIT);
-      await assertWaits(port, waiting);
+      const waiting = [INFO, 'HEAD /api/info'].map((line) => ask(port, line, `If-None-Match: ${tag}`, WAIT));
+      await assertWaits(port, ...waiting);
       await change();
-      assert.equal((await waiting).statusCode, 200, String(change));
+      for (const { statusCode } of await Promise.all(waiting)) assert.equal(statusCode, 200, String(change));
       tag = (await ask(port, INFO)).headers['etag'];
     }
     assert.equal((await ask(port, INFO, `If-None-Match: ${tag}`)).summary, '304');
@@ -513,7 +528,7 @@ describe('GET /api/info', LIMIT, () => {
 describe('The queue', LIMIT, () => {
   for (const maxQueueSize of [1, 3, 16]) {
     it(`holds maxQueueSize = ${maxQueueSize} commands in order, and refuses more with 503`, async (t) => {
-      const { server, port } = await start(t, { maxQueueSize });
+      const { server, port } = await startServer(t, { maxQueueSize });
       for (let round = 0; round < 3; round += 1) { // the ring wraps around
         const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index + round) % 4]);
         for (const command of posted) assert.equal((await ask(port, `POST /api/${command}`)).summary, '200 ok');
@@ -527,14 +542,14 @@ describe('The queue', LIMIT, () => {
   }
 
   it('is empty to begin with: hasCommands() returns false, and receiveCommand() throws an EmptyError', async (t) => {
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     assert.equal(server.hasCommands(), false);
     assert.throws(() => server.receiveCommand(), EmptyError);
     assert.throws(() => server.receiveCommand(), { name: 'EmptyError', message: 'The command queue is empty' });
   });
 
   it('delivers each command whose response is ok once and in order, while two clients flood it', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 5 });
+    const { server, port } = await startServer(t, { maxQueueSize: 5 });
     const pairs: ControlCommand[][] = [['pause', 'resume'], ['save-state', 'shutdown']]; // one for each client
     const accepted: ControlCommand[][] = [[], []];
     const clients = Promise.all(pairs.map(async (pair, client) => {
@@ -586,7 +601,7 @@ describe('Own commands', LIMIT, () => {
   });
 
   it('reach a loop with arguments, sender and reason; /api/info has declarations and arguments', async (t) => {
-    const { server, port } = await start(t, { commands: { evaluate, 'cool-down': {} } });
+    const { server, port } = await startServer(t, { commands: { evaluate, 'cool-down': {} } });
     const line = 'POST /api/evaluate?by=ana&reason=before+lunch';
     assert.equal((await ask(port, line)).text, '{"result":"ok"}');
     await exchange(port, `${head(line, HOST, 'Content-Length: 14')}{"episodes":7}`);
@@ -604,7 +619,7 @@ describe('Own commands', LIMIT, () => {
 
 describe('A program that commands itself:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 2 });
+    const { server, port } = await startServer(t, { maxQueueSize: 2 });
     await ask(port, PAUSE);
     assert.deepEqual([server.post('save-state'), server.post('shutdown'), server.post('pause')], [true, true, false]);
     await ask(port, RESUME);
@@ -615,7 +630,7 @@ describe('A program that commands itself:', LIMIT, () => {
 
   it('post() appears in /api/info as by the program itself, with its reason and outcome', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
+    const { server, port } = await startServer(t, { systemStatus: () => status });
     server.post('pause', { reason: 'limit\n' });
     assert.equal(server.receiveCommand(), 'pause');
     status = PAUSED;
@@ -630,43 +645,14 @@ describe('A program that commands itself:', LIMIT, () => {
     const unused = new WebApiServer({ systemStatus: () => ACTIVE });
     assert.deepEqual([unused.post('shutdown'), unused.signal.aborted], [true, true]);
     assert.deepEqual(takeAll(unused), ['shutdown']);
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     const next = server.nextCommand();
     setImmediate(() => server.post('resume'));
     assert.equal(await next, 'resume');
   });
 
-  it('signal aborts only for a pause while active and for a shutdown, and its reason names the command', async (t) => {
-    let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    const first = server.signal;
-    for (const line of [RESUME, SAVE]) await ask(port, line);
-    server.post('save-state');
-    await sleep(50);
-    assert.equal(first.aborted, false, 'a step goes on');
-    await ask(port, PAUSE);
-    await until(() => first.aborted);
-    assert.deepEqual([first.reason.name, first.reason.message], ['AbortError', 'Interrupted by pause']);
-    assert.equal(server.signal.aborted, true, 'while the pause waits');
-    takeAll(server);
-    status = PAUSED;
-    server.hasCommands();
-    const second = server.signal;
-    server.post('pause');
-    assert.equal(second.aborted, false, 'while paused');
-    server.post('shutdown');
-    assert.deepEqual([second.aborted, second.reason.message], [true, 'Interrupted by shutdown']);
-    takeAll(server);
-    server.post('pause');
-    const third = server.signal;
-    assert.equal(third.aborted, false);
-    status = ACTIVE;
-    server.hasCommands();
-    assert.equal(third.aborted, true, 'a pause waits when the status becomes active');
-  });
-
   it('with autoReport false, only report() or the next command completes the one taken last', async (t) => {
-    const { server, port } = await start(t, { autoReport: false });
+    const { server, port } = await startServer(t, { autoReport: false });
     for (const line of [SAVE, PAUSE]) await ask(port, line);
     const states = async (): Promise<string[]> => {
       return (await ask(port, INFO)).body.commands.map(({ state }: { state: string }) => state);
@@ -679,7 +665,7 @@ describe('A program that commands itself:', LIMIT, () => {
   });
 
   it('request is the command taken last, with its sender and reason', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     assert.equal(server.request, null);
     await ask(port, `${PAUSE}?by=ana%40laptop&reason=GPU+needed+until+noon`);
     await ask(port, RESUME);
@@ -694,11 +680,59 @@ describe('A program that commands itself:', LIMIT, () => {
   });
 });
 
+describe('The signal', LIMIT, () => {
+  it('does not abort for a resume or a save: a step goes on', async (t) => {
+    const { server, port } = await startServer(t);
+    const { signal } = server;
+    for (const line of [RESUME, SAVE]) await ask(port, line);
+    server.post('save-state');
+    await sleep(50);
+    assert.equal(signal.aborted, false);
+  });
+
+  it('aborts for a pause while the system is active, and its reason names the command', async (t) => {
+    const { server, port } = await startServer(t);
+    const { signal } = server;
+    await ask(port, PAUSE);
+    await until(() => signal.aborted);
+    assert.deepEqual([signal.reason.name, signal.reason.message], ['AbortError', 'Interrupted by pause']);
+  });
+
+  it('is aborted from the start while such a command waits, and a new one after it', async (t) => {
+    const { server } = await startServer(t);
+    server.post('pause');
+    assert.equal(server.signal.aborted, true);
+    takeAll(server);
+    assert.equal(server.signal.aborted, false);
+  });
+
+  it('aborts for a shutdown while the system is paused, but not for a pause', async (t) => {
+    const { server } = await startServer(t, { systemStatus: () => PAUSED });
+    const { signal } = server;
+    server.post('pause');
+    assert.equal(signal.aborted, false);
+    server.post('shutdown');
+    assert.deepEqual([signal.aborted, signal.reason.message], [true, 'Interrupted by shutdown']);
+  });
+
+  it('aborts if a pause waits when the status becomes active', async (t) => {
+    let status = PAUSED;
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    const { signal } = server;
+    for (const line of [RESUME, PAUSE]) await ask(port, line);
+    assert.equal(server.receiveCommand(), 'resume');
+    assert.equal(signal.aborted, false, 'while paused');
+    status = ACTIVE;
+    server.hasCommands();
+    assert.equal(signal.aborted, true);
+  });
+});
+
 // ───── Sleeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('A program that sleeps', LIMIT, () => {
+describe('A program that sleeps', { ...LIMIT, concurrency: 3 }, () => {
   it('gets a waiting command or the next one from nextCommand(); several callers get one each, in order', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     await ask(port, PAUSE);
     assert.equal(await server.nextCommand(), 'pause');
     const order: string[] = [];
@@ -711,7 +745,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('cancels nextCommand() by a signal, and loses no command', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const controller = new AbortController();
     const reason = new Error('enough');
     const [aborted, other] = [server.nextCommand({ signal: controller.signal }), server.nextCommand()];
@@ -725,7 +759,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('gets an EmptyError if nothing can put commands on the queue: closed, or never started', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     await ask(port, PAUSE);
     await server.close();
     assert.equal(await server.nextCommand(), 'pause');
@@ -735,7 +769,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('stays alive in nextCommand(); a server, its signal and a client keep no process alive', async (t) => {
-    const { port } = await start(t, { host: '127.0.0.1' });
+    const { port } = await startServer(t, { host: '127.0.0.1' });
     const host = runHost(t, `
       const server = await serve();
       server.signal.addEventListener('abort', () => {});
@@ -773,7 +807,7 @@ describe('A program that sleeps', LIMIT, () => {
   });
 
   it('gets a command, null at the timeout, or an EmptyError if closed from nextCommandSync()', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     assert.deepEqual([server.nextCommandSync({ timeout: 0 }), server.nextCommandSync({ timeout: 20 })], [null, null]);
     await ask(port, PAUSE);
     assert.equal(server.nextCommandSync(), 'pause');
@@ -786,7 +820,7 @@ describe('A program that sleeps', LIMIT, () => {
 
 describe('A server', LIMIT, () => {
   it('resolves runInBackground() with its address, and serves localhost at 127.0.0.1 and ::1', async (t) => {
-    const { address, port } = await start(t);
+    const { address, port } = await startServer(t);
     assert.deepEqual(address, { host: 'localhost', port });
     for (const host of ['127.0.0.1', ...(lacks('IPv6') === false ? ['::1'] : [])]) {
       assert.equal(await new WebApiClient(host, port).getStatus(), ACTIVE, host);
@@ -794,14 +828,14 @@ describe('A server', LIMIT, () => {
   });
 
   it('cannot be started while it runs or after close()', async (t) => {
-    const { server } = await start(t);
+    const { server } = await startServer(t);
     await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it is already running' });
     await server.close();
     await assert.rejects(server.runInBackground(), { message: 'Cannot start the server: it was closed' });
   });
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
-    const { server: other, port } = await start(t, { host: '127.0.0.1' });
+    const { server: other, port } = await startServer(t, { host: '127.0.0.1' });
     for (const host of ['192.0.2.1', 'localhost', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
       t.after(() => server.close());
@@ -809,6 +843,9 @@ describe('A server', LIMIT, () => {
         return typeof code === 'string' && message.startsWith(`Cannot serve at ${host}:${port}: `);
       });
       if (host !== '127.0.0.1') continue;
+      const where = `127.0.0.1:${port}`;
+      const message = `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`;
+      await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
       await other.close();
       assert.deepEqual(await server.runInBackground(), { host, port });
     }
@@ -816,26 +853,26 @@ describe('A server', LIMIT, () => {
 
   it('warns if other machines can connect', async (t) => {
     const warnings = collectWarnings(t);
-    const { address, port } = await start(t, { host: '0.0.0.0' });
+    const { address, port } = await startServer(t, { host: '0.0.0.0' });
     assert.equal(address.host, 'localhost', 'for clients');
-    await start(t);
+    await startServer(t);
     const what = 'accepts connections from other machines: anyone who can connect can control this program';
     assert.deepEqual(warnings, [`The web API at 0.0.0.0:${port} ${what}`]);
   });
 
   it('frees its port on close(), and keeps the accepted commands; further calls are no-ops', async (t) => {
-    const { server, port, client } = await start(t, { host: '127.0.0.1' });
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
     await ask(port, PAUSE);
     await ask(port, RESUME);
     await Promise.all([server.close(), server.close()]);
     assert.equal(await client.getStatus(), OFFLINE);
     assert.deepEqual(takeAll(server), ['pause', 'resume']);
-    await start(t, { host: '127.0.0.1', port, systemStatus: () => PAUSED });
+    await startServer(t, { host: '127.0.0.1', port, systemStatus: () => PAUSED });
     assert.equal(await client.getStatus(), PAUSED);
   });
 
   it('completes a request in progress on close(), without waiting for idle or slow clients', async (t) => {
-    const { server, port } = await start(t, { host: '127.0.0.1' });
+    const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const [pending, idle, slow] = [connectTo(port), connectTo(port), connectTo(port)];
     idle.write(head(STATUS, HOST));
     for (const socket of [pending, slow]) socket.write(head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 2'));
@@ -854,9 +891,6 @@ describe('A server', LIMIT, () => {
 
 // ───── Access ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const CHUNKED = 'Transfer-Encoding: chunked';
-const UPGRADE = ['Connection: Upgrade, HTTP2-Settings', 'Upgrade: h2c', 'HTTP2-Settings: AAMAAABk'];
-
 describe('A request', LIMIT, () => {
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [
     ['a query, of which only by and reason are read', head(`${PAUSE}?x=/api/resume`, HOST)],
@@ -872,7 +906,7 @@ describe('A request', LIMIT, () => {
     ['an unknown Expect, which is ignored', head(PAUSE, HOST, 'Expect: x')],
   ];
   it('is accepted with', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [name, request, outcome = 'ok'] of ACCEPTED) {
       await t.test(name, async () => {
         assert.deepEqual((await exchange(port, request)).map(({ summary }) => summary), [`200 ${outcome}`]);
@@ -886,17 +920,17 @@ describe('A request', LIMIT, () => {
   const TWICE = 'Duplicate header field';
   const NOWHERE = 'Invalid API endpoint';
   // The error is null if it is the reason phrase of the status code.
-  const REFUSED: [statusCode: number, error: string | null, name: string, request: string][] = [
+  const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
     [400, null, 'an incomplete body', head(PAUSE, HOST, 'Content-Length: 10') + '{}'],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
     [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
-    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER)],
-    [401, NO_TOKEN, 'no token', head(PAUSE, HOST)],
-    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`)],
-    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST)],
-    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST)],
+    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER), 'guarded'],
+    [401, NO_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
+    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
+    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
+    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
     [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
     [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],
@@ -918,10 +952,10 @@ describe('A request', LIMIT, () => {
     [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
   ];
   it('is refused, and queues nothing, for', async (t) => {
-    const [open, guarded] = [await start(t), await start(t, { token: TOKEN })];
-    for (const [statusCode, error, name, request] of REFUSED) { // a name with 'token': the guarded one
+    const servers = { open: await startServer(t), guarded: await startServer(t, { token: TOKEN }) };
+    for (const [statusCode, error, name, request, where = 'open'] of REFUSED) {
       await t.test(`${name}: ${statusCode}`, async () => {
-        const { server, port } = name.includes('token') ? guarded : open;
+        const { server, port } = servers[where];
         const responses = await exchange(port, request);
         const summary = `${statusCode} ${error ?? STATUS_CODES[statusCode]}`;
         assert.deepEqual(responses.map((response) => response.summary), [summary]);
@@ -934,7 +968,7 @@ describe('A request', LIMIT, () => {
 
 describe('A connection', LIMIT, () => {
   it('gets a refusal before the body, which is ignored, and takes the next request after it', async (t) => {
-    const { server, port } = await start(t, { token: TOKEN });
+    const { server, port } = await startServer(t, { token: TOKEN });
     for (const field of ['X-No: token', `Origin: ${PAGE}`]) {
       for (const [length, body] of [['Content-Length: 5', '12345'], ['Transfer-Encoding: chunked', '0\r\n\r\n']]) {
         const socket = connectTo(port);
@@ -949,7 +983,7 @@ describe('A connection', LIMIT, () => {
   });
 
   it('takes one request at a time: a second one before the response is dropped and ends the connection', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const [first, ...others] = await exchange(port, head(PAUSE, HOST, WAIT) + head(SAVE, HOST));
     assert.deepEqual([first?.summary, first?.headers['connection'], others], ['202 waiting', 'close', []]);
     assert.deepEqual(takeAll(server), ['pause']);
@@ -959,10 +993,10 @@ describe('A connection', LIMIT, () => {
 describe('The options', LIMIT, () => {
   it('allowedHosts permits names, domains with their subdomains, or every name', async (t) => {
     const allowedHosts = ['Box.LAN', '.example.org'];
-    const starting = start(t, { allowedHosts });
+    const starting = startServer(t, { allowedHosts });
     allowedHosts[0] = 'evil.example'; // too late
     const { port } = await starting;
-    const { port: open } = await start(t, { allowedHosts: ['*'] });
+    const { port: open } = await startServer(t, { allowedHosts: ['*'] });
     for (const [where, statusCode, hosts] of [
       [port, 200, ['box.lan', 'BOX.lan:80', 'example.org', 'a.b.example.org', 'localhost']],
       [port, 403, ['evil.example', 'a.box.lan', 'xexample.org', 'box.lan.', '0.0.0.0', '']],
@@ -973,7 +1007,7 @@ describe('The options', LIMIT, () => {
   });
 
   it('token is required from every client, and appears in no response, error or output of inspect()', async (t) => {
-    const { server, port, client } = await start(t, { token: TOKEN });
+    const { server, port, client } = await startServer(t, { token: TOKEN });
     assert.equal(await client.pause(), 'ok');
     assert.equal((await ask(port, PAUSE, `authorization: bearer ${TOKEN} `)).statusCode, 200);
     assert.deepEqual(takeAll(server), ['pause', 'pause']);
@@ -992,7 +1026,7 @@ describe('The options', LIMIT, () => {
 describe('socketPath', UNIX, () => {
   it('serves on a Unix socket that only its user can open, and close() removes it', async (t) => {
     const socketPath = makeSocketPath(t);
-    const { server, address, client } = await start(t, { socketPath, token: TOKEN });
+    const { server, address, client } = await startServer(t, { socketPath, token: TOKEN });
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
     assert.equal(lstatSync(socketPath).mode & 0o777, 0o600);
     assert.equal(client.baseUrl, `unix:${socketPath}`);
@@ -1012,14 +1046,14 @@ describe('socketPath', UNIX, () => {
     `);
     await once(host.process, 'close');
     assert.ok(lstatSync(socketPath).isSocket());
-    const { client } = await start(t, { socketPath });
+    const { client } = await startServer(t, { socketPath });
     const late = new WebApiServer({ systemStatus: () => PAUSED, socketPath });
     await assert.rejects(late.runInBackground(), { code: 'EADDRINUSE' });
     await late.close();
     assert.equal(await client.getStatus(), ACTIVE);
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, 'mine');
-    await assert.rejects(start(t, { socketPath: file }), { code: 'EEXIST' });
+    await assert.rejects(startServer(t, { socketPath: file }), { code: 'EEXIST' });
     assert.equal(readFileSync(file, 'utf8'), 'mine');
   });
 
@@ -1027,7 +1061,7 @@ describe('socketPath', UNIX, () => {
     const folder = join(makeFolder(t), 'sockets');
     const options = { socketPath: `${folder}/`, name: 'pole 1' };
     const name = `pole_1-${process.pid}.sock`;
-    const { server, address } = await start(t, options);
+    const { server, address } = await startServer(t, options);
     assert.deepEqual(address, { host: 'localhost', port: 0, socketPath: join(folder, name) });
     assert.deepEqual([folder, join(folder, name)].map((path) => lstatSync(path).mode & 0o777), [0o700, 0o600]);
     await server.close();
@@ -1106,7 +1140,7 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
   });
 });
 
-describe('A program that exits when it takes a shutdown', LIMIT, () => {
+describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrency: 3 }, () => {
   for (const [how, loop] of [
     ['spinning', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
     ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
@@ -1126,7 +1160,7 @@ describe('A server thread that dies', LIMIT, () => {
   it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
     const threads = collectThreads(t);
     const warnings = collectWarnings(t);
-    const { server, port, client } = await start(t, { describe: () => 7 });
+    const { server, port, client } = await startServer(t, { describe: () => 7 });
     assert.equal((await ask(port, INFO)).body.detail, 7);
     await ask(port, PAUSE);
     for (let round = 0; round < 2; round += 1) {
@@ -1151,7 +1185,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
     assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
     let status = ACTIVE;
-    const { server, client } = await start(t, { systemStatus: () => status, describe: () => 7 });
+    const { server, client } = await startServer(t, { systemStatus: () => status, describe: () => 7 });
     assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
     assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
     assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
@@ -1188,7 +1222,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
   });
 
   it('reports a refusal with its error, and a server of another kind as such', async (t) => {
-    const { client } = await start(t, { maxQueueSize: 1 });
+    const { client } = await startServer(t, { maxQueueSize: 1 });
     assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
     const error = QUEUE_FULL;
     const refused = { ok: false, error, body: { error }, phase: 'answered', statusCode: 503, code: undefined };
@@ -1228,7 +1262,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
 describe('waitFor()', LIMIT, () => {
   it('resolves when the system reports the status, and calls onStatus for the first one and each change', async (t) => {
     let status = ACTIVE;
-    const { server, client } = await start(t, { systemStatus: () => status });
+    const { server, client } = await startServer(t, { systemStatus: () => status });
     const seen: SystemStatus[] = [];
     const onStatus = (one: SystemStatus): void => void seen.push(one);
     const paused = client.waitFor(PAUSED, { onStatus });
@@ -1246,7 +1280,7 @@ describe('waitFor()', LIMIT, () => {
 
   it('rejects with a TimeoutError; neither silence, nor lost packets, nor an error response is OFFLINE', async (t) => {
     collectWarnings(t);
-    const { client } = await start(t);
+    const { client } = await startServer(t);
     const message = "Timed out after 0.3 s waiting for the status 'paused'";
     await assert.rejects(client.waitFor(PAUSED, { timeout: 300 }), { name: 'TimeoutError', message });
     const { port } = await startForeign(t, () => {});
@@ -1257,12 +1291,12 @@ describe('waitFor()', LIMIT, () => {
     const reply = await unreachable.request('pause');
     assert.deepEqual([reply.ok, !reply.ok && reply.phase, !reply.ok && reply.code], [false, 'connect', 'ETIMEDOUT']);
     await assert.rejects(unreachable.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
-    const { client: failing } = await start(t, { systemStatus: () => assert.fail('lost') });
+    const { client: failing } = await startServer(t, { systemStatus: () => assert.fail('lost') });
     await assert.rejects(failing.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError' });
   });
 
   it('rejects with the reason of its signal, and with what onStatus throws', async (t) => {
-    const { client } = await start(t);
+    const { client } = await startServer(t);
     const reason = new Error('enough');
     const controller = new AbortController();
     const onStatus = (): void => controller.abort(reason);
@@ -1369,7 +1403,7 @@ describe('launch()', LIMIT, () => {
     const names = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2'];
     const countHandlers = (): number[] => names.map((name) => process.listenerCount(name));
     const before = countHandlers();
-    const { port } = await start(t, { host: '127.0.0.1' });
+    const { port } = await startServer(t, { host: '127.0.0.1' });
     const step = (): void => assert.fail('a step ran');
     await assert.rejects(launch({ step }, { webApiAddress: ['127.0.0.1', port] }), { code: 'EADDRINUSE' });
     const error = new Error('no log');
@@ -1494,15 +1528,20 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     });
   }
 
-  it('saves if it is SIGUSR2, as a command of the program itself', async (t) => {
+  it('saves if it is SIGUSR2, while active and while paused, as a command of the program itself', async (t) => {
     const host = runHost(t, HOOKS);
     const port = await host.hear<number>();
-    host.process.kill('SIGUSR2');
-    let latest: { command: string; by: string; reason: string; state: string } | undefined;
-    await until(async () => (latest = (await ask(port, INFO)).body.commands.at(-1))?.state === 'done');
-    assert.deepEqual([latest?.command, latest?.by, latest?.reason], ['save-state', 'itself', 'SIGUSR2']);
+    for (const count of [1, 3]) {
+      host.process.kill('SIGUSR2');
+      let commands: (CommandRequest & { state: string })[] = [];
+      await until(async () => ({ commands } = (await ask(port, INFO)).body).commands[count - 1]?.state === 'done');
+      const { command, by, reason } = commands.at(-1) ?? {};
+      assert.deepEqual([command, by, reason], ['save-state', 'itself', 'SIGUSR2']);
+      await ask(port, PAUSE, WAIT);
+    }
+    assert.equal((await ask(port, STATUS)).summary, '200 paused');
     await ask(port, SHUTDOWN);
-    await host.ends('onPaused', 'saveState', 'saveState', 'onShutdown');
+    await host.ends('onPaused', 'saveState', 'onPaused', 'saveState', 'saveState', 'onShutdown');
   });
 
   it('takes effect after the running step, even if steps never await', async (t) => {
@@ -1550,14 +1589,13 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
 // ───── Examples ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Runs a block of the README that prints its port first. */
-async function runExample(t: TestContext, source: string): Promise<Pick<Running, 'ended'> & { port: number }> {
+async function runExample(t: TestContext, source: string): Promise<Pick<Host, 'ended'> & { port: number }> {
   const folder = makeFolder(t);
   const path = join(folder, 'example.mjs');
   const program = source.replace("'./control.mts'", JSON.stringify(pathToFileURL('dist/control.js')));
   writeFileSync(path, `process.chdir(${JSON.stringify(folder)}); ${program}`);
-  const { output, shows, ended } = startProcess(t, process.execPath, [path]);
-  await shows(/^\d+\n/);
-  return { port: parseInt(output()), ended };
+  const { hear, ended } = spawnHost(t, [path]);
+  return { port: await hear<number>(), ended };
 }
 
 /** A response without what differs from run to run. */

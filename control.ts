@@ -27,7 +27,8 @@
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
-// Deno and Bun. The host is the controlled program.
+// Deno and Bun. The host is the controlled program. Wrong arguments throw a TypeError if the type is wrong or an option
+// is unknown, and a RangeError if a value is out of range.
 
 import { EventEmitter, once } from 'node:events';
 import { hostname } from 'node:os';
@@ -46,7 +47,13 @@ import type { AddressInfo, Socket } from 'node:net';
 
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections']; // of server and launch()
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
+const OPTIONS = {
+  server: [
+    'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
+  ],
+  launch: ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS],
+};
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -134,9 +141,16 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are five journals. The server thread appends commands. The host appends the commands that it posts, which it
-// takes ahead of the others, its statuses, its details, and its declarations. The thread may fall behind while it reads
-// what the host appends, so latest() reads again if the ring has wrapped around meanwhile.
+// There are five journals. Who moves what, and which test in bin/test/module guards it:
+//
+// - The thread appends the commands of clients: enqueue(). The host appends the commands that it posts, its statuses,
+//   its details and its declarations: post(), publish(), describe() and `commands` (model.test.ts).
+// - Only receiveCommand() takes, also for nextCommand(), nextCommandSync() and launch(): posted commands first
+//   (model.test.ts). Only report() completes, also for the next look for commands and close() (commands.test.ts).
+// - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
+//   settles the waits at every eighth command (waits.test.ts).
+// - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
+//   meanwhile (info.test.ts).
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
@@ -168,16 +182,11 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
       return index;
     },
 
-    /** Takes the next record and returns its code. There must be one. */
-    take(): number {
-      const index = journal.tail();
-      Atomics.store(words, tailAt, (index + 1) | 0);
-      return journal.codeOf(index);
-    },
+    /** Takes the next record and returns its index. There must be one. */
+    take(): number { return Atomics.add(words, tailAt, 1); },
 
-    /** Adds the outcome to the record taken last: a value as JSON or nothing, an error, or why the value is omitted. */
-    complete(outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
-      const index = journal.tail() - 1;
+    /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
+    complete(index: number, outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
       words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, room, resultBytes);
       times[record / 2 + 3] = Date.now();
@@ -281,7 +290,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
-  const renewMs = 0.8; // one this old is renewed, so that the requests of a flood need not wait
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
   const [commands, local, statuses, details, declarations] = data.journals.map(open) as Journals;
@@ -291,14 +299,13 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
   let requested = Atomics.load(memory, cells.REQUESTED);
   let requestedAt = -Infinity;
-  let sampledAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command and returns its index, or null if the queue is full. release() follows. */
     enqueue(code: number, query: string, declared: readonly string[]): number | null {
       if (commands.waiting() >= maxQueueSize) return null;
-      if (commands.head() % 8 === 0) link.settle(); // in time: 16 more are taken before a slot is reused
+      if (commands.head() % 8 === 0) link.settle(); // before a slot is reused
       let text = '';
       if (query !== '' || declared.length > 0) {
         const parameters = new URLSearchParams(query);
@@ -326,37 +333,33 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
      */
     whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
       const now = performance.now();
-      const isSampled = link.noteSample();
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
-      if (isDetailDue) detailRequestedAt = now;
-      if (isDetailDue) Atomics.store(memory, cells.DETAIL, 1);
-      const isDetailAwaited = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0;
-      const limitMs = isDetailAwaited ? detailMs : sampleMs;
-      const isStale = isDetailDue || sequence !== requested; // a sample from before the latest command is
-      const isFresh = now - sampledAt < freshMs;
-      const hasTimedOut = !isSampled && now - requestedAt >= limitMs;
-      const isDue = isSampled && now - sampledAt >= renewMs;
-      if (isStale) sampledAt = -Infinity;
-      if (isStale || isDue) link.requestSample(now);
-      if (!isStale && (isFresh || hasTimedOut)) return onEnd(connection);
+      if (isDetailDue) {
+        detailRequestedAt = now;
+        Atomics.store(memory, cells.DETAIL, 1);
+        setTimeout(link.settle, detailMs);
+      }
+      const limitMs = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0 ? detailMs : sampleMs;
+      const isStale = isDetailDue || sequence !== requested; // the request precedes the latest command
+      const age = now - requestedAt;
+      const isSampled = link.isSampled({ awaited: requested });
+      if (isStale || (isSampled && age >= freshMs)) link.requestSample(now);
+      else if (isSampled || age >= limitMs) return onEnd(connection);
       connection.awaited = requested;
       link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
-      setTimeout(link.settle, requestedAt + limitMs - now);
     },
 
-    isSampled({ awaited }: Connection) { return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0; },
+    /** The sample may be as old as its request. */
+    isSampled({ awaited }: Pick<Connection, 'awaited'>): boolean {
+      return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
+    },
     requestSample(now: number): void {
       link.advanceSequence();
       link.advanceClock();
       requestedAt = now;
+      setTimeout(link.settle, sampleMs);
       requested = Atomics.store(memory, cells.REQUESTED, sequence);
       link.wakeHost();
-    },
-    /** Returns whether the latest sample request is acknowledged. The sample may be as old as its request. */
-    noteSample(): boolean {
-      const isSampled = ((Atomics.load(memory, cells.ACKNOWLEDGED) - requested) | 0) >= 0;
-      if (isSampled) sampledAt = requestedAt;
-      return isSampled;
     },
     advanceSequence(): void {
       sequence = (sequence + 1) | 0;
@@ -381,7 +384,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
         link.advanceClock();
-        link.noteSample();
         const candidates = waiting;
         waiting = [];
         for (const connection of candidates) {
@@ -459,7 +461,6 @@ interface RequestHead {
   fields: Record<string, string | undefined>; // by lowercase name, only those in `names`
   hasDuplicate: boolean;
   waitSeconds: number; // of Prefer
-  knownTags: Set<string> | null; // of If-None-Match
 }
 
 /**
@@ -501,21 +502,18 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
     /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
     readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
       const head: RequestHead = {
-        path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false, waitSeconds: 0, knownTags: null,
+        path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false, waitSeconds: 0,
       };
       for (let index = 0; index < rawHeaders.length; index += 2) {
         const name = (rawHeaders[index] as string).toLowerCase();
         if (!names.has(name)) continue;
         const earlier = head.fields[name];
-        const isListed = earlier !== undefined && lists.includes(name);
-        head.hasDuplicate ||= earlier !== undefined && !isListed;
-        head.fields[name] = isListed ? `${earlier},${rawHeaders[index + 1]}` : rawHeaders[index + 1];
+        head.hasDuplicate ||= earlier !== undefined && !lists.includes(name);
+        head.fields[name] = earlier === undefined ? rawHeaders[index + 1] : `${earlier},${rawHeaders[index + 1]}`;
       }
-      const { host: hostField, prefer, 'if-none-match': known } = head.fields;
-      head.authority = hostField;
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer ?? '') ?? [];
+      head.authority = head.fields['host'];
+      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(head.fields['prefer'] ?? '') ?? [];
       if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait); // the first (RFC 7240 §2)
-      if (known !== undefined) head.knownTags = new Set(known.split(',').map((tag) => tag.trim().replace(/^W\//, '')));
       const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
       if (match !== null) [, head.authority, head.path = ''] = match;
       const query = head.path.indexOf('?');
@@ -712,8 +710,13 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
       const code = commandNames.indexOf(name as ControlCommand);
-      const declaration = code === -1 ? new Map(Object.entries(link.accepts())).get(name) : undefined;
-      if (code === -1 && declaration === undefined) return server.send(connection, server.notFound());
+      const declared = code === -1 ? new Map(Object.entries(link.accepts())) : null;
+      const declaration = declared?.get(name);
+      if (declared !== null && declaration === undefined) {
+        const names = [...commandNames, ...declared.keys()].join(', ');
+        const error = `Invalid API endpoint${declared.size === 0 ? '' : `: the commands are ${names}`}`;
+        return server.send(connection, prepare(404, { error }));
+      }
       if (method !== 'POST') return server.send(connection, postOnly);
       if (declaration === undefined) server.enqueue(connection, code);
       else server.enqueueDeclared(connection, name, declaration);
@@ -733,11 +736,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
       server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
-    notFound(): PreparedResponse {
-      const names = Object.keys(link.accepts());
-      const hint = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
-      return prepare(404, { error: `Invalid API endpoint${hint}` });
-    },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       const index = link.enqueue(code, connection.head.query, declared);
       if (index === null) return server.send(connection, queueFull);
@@ -756,18 +754,19 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
 
     /** Sends the status or the information, or a 304 if the client knows the present tag. */
     onSampled(connection: Connection): void {
-      if (server.isNew(connection)) connection.respond(connection);
-      else if (server.mayWait(connection)) server.wait(connection, server.isNew, server.sendIfNew);
+      const waits = !server.isNew(connection) && server.mayWait(connection);
+      if (waits) server.wait(connection, server.isNew, server.sendIfNew);
       else server.sendIfNew(connection);
     },
 
-    /** Returns whether If-None-Match does not name the present tag (RFC 9110 §13.1.2). */
-    isNew({ head: { knownTags }, tagOf }: Connection, tag: string | undefined = tagOf()): boolean {
-      return tag === undefined || !(knownTags?.has(tag) || knownTags?.has('*'));
+    /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
+    isNew({ head: { fields: { 'if-none-match': known = '' } }, tagOf }: Connection): boolean {
+      const tag = tagOf();
+      return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
-      const tag = connection.tagOf() ?? '';
-      if (server.isNew(connection, tag)) connection.respond(connection);
+      const tag = connection.tagOf();
+      if (tag === undefined || server.isNew(connection)) connection.respond(connection);
       else server.send(connection, prepare(304, null, 'ETag', tag));
     },
 
@@ -881,36 +880,32 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const { dirname } = process.getBuiltinModule('node:path');
+  // Node's listen('localhost') uses only the first address, but clients may try either.
+  const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
   const listeners: Server[] = [];
   const listening = {
-    start(): void {
-      // Node's listen('localhost') uses only the first address, but clients may try either.
-      const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
-      listening.listenAt(port === null ? [] : addresses, port ?? 0);
-    },
-
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
       process.exit();
     },
     succeed(): void {
-      const addresses = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
-      const isPublic = addresses.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
-      report({ type: 'listening', port: addresses[0]?.port ?? 0, isPublic });
+      const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
+      const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
+      report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
     },
 
-    /** Listens on all addresses, on the same port. */
-    listenAt([address, ...others]: string[], boundPort: number): void {
+    /** Listens on all addresses, on the same port, and then at the socket. */
+    start([address, ...others]: string[] = port === null ? [] : addresses, boundPort: number = port ?? 0): void {
       if (address === undefined) return listening.makeSocket();
       const listener = server.createListener(false);
       listener.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
-        else listening.listenAt(others, boundPort);
+        else listening.start(others, boundPort);
       });
       listener.listen(boundPort, address, () => {
         listeners.push(listener);
-        listening.listenAt(others, (listener.address() as AddressInfo).port);
+        listening.start(others, (listener.address() as AddressInfo).port);
       });
     },
 
@@ -980,8 +975,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
-/** Options of `WebApiServer`. */
-export interface WebApiServerOptions<Name extends string = never> {
+/** Options of `WebApiServer`. */ export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Returns the status, synchronously and fast. Called on the host's thread only: at the start, when the host looks for
    * commands, and when a client requests it. While it throws, or returns any other value, clients get a 500.
@@ -998,10 +992,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   commands?: Declarations<Name> | undefined;
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
-  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */
-  port?: number | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
-  maxQueueSize?: number | undefined;
+  /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */ port?: number | undefined;
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ maxQueueSize?: number | undefined;
   /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
@@ -1065,8 +1057,7 @@ export class EmptyError extends Error { override readonly name = 'EmptyError'; }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
-  const ownOptions = ['systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause'];
-  checkOptions('WebApiServer', options, [...ownOptions, ...SHARED_OPTIONS]);
+  checkOptions('WebApiServer', options, OPTIONS.server);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
@@ -1108,11 +1099,12 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   };
 }
 
+/** A command that was taken, and what was published before. */
+type Taken = { journal: Journal; index: number; before: ThreadData['first']; isRunning: boolean };
+
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
  * thread is doing. Every command whose response is `ok` is delivered exactly once and in order.
- *
- * @throws {TypeError} If an option has the wrong type or is unknown; a RangeError if one is out of range.
  */
 export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
@@ -1128,9 +1120,7 @@ export class WebApiServer<Name extends string = never> {
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
   #published: ThreadData['first']; // the latest record of #statuses; its code is -1 before there is one
-  #before: ThreadData['first']; // what was published when the latest command was taken
-  #taken: Journal | null = null; // the one with the command taken last
-  #isRunning = false; // that command is not completed
+  #taken: Taken | null = null; // the command taken last
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
   #offered: number | null = null; // commands taken before the one that the latest poll found
@@ -1143,7 +1133,7 @@ export class WebApiServer<Name extends string = never> {
     this.#data = prepareThreadData(options);
     this.#options = { ...options };
     this.#memory = this.#data.memory;
-    this.#published = this.#before = this.#data.first;
+    this.#published = this.#data.first;
     const journals = this.#data.journals.map(openJournal) as Journals;
     [this.#commands, this.#local, this.#statuses, this.#details, this.#declarations] = journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
@@ -1168,7 +1158,7 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
     if (this.#state !== 'idle') throw new Error('Cannot start the server: it is already running');
     this.#state = 'starting';
-    this.#publish();
+    this.publish();
     const { host: boundHost, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
     try {
@@ -1181,16 +1171,30 @@ export class WebApiServer<Name extends string = never> {
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
 
+  /** Publishes the status, as each look for commands does: for a host that changes it and then blocks. */
+  publish(): void {
+    if (this.#isSampling) return;
+    const code = this.#sampleStatus();
+    if (code !== this.#published.code) {
+      const cause = this.#taken?.isRunning === true ? this.#taken : null;
+      const { by, reason } = cause === null ? { by: 'itself' } : this.request as CommandRequest;
+      const isBack = code === cause?.before.code; // after a save, or a pause that failed
+      const next = isBack ? cause.before : { code, since: Date.now(), origin: originOf(by, reason) };
+      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
+    }
+    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
+  }
+
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
     if (this.#isSampling) return this.#holdsCommands();
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
-      this.#publish();
+      this.publish();
       return false;
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
-    this.#publish();
+    this.publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
@@ -1208,25 +1212,22 @@ export class WebApiServer<Name extends string = never> {
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand | Name {
-    this.#publish(); // while the previous command is known to be the cause of a new status
-    this.#complete({});
+    this.report({});
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
-    const isLocal = this.#local.waiting() > 0;
-    this.#taken = isLocal ? this.#local : this.#commands;
-    this.#isRunning = true;
-    this.#before = this.#published;
-    const command = COMMANDS[this.#taken.take()]; // undefined if it is an own one
+    const journal = this.#local.waiting() > 0 ? this.#local : this.#commands;
+    this.#taken = { journal, index: journal.take(), before: this.#published, isRunning: true };
     this.#wakeThread();
+    const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = !isLocal && ((responded - this.#taken.tail()) | 0) < 0;
+    const isResponding = journal === this.#commands && ((responded - journal.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
-    return command ?? (this.request as CommandRequest<Name>).command;
+    return command;
   }
 
   /** The command taken last, its arguments, who sent it and why; null before the first. */
   get request(): CommandRequest<Name> | null {
     if (this.#taken === null) return null;
-    const { id, code, name, json = '{}', by, reason } = this.#taken.read(this.#taken.tail() - 1);
+    const { id, code, name, json = '{}', by, reason } = this.#taken.journal.read(this.#taken.index);
     return { command: COMMANDS[code] ?? name as Name, id, arguments: JSON.parse(json), by, reason };
   }
 
@@ -1254,7 +1255,7 @@ export class WebApiServer<Name extends string = never> {
    * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced. Returns null if
    * no command comes within the timeout, in milliseconds. Default: without limit.
    *
-   * @throws {EmptyError} As `nextCommand()`; a TypeError or RangeError if the timeout is wrong.
+   * @throws {EmptyError} As `nextCommand()`.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | Name | null {
     checkOptions('nextCommandSync', options, ['timeout']);
@@ -1277,7 +1278,7 @@ export class WebApiServer<Name extends string = never> {
    * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
-    if (!this.#isSampling) this.#publish(); // the status may have changed since the latest poll
+    this.publish(); // the status may have changed since the latest poll
     if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // each command wakes the host
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
     this.#interruptStep();
@@ -1287,7 +1288,7 @@ export class WebApiServer<Name extends string = never> {
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
     checkOptions('report', outcome, ['value', 'error']);
-    this.#publish(); // while the command is known to be the cause of a new status
+    this.publish(); // while the command is known to be the cause of a new status
     this.#complete(outcome);
   }
 
@@ -1296,7 +1297,6 @@ export class WebApiServer<Name extends string = never> {
    * user interface. Works without a server, too. `by` is `itself` by default. Texts are truncated to 200 characters.
    *
    * @returns False if `maxQueueSize` such commands are waiting.
-   * @throws {TypeError} If there is no such command or option, or a text is not a string.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
@@ -1319,18 +1319,19 @@ export class WebApiServer<Name extends string = never> {
   close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
   #complete(outcome: CommandOutcome): void {
-    if (!this.#isRunning) return;
-    this.#isRunning = false;
-    const journal = this.#taken as Journal;
+    if (this.#taken?.isRunning !== true) return;
+    const { journal, index, before } = this.#taken;
+    this.#taken.isRunning = false; // first, because the value may call report()
     try {
       const { value, error } = outcome;
       const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
-      if ('error' in outcome) journal.complete('error', tidy(describeError(error), 1000));
-      else journal.complete('value', encode(text));
+      if ('error' in outcome) journal.complete(index, 'error', tidy(describeError(error), 1000));
+      else journal.complete(index, 'value', encode(text));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
-      journal.complete('error' in outcome ? 'error' : 'valueOmitted', tidy(describeError(failure)) || 'Error');
+      const kind = 'error' in outcome ? 'error' : 'valueOmitted';
+      journal.complete(index, kind, tidy(describeError(failure)) || 'Error');
     }
-    const staysPaused = this.#published === this.#before && STATUSES[this.#published.code] === PAUSED;
+    const staysPaused = this.#published === before && STATUSES[this.#published.code] === PAUSED;
     const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
     if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
       this.#appendStatus({ ...this.#published, origin: originOf(this.#published.origin.split('\n')[0], reason) });
@@ -1362,17 +1363,6 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state === 'idle' && this.#local.head() === 0) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
-  }
-
-  #publish(): void {
-    const code = this.#sampleStatus();
-    if (code !== this.#published.code) {
-      const isBack = this.#isRunning && code === this.#before.code; // after a save, or a pause that failed
-      const { by, reason } = this.#isRunning ? this.request as CommandRequest : { by: 'itself' };
-      const next = isBack ? this.#before : { code, since: Date.now(), origin: originOf(by, reason) };
-      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
-    }
-    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
 
   #appendStatus(status: { code: number; since: number; origin: string }): void {
@@ -1408,10 +1398,10 @@ export class WebApiServer<Name extends string = never> {
       return encode(this.#options.describe?.() ?? null);
     } catch (error) {
       this.#warnOnce(`describe failed: ${describeError(error)}`);
+      return 'null';
     } finally {
       this.#isSampling = false;
     }
-    return 'null';
   }
 
   #acknowledge(sequence: number): void {
@@ -1430,12 +1420,12 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    if (this.#isRunning || this.#holdsCommands()) this.#onCommand(); // a sleeper may have taken it before SEQUENCE
+    if (this.#taken?.isRunning === true || this.#holdsCommands()) this.#onCommand(); // a sleeper may be faster than this
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
       if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
-      this.#publish();
+      this.publish();
       this.#acknowledge(sequence);
     });
   }
@@ -1546,8 +1536,7 @@ export type WebApiReply =
     statusCode: number | undefined; code: string | undefined;
   }>;
 
-/** Options of `request()`. */
-export interface RequestOptions {
+/** Options of `request()`. */ export interface RequestOptions {
   /** Arguments of an own command. */ arguments?: object | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
@@ -1556,15 +1545,13 @@ export interface RequestOptions {
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
 
-/** Options of `WebApiClient`. */
-export interface WebApiClientOptions {
+/** Options of `WebApiClient`. */ export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
   /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
 }
 
-/** Options of `waitFor()`. */
-export interface WaitOptions {
+/** Options of `waitFor()`. */ export interface WaitOptions {
   /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
   /** Receives the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
@@ -1573,8 +1560,6 @@ export interface WaitOptions {
 /**
  * Controls a system from outside. Failed requests do not throw: the status is then `OFFLINE`, the result of a command
  * `null`, and `request()` returns the reason. Each request opens its own connection and is never retried.
- *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  */
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
@@ -1621,11 +1606,7 @@ export class WebApiClient {
     return reply.ok === true ? reply.value : null; // narrows without `strict`, too
   }
 
-  /**
-   * Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit.
-   *
-   * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
-   */
+  /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, ['wait', 'by', 'reason', 'arguments', 'tag', 'signal']);
@@ -1673,7 +1654,7 @@ export class WebApiClient {
    * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
    *
    * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
-   * @throws The reason of an aborted signal. A TypeError or RangeError if an argument is wrong.
+   * @throws The reason of an aborted signal.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
     const target = [...STATUSES, OFFLINE].find(({ statusName }) => statusName === status?.statusName);
@@ -1771,8 +1752,7 @@ type ValueTypes = { boolean: boolean; integer: number; number: number; string: s
  * waits for a command receives what its hook returns (see `CommandOutcome`), or the error.
  */
 export interface System<Commands = Record<string, Record<string, keyof ValueTypes>>> {
-  /** Does one piece of the work. Called repeatedly while the system is active. */
-  step(control: Control): unknown;
+  /** Does one piece of the work. Called repeatedly while the system is active. */ step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
   /** Called while the status is `pausing`. If it fails, the system stays active. */
@@ -1781,10 +1761,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
   onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
   saveState?(status: SystemStatus, request: CommandRequest): unknown;
-  /** Called last, after the final `saveState()`. */
-  onShutdown?(request: CommandRequest): unknown;
-  /** See `WebApiServerOptions.describe`. */
-  describe?(): unknown;
+  /** Called last, after the final `saveState()`. */ onShutdown?(request: CommandRequest): unknown;
+  /** See `WebApiServerOptions.describe`. */ describe?(): unknown;
   /** Own commands by name: see `WebApiServerOptions.commands`. */
   readonly commands?: { readonly [Name in keyof Commands]: SystemCommand<Commands[Name]> } | undefined;
 }
@@ -1804,8 +1782,7 @@ export interface LaunchConfig
   extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */
-  webApiCommandQueueSize?: number | undefined;
+  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
   /** Pauses before the first step; a cause says by whom, why and since when it was paused. Default: false. */
   startPaused?: boolean | StatusCause | undefined;
 }
@@ -1819,7 +1796,6 @@ export interface LaunchConfig
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
  * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved.
  *
- * @throws {TypeError} If an argument has the wrong type or an option is unknown; a RangeError if one is out of range.
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
 export async function launch<Commands>(system: System<Commands>, config: LaunchConfig = {}): Promise<void> {
@@ -1829,7 +1805,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   }
   const declared: Readonly<Record<string, SystemCommand<any>>> = { ...system.commands };
   for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
-  checkOptions('launch', config, ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS]);
+  checkOptions('launch', config, OPTIONS.launch);
   const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
   const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
@@ -1863,7 +1839,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   };
   const setStatus = (next: SystemStatus): void => {
     status = next;
-    server.hasCommands(); // publishes the status, because the next hook may block this thread
+    server.publish(); // the next hook may block this thread
   };
   const callHook = async (name: string, call: () => unknown): Promise<CommandOutcome> => {
     try {

@@ -6,27 +6,28 @@ import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { Systems } from './board/systems.ts';
 import { followFolder } from './board/folder.ts';
-import { parseCommandLine } from './board/options.ts';
+import { parseCommandLine, setUp } from './board/options.ts';
 import { serve } from './board/server.ts';
 import { baseUrlOf } from './shared/reach/access.ts';
 import { EXIT, run, warn } from './shared/line/options.ts';
 import type { AddressInfo } from 'node:net';
-import type { CommandLine } from './board/options.ts';
+import type { CommandLine, Setup } from './board/options.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
 const PROBE_MS = 2000; // of a request to the server that uses the port
 
 async function main(): Promise<number> {
-  const commandLine = await parseCommandLine(TIMEOUT_MS);
+  const commandLine = parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
-  const { listen, port, targets, folder, isRecording } = commandLine;
+  const { listen, host, port, allowedHosts, isRecording } = commandLine;
+  const { targets, folder, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets, isRecording);
   if (folder !== undefined) await followFolder(systems, folder, TIMEOUT_MS);
-  const addresses = await serve({ systems, ...commandLine }, port).catch(async (error: Error) => {
+  const addresses = await serve({ systems, host, allowedHosts, ...keys }, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
-  announce(systems.size, commandLine, addresses);
+  announce(systems.size, { host, ...keys }, addresses);
   return EXIT.DONE; // the server keeps the process running
 }
 
@@ -42,7 +43,11 @@ async function explain(error: Error, { host, port }: CommandLine): Promise<strin
   return `the port is in use${user}; --listen ${host.includes(':') ? `[${host}]` : host}:0 picks a free one`;
 }
 
-function announce(count: number, { host, key, viewKey }: CommandLine, addresses: readonly AddressInfo[]): void {
+function announce(
+  count: number,
+  { host, key, viewKey }: Pick<CommandLine, 'host'> & Pick<Setup, 'key' | 'viewKey'>,
+  addresses: readonly AddressInfo[],
+): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
   if (isPublic) warn('nothing is encrypted: others on the network can read the key and everything on the page');
   const { address, port } = addresses[0] as AddressInfo;

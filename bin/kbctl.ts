@@ -3,7 +3,6 @@
 // key combinations and has one backend for each way to receive keys.
 
 import { once } from 'node:events';
-import { resolve } from 'node:path';
 import { listenEvdev } from './kbctl/evdev.ts';
 import { parseBindings } from './kbctl/keys.ts';
 import { BackendError, chooseBackends, isWayland } from './kbctl/listener.ts';
@@ -22,7 +21,7 @@ import { isUnanswered, NO_ANSWER } from './shared/reach/replies.ts';
 import { TARGET_HELP } from './shared/reach/targets.ts';
 import { spareTerminalAtExit } from './shared/line/terminal.ts';
 import { printable } from './shared/words/text.ts';
-import type { ControlCommand, WebApiClient } from '../control.ts';
+import type { ControlCommand } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
 import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
 import type { PrintableClient, PrintableReply } from './shared/reach/replies.ts';
@@ -131,10 +130,9 @@ async function main(): Promise<number> {
 
 // ───── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-const LISTENERS: Readonly<Record<Backend, Listen>> = {
+const LISTENERS: Readonly<Record<Exclude<Backend, 'terminal'>, Listen>> = {
   x11: (bindings, events, quitting) => listenX11(bindings, events, quitting),
   evdev: (bindings, events) => listenEvdev(bindings, events),
-  terminal: listenTerminal,
   macos: listenMacos,
   windows: listenWindows,
 };
@@ -150,7 +148,9 @@ async function listen(
   const failed: Backend[] = [];
   for (const backend of backends) {
     try {
-      const listener = await LISTENERS[backend](bindings, events, quitting, terminal);
+      const listener = backend === 'terminal'
+        ? await listenTerminal(terminal, bindings, events)
+        : await LISTENERS[backend](bindings, events, quitting);
       return { listener, backend, reason: failed.length === 0 ? reason : `${failed.join(' and ')} cannot listen` };
     } catch (error) {
       if (!(error instanceof BackendError) || quitting.aborted) throw error;
@@ -254,9 +254,8 @@ function introduce({ source, bindings }: Listener, backend: Backend, reason: str
 }
 
 /** Under Wayland, only evdev receives keys regardless of the focus. */
-function describeWayland(backend: Backend | null, { baseUrl }: WebApiClient): string {
-  const [, socketPath] = /^unix:(.*)$/.exec(baseUrl) ?? [];
-  const where = socketPath === undefined ? baseUrl : `--unix-socket '${resolve(socketPath)}' http://localhost`;
+function describeWayland(backend: Backend | null, { baseUrl, socketPath }: PrintableClient): string {
+  const where = socketPath === undefined ? baseUrl : `--unix-socket '${socketPath}' http://localhost`;
   const token = ownToken() === undefined ? '' : ` -H 'Authorization: Bearer …'`;
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
   const command = `curl${token} -X POST ${where}/api/pause`;

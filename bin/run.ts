@@ -4,6 +4,7 @@
 
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
+import { Gpu } from './run/gpu.ts';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { explainPort } from './shared/reach/access.ts';
@@ -21,8 +22,9 @@ async function main(): Promise<number> {
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
   try {
+    const gpu = parsed.releasesGpu ? Gpu.find() : undefined;
     const place = await choosePlace(parsed.access, say);
-    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, place, say);
+    const supervisor = new Supervisor({ ...parsed.settings, gpu, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;

@@ -5,10 +5,11 @@ import { statSync, writeFileSync } from 'node:fs';
 import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/reach/access.ts';
-import { DIR_OPTION, socketFolder } from '../shared/reach/folder.ts';
+import { DIR_OPTION, Folder } from '../shared/reach/folder.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
+import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
 const OPTIONS = {
@@ -64,25 +65,32 @@ export interface CommandLine {
   host: string;
   port: number;
   allowedHosts: string[];
+  keyFile: string | undefined;
+  viewKeyFile: string | undefined;
+  isRecording: boolean;
+  words: readonly string[];
+  sources: Pick<Sources, 'targets' | 'dir'>;
+}
+
+/** What the command line names: the keys of the page, and the systems on it. */
+export interface Setup {
   key: string;
   viewKey: string | undefined;
-  isRecording: boolean;
   targets: Target[];
   /** The folder whose systems are shown, too. */
-  folder: string | undefined;
+  folder: Folder | undefined;
 }
 
 /**
- * Returns null after printing the help or the version. Creates the key files.
+ * Returns null after printing the help or the version.
  *
- * @param timeoutMs Of a request to a target.
- * @throws {UsageError} If an option, a target or a file is invalid.
+ * @throws {UsageError} If an option is invalid.
  */
-export async function parseCommandLine(timeoutMs: number, args?: readonly string[]): Promise<CommandLine | null> {
+export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
   if (parsed === null) return null;
-  const { values, positionals } = parsed;
-  const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile, record } = values;
+  const { values, positionals: words } = parsed;
+  const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile, targets, dir } = values;
   if (/^\d+$/.test(listen)) { // as a host, 9000 would be the address 0.0.35.40
     throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
   }
@@ -91,15 +99,31 @@ export async function parseCommandLine(timeoutMs: number, args?: readonly string
     { host: hostName, port: portText, 'allow-host': allowHost },
     { host: `the host of --listen '${listen}'`, port: `the port of --listen '${listen}'` },
   );
-  const folder = values.dir === undefined ? undefined : socketFolder(values.dir);
-  const hasTargets = positionals.length > 0 || values.targets !== undefined || folder !== undefined;
+  if (keyFile !== undefined) parseText('--key-file', keyFile);
+  if (viewKeyFile !== undefined) parseText('--view-key-file', viewKeyFile);
+  const isRecording = values.record === true;
+  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, isRecording, words, sources: { targets, dir } };
+}
+
+/**
+ * Finds the targets, then creates or reads the key files.
+ *
+ * @param timeoutMs Of a request to a target.
+ * @throws {UsageError} If a target or a file is invalid.
+ */
+export async function setUp(
+  { words, sources, keyFile, viewKeyFile }: CommandLine,
+  timeoutMs: number,
+): Promise<Setup> {
+  const folder = sources.dir === undefined ? undefined : new Folder(sources.dir);
+  const hasTargets = words.length > 0 || sources.targets !== undefined || folder !== undefined;
   const targets = hasTargets
-    ? await parseTargets(positionals, { ...values, timeoutMs })
+    ? await parseTargets(words, { ...sources, timeoutMs })
     : [onlyTarget(createClient({}, timeoutMs))];
-  const key = keyFile === undefined ? createKey() : readKey(parseText('--key-file', keyFile));
-  const viewKey = viewKeyFile === undefined ? undefined : readKey(parseText('--view-key-file', viewKeyFile));
+  const key = keyFile === undefined ? createKey() : readKey(keyFile);
+  const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);
-  return { listen, host, port, allowedHosts, key, viewKey, isRecording: record === true, targets, folder };
+  return { key, viewKey, targets, folder };
 }
 
 function createKey(): string {

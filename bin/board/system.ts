@@ -43,6 +43,7 @@ export class BoardSystem {
   readonly id: number;
   /** Unique on the board, unlike the name. */
   readonly title: string;
+  readonly target: Target;
   readonly #client: PrintableClient;
   readonly #listener: Listener;
   readonly #state: State;
@@ -65,14 +66,10 @@ export class BoardSystem {
    * @param isFound Whether it was found in a folder.
    * @param counts The counts of the system that it replaces.
    */
-  constructor(
-    id: number,
-    { name, title, client }: Target,
-    listener: Listener,
-    isFound: boolean = false,
-    counts?: Counts,
-  ) {
+  constructor(id: number, target: Target, listener: Listener, isFound: boolean = false, counts?: Counts) {
+    const { name, title, client } = target;
     this.id = id;
+    this.target = target;
     this.title = excerpt(title);
     this.isFound = isFound;
     this.#client = client;
@@ -99,10 +96,6 @@ export class BoardSystem {
     });
     const update = { id: this.id, ...this.#state, detail };
     return version <= this.#declaredAt ? { ...update, accepts: this.#declarations } : update;
-  }
-
-  get url(): string {
-    return this.#client.baseUrl;
   }
 
   get state(): Readonly<State> {
@@ -190,15 +183,15 @@ export class BoardSystem {
     const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason };
     const reply = await this.#client.request(command, options); // no retry: a full queue is an error
     const followed = await follow(this.#client, command, { timeoutMs: FOLLOW_MS, reply });
-    const { value, error, summary } = followed;
+    const { value, error, summary, received } = followed;
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';
     sent.text = this.#client.shorten(summary) || `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
-    if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
+    const parameter = excerptOf(reply.ok ? undefined : reply.body['parameter']);
+    if (parameter !== '') sent.parameter = parameter;
     const at = new Date().toISOString();
     if (command === 'shutdown' && sent.state === 'done') {
-      this.#takeSave({ command, state: 'done', value, at });
+      this.#takeSave({ command, state: 'done', value: received.value, at });
       if (!isAbsent(reply)) this.#takeOwnShutdown(reason);
     }
     this.#publish();
@@ -295,8 +288,7 @@ export class BoardSystem {
   #takeSave(entry: Body): void {
     const { command, state, value, error, at, seconds } = entry;
     if ((command !== 'save-state' && command !== 'shutdown') || isRefusedSave(entry)) return;
-    const text = excerptOfJson(value);
-    const saved = command === 'shutdown' ? savedBy(text) : text;
+    const saved = command === 'shutdown' ? savedBy(entry) : excerptOfJson(value);
     const isSaved = state === 'done' && (command === 'save-state' || saved !== '');
     if (!isSaved && (state !== 'failed' || (command === 'shutdown' && isEndError(error)))) return;
     this.#state.saveError = isSaved ? '' : excerptOf(error, MAX_VALUE_LENGTH);

@@ -1,6 +1,5 @@
 // All systems on the board, and the long polls of the pages that wait for news of them.
 
-import { existsSync } from 'node:fs';
 import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
@@ -59,9 +58,8 @@ export class Systems {
     return [...this.#byId.values()];
   }
 
-  /** The URLs of all systems. */
-  get urls(): Set<string> {
-    return new Set(this.all.map(({ url }) => url));
+  get socketPaths(): Set<string | undefined> {
+    return new Set(this.all.map(({ target }) => target.client.socketPath));
   }
 
   /** Whether a system takes a command. Every system takes the four standard commands; own commands need an id. */
@@ -79,11 +77,10 @@ export class Systems {
 
   /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
   addFound(target: Target): void {
-    const ended = this.all.filter(({ isFound, isOffline, url }) => {
-      return isFound && (isOffline || !existsSync(url.replace('unix:', '')));
+    const ended = this.all.filter(({ isFound, isOffline, target: { socket } }) => {
+      return isFound && (isOffline || socket?.exists !== true);
     });
-    const name = nameOf(target.client.baseUrl);
-    const predecessor = ended.find(({ url }) => nameOf(url) === name);
+    const predecessor = ended.find((system) => system.target.socket?.name === target.socket?.name);
     const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
     for (const system of removed) {
       system.close();
@@ -176,9 +173,4 @@ export class Systems {
     this.#readTimer = undefined;
     for (const system of this.#byId.values()) system.setWatched(false);
   }
-}
-
-/** The path of a socket without the process id, which changes when a program restarts. */
-function nameOf(url: string): string {
-  return url.replace(/-\d+\.sock$/, '');
 }

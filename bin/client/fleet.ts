@@ -7,10 +7,8 @@ import {
   describeDetail, describeDuration, describeEnd, describeStatus, progressOf, secondsSince, splitDetail,
 } from '../shared/words/describe.ts';
 import { Shutdown } from '../shared/reach/end.ts';
-import { partsOf } from '../shared/reach/folder.ts';
 import { observe } from '../shared/reach/observe.ts';
 import { isAbsent, isDenied, isUnanswered, statusNameOf } from '../shared/reach/replies.ts';
-import { isOfFolder } from '../shared/reach/targets.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
@@ -58,7 +56,7 @@ export class Row {
 
   constructor(target: Target) {
     this.target = target;
-    const { name, pid = '' } = isOfFolder(target) ? partsOf(`${target.name}`) : { name: target.title, pid: undefined };
+    const { name, pid = '' } = target.socket ?? { name: target.title, pid: undefined };
     [this.name, this.pid] = [excerptOf(name), pid];
   }
 
@@ -88,7 +86,7 @@ export class Row {
   #noteInfo(info: Body): void {
     this.info = info;
     const { run } = splitDetail(info['detail']);
-    if (isOfFolder(this.target)) this.name = excerptOf(info['name']) || this.name;
+    if (this.target.socket !== undefined) this.name = excerptOf(info['name']) || this.name;
     this.pid = excerptOf(run['pid']) || excerptOf(info['pid']) || this.pid;
   }
 
@@ -107,8 +105,8 @@ export class Row {
   }
 }
 
-/** Finds the systems in a folder, except the known targets. */
-export type Find = (known: ReadonlySet<string>) => Promise<Target[]>;
+/** Finds the systems in a folder, except those with known sockets. */
+export type Find = (known: ReadonlySet<string | undefined>) => Promise<Target[]>;
 
 /** Follows given systems, or all systems in a folder as they come and go. */
 export class Fleet {
@@ -155,7 +153,7 @@ export class Fleet {
     while (!this.#signal.aborted) {
       const live = this.#rows.filter(({ isEnded }) => !isEnded);
       try {
-        const targets = await find(new Set(live.map(({ target }) => `${target.name}`)));
+        const targets = await find(new Set(live.map(({ target }) => target.client.socketPath)));
         if (targets.length > 0) this.add(targets, false);
         this.error = '';
       } catch (error) {

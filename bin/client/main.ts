@@ -5,7 +5,7 @@ import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { STATUS_WORDS } from '../shared/words/commands.ts';
-import { findTargets, socketFolder } from '../shared/reach/folder.ts';
+import { Folder } from '../shared/reach/folder.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
@@ -116,7 +116,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
     const why = isTerminal ? 'excludes --json' : 'requires a terminal';
     throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
   }
-  const find: Find = (known) => findTargets(socketFolder(values.dir), timeoutMs, known);
+  const find: Find = (known) => new Folder(values.dir).systems(timeoutMs, known);
   const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   if (name === 'list') {
     await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses

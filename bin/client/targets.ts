@@ -1,7 +1,7 @@
 // The systems to which control-client sends a command.
 
 import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
-import { findTargets, socketFolder } from '../shared/reach/folder.ts';
+import { Folder } from '../shared/reach/folder.ts';
 import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
 import { UsageError, warn } from '../shared/line/options.ts';
 import { onlyTarget } from '../shared/reach/targets.ts';
@@ -18,9 +18,9 @@ export async function selectAll(owner: string, words: string[], values: Values, 
     throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
   }
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
-  const folder = socketFolder(values.dir);
-  const targets = await findTargets(folder, timeoutMs);
-  if (targets.length === 0) warn(`no live system in '${folder}'`);
+  const folder = new Folder(values.dir);
+  const targets = await folder.systems(timeoutMs);
+  if (targets.length === 0) warn(`no live system in '${folder.path}'`);
   return targets;
 }
 

@@ -2,7 +2,6 @@
 
 import { UsageError } from '../shared/line/options.ts';
 import type { Action, Binding } from './keys.ts';
-import type { Terminal } from './terminal.ts';
 
 /**
  * Starts a backend. If it rejects with BackendError, it has released everything.
@@ -10,10 +9,7 @@ import type { Terminal } from './terminal.ts';
  * @param quitting Aborted when the user quits; cancels the start.
  */
 export type Listen = (
-  bindings: readonly Binding[],
-  events: ListenerEvents,
-  quitting: AbortSignal,
-  terminal: Terminal,
+  bindings: readonly Binding[], events: ListenerEvents, quitting: AbortSignal,
 ) => Promise<Listener>;
 
 export interface ListenerEvents {

@@ -73,10 +73,9 @@ export class Terminal {
 const PLAIN_KEYS: readonly (readonly [sequence: string, Action])[] = [['p', 'pause'], ['r', 'resume'], ['q', 'quit']];
 
 export async function listenTerminal(
+  terminal: Terminal,
   bindings: readonly Binding[],
   events: ListenerEvents,
-  _quitting: AbortSignal,
-  terminal: Terminal,
 ): Promise<Listener> {
   if (!process.stdin.isTTY) throw new BackendError('standard input is not a terminal');
   const actions = new Map(PLAIN_KEYS);

@@ -15,7 +15,7 @@ import { CallError, now, statusFields, tagOf } from './results.ts';
 import * as tools from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
 import type { Caller, Tools } from './protocol.ts';
-import type { System, Systems } from './systems.ts';
+import type { Directory, System } from './systems.ts';
 import type { Tool, Values } from './tools.ts';
 
 const { OFFLINE } = SystemStatus;
@@ -55,12 +55,12 @@ interface Arguments {
 export class Calls implements Tools {
   readonly instructions: string;
   readonly offered: readonly Tool[];
-  readonly #systems: Systems;
+  readonly #systems: Directory;
   readonly #allowed: ReadonlySet<string>;
   readonly #feeds = new Feeds();
 
   /** @param allowed The words of --allow. */
-  constructor(systems: Systems, allowed: ReadonlySet<string>) {
+  constructor(systems: Directory, allowed: ReadonlySet<string>) {
     this.#systems = systems;
     this.#allowed = allowed;
     const offered = TOOLS.filter((tool) => this.#isOffered(tool));

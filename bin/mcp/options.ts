@@ -1,11 +1,10 @@
 // The command line of control-mcp.
 
-import { existsSync } from 'node:fs';
 import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
 import { describeOptions, parseOptions, UsageError } from '../shared/line/options.ts';
 import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/reach/targets.ts';
-import { Systems } from './systems.ts';
+import type { Sources } from '../shared/reach/names.ts';
 
 const OPTIONS = {
   allow: {
@@ -16,8 +15,6 @@ const OPTIONS = {
   targets: TARGETS_FILE_OPTION,
   dir: DIR_OPTION,
 } as const;
-
-const SESSION = 'XDG_RUNTIME_DIR';
 
 const HELP = `
 Usage: control-mcp [options] [TARGET ...]
@@ -40,7 +37,9 @@ Exit codes: 0 standard input was closed, 2 usage error.
 `;
 
 interface CommandLine {
-  systems: Systems;
+  /** The targets. */
+  words: readonly string[];
+  sources: Sources;
   /** The words of --allow. */
   allowed: ReadonlySet<string>;
 }
@@ -50,21 +49,13 @@ interface CommandLine {
  *
  * @throws {UsageError} If the arguments are wrong.
  */
-export async function parseCommandLine(args?: readonly string[]): Promise<CommandLine | null> {
+export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
   if (parsed === null) return null;
-  const { values, positionals } = parsed;
-  const allowed = parseAllowed(values.allow);
-  completeEnvironment();
-  const systems = new Systems(positionals, values);
-  await systems.check();
-  return { systems, allowed };
-}
-
-/** Assistants start servers with few variables: the one for the folder of the session is usually missing. */
-function completeEnvironment(): void {
-  const session = `/run/user/${process.geteuid?.()}`; // as systemd sets it
-  if (!process.env[SESSION] && existsSync(`${session}/control`)) process.env[SESSION] = session;
+  const { values: { allow, ...sources }, positionals: words } = parsed;
+  const allowed = parseAllowed(allow);
+  if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
+  return { words, sources, allowed };
 }
 
 function parseAllowed(lists: readonly string[] = []): ReadonlySet<string> {

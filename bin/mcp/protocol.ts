@@ -42,7 +42,7 @@ class ProtocolError extends Error {
 }
 
 type Id = string | number;
-type Body = Readonly<Record<string, unknown>>;
+type Params = Readonly<Record<string, unknown>>;
 
 /** Who calls a tool. */
 export interface Caller {
@@ -60,13 +60,13 @@ export interface Tools {
   /** As `tools/list` returns them. */
   offered: readonly object[];
   /** Returns the result, or null if there is no tool of that name. */
-  call(name: string, values: Body, caller: Caller): Promise<object> | null;
+  call(name: string, values: Params, caller: Caller): Promise<object> | null;
 }
 
 interface Request {
   id: Id;
   method: string;
-  params: Body;
+  params: Params;
   /** Aborted when the request is cancelled. */
   signal: AbortSignal;
 }
@@ -145,7 +145,7 @@ export class McpServer {
     throw new ProtocolError(ERROR.INVALID_PARAMS, message);
   }
 
-  #initialize({ protocolVersion, clientInfo }: Body): object {
+  #initialize({ protocolVersion, clientInfo }: Params): object {
     if (typeof protocolVersion !== 'string') {
       throw new ProtocolError(ERROR.INVALID_PARAMS, 'protocolVersion must be a string');
     }
@@ -257,7 +257,7 @@ function parse(line: string): unknown {
 
 /** Returns the id if it is valid. Otherwise, the response has none. */
 function idOf(message: unknown): Id | undefined {
-  const { id } = Object(message) as Body;
+  const { id } = Object(message) as Params;
   return isId(id) ? id : undefined;
 }
 
@@ -267,24 +267,24 @@ function isId(value: unknown): value is Id {
 
 function checkMessage(message: unknown): { method: string; params: unknown } {
   if (Array.isArray(message)) throw new ProtocolError(ERROR.INVALID_REQUEST, 'send one message per line, not a batch');
-  const { jsonrpc, id, method, params } = Object(message) as Body;
+  const { jsonrpc, id, method, params } = Object(message) as Params;
   if (jsonrpc !== '2.0') throw new ProtocolError(ERROR.INVALID_REQUEST, 'jsonrpc must be "2.0"');
   if (typeof method !== 'string') throw new ProtocolError(ERROR.INVALID_REQUEST, 'method must be a string');
   if (id === undefined || isId(id)) return { method, params };
   throw new ProtocolError(ERROR.INVALID_REQUEST, 'id must be a string or an integer');
 }
 
-function checkParams(params: unknown = {}): Body {
+function checkParams(params: unknown = {}): Params {
   if (isRecord(params)) return params;
   throw new ProtocolError(ERROR.INVALID_PARAMS, 'params must be an object');
 }
 
-function metaOf({ _meta: meta }: Body): Body {
+function metaOf({ _meta: meta }: Params): Params {
   return isRecord(meta) ? meta : {};
 }
 
 /** The name in the `Implementation` that a client reports. */
 function nameIn(implementation: unknown): string | undefined {
-  const { name } = Object(implementation) as Body;
+  const { name } = Object(implementation) as Params;
   return typeof name === 'string' ? name : undefined;
 }

@@ -1,15 +1,15 @@
 // The systems that an assistant can reach: the user chooses them, and each call looks them up again.
 
-import { existsSync } from 'node:fs';
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { findTargets, partsOf, socketFolder } from '../shared/reach/folder.ts';
+import { Folder } from '../shared/reach/folder.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
-import { isOfFolder, onlyTarget } from '../shared/reach/targets.ts';
+import { onlyTarget } from '../shared/reach/targets.ts';
 import { cleanText } from './reported.ts';
+import type { Socket } from '../shared/reach/folder.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
@@ -24,22 +24,19 @@ export interface System {
   id: string;
   /** Whether its socket is in a folder. Such a system does not come back once it has ended. */
   isOfFolder: boolean;
-  /** The name and process id from the path of its socket, never from its reports. */
-  names: readonly (string | undefined)[];
+  socket: Socket | undefined;
   /** Whether its socket is gone. */
   hasEnded?: true;
   client: PrintableClient;
 }
 
-export class Systems {
+export class Directory {
   readonly #words: readonly string[];
   readonly #sources: Sources;
   readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
   #search: Promise<System[]> | undefined; // in progress
 
-  /** @throws {UsageError} If --targets is standard input. */
   constructor(words: readonly string[], sources: Sources) {
-    if (sources.targets === '-') throw new UsageError('--targets must be a file: standard input is for the assistant');
     this.#words = words;
     this.#sources = { ...sources, timeoutMs: TIMEOUT_MS };
   }
@@ -47,14 +44,14 @@ export class Systems {
   /** @throws {UsageError} If a target or the folder is invalid. Only at the start must each name have a live system. */
   async check(): Promise<void> {
     if (this.#isGiven) await this.#searchAll();
-    else if (this.#sources.dir !== undefined) socketFolder(this.#sources.dir);
+    else if (this.#sources.dir !== undefined) new Folder(this.#sources.dir);
   }
 
   /** Why the list is empty. */
   get absence(): string {
     const { dir } = this.#sources;
     if (this.#isGiven) return 'none of the targets is running';
-    return `no live system in '${socketFolder(dir)}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
+    return `no live system in '${new Folder(dir).path}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
   }
 
   get #isGiven(): boolean {
@@ -67,17 +64,15 @@ export class Systems {
    * @throws {UsageError} If a target or the folder is invalid.
    */
   all(): Promise<System[]> {
-    this.#search ??= this.#searchAll('none').finally(() => (this.#search = undefined));
+    this.#search ??= this.#searchAll({ absence: 'none' }).finally(() => (this.#search = undefined));
     return this.#search;
   }
 
-  async #searchAll(absence?: 'none'): Promise<System[]> {
-    const sources = { ...this.#sources, ...(absence && { absence }) };
-    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#found();
-    const systems = targets.map((target): System => {
-      const { name, title, client } = target;
-      const names = isOfFolder(target) ? Object.values(partsOf(`${name}`)) : [];
-      return { id: cleanText(title), isOfFolder: isOfFolder(target), names, client };
+  async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
+    const sources = { ...this.#sources, ...options };
+    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
+    const systems = targets.map(({ title, client, socket }): System => {
+      return { id: cleanText(title), isOfFolder: socket !== undefined, socket, client };
     });
     for (const system of systems) {
       this.#known.delete(system.id);
@@ -91,32 +86,33 @@ export class Systems {
    * The one at the address in the environment, or else those in the folder, which Windows lacks, or else the one at the
    * default port.
    */
-  async #found(): Promise<Target[]> {
+  async #unnamed(): Promise<Target[]> {
     const { dir } = this.#sources;
     const atAddress = onlyTarget(createClient({}, TIMEOUT_MS));
     if (dir === undefined && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
-    const found = await findTargets(socketFolder(dir), TIMEOUT_MS);
+    const found = await new Folder(dir).systems(TIMEOUT_MS);
     if (found.length > 0 || dir !== undefined) return found;
     return isAbsent(await createClient({}, PROBE_MS).request('status')) ? [] : [atAddress];
   }
 
   /**
-   * Returns the system with this id, live or ended. Otherwise the live system with this name or process id, or the
-   * last one that has ended.
+   * Returns the system with this id, live or ended. Otherwise the live system with this name or process id in the path
+   * of its socket, or the last one that has ended: reports name no system.
    *
    * @throws {UsageError} If there is none, or there are several.
    */
   async find(text: string): Promise<System> {
     const live = await this.all();
-    const ended = [...this.#known.values()].filter(hasEnded).map((system): System => ({ ...system, hasEnded: true }));
+    // A system that is live but no longer among the targets has not ended, and cannot be reached.
+    const ended = [...this.#known.values()].filter(({ socket }) => socket?.exists === false);
     const hasId = ({ id }: System): boolean => id === text;
-    const hasName = ({ names }: System): boolean => names.includes(text);
+    const hasName = ({ socket }: System): boolean => socket?.name === text || socket?.pid === text;
     const choices = [
       live.filter(hasId), ended.filter(hasId), live.filter(hasName), ended.filter(hasName).slice(-1),
     ];
     const matching = choices.find(({ length }) => length > 0) ?? [];
     const [found, ...others] = matching;
-    if (found !== undefined && others.length === 0) return found;
+    if (found !== undefined && others.length === 0) return ended.includes(found) ? { ...found, hasEnded: true } : found;
     const ids = (found === undefined ? live : matching).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
@@ -124,9 +120,4 @@ export class Systems {
     const hint = suggest(text, ids);
     throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}`);
   }
-}
-
-/** A system that is live but no longer among the targets has not ended, and cannot be reached. */
-function hasEnded({ client }: System): boolean {
-  return !existsSync(client.baseUrl.replace(/^unix:/, ''));
 }

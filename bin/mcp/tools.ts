@@ -1,6 +1,7 @@
 // The tools as a model sees them: descriptions, arguments and results.
 
 import { listOf } from '../shared/line/options.ts';
+import { formOf } from '../shared/words/accepts.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
 
 /** As `tools/list` returns it. */
@@ -60,7 +61,7 @@ export function faultIn(values: Values, { name: tool, inputSchema }: Tool): stri
   for (const [name, value] of Object.entries(values)) {
     const schema = Object.hasOwn(properties, name) ? properties[name] : undefined;
     if (schema === undefined) return `${tool} takes ${listOf(Object.keys(properties))}, got '${name}'`;
-    if (!isOf(schema, value)) return `${name} must be ${formOf(schema)}, got ${excerpt(JSON.stringify(value))}`;
+    if (!isOf(schema, value)) return `${name} must be ${formOf({ ...schema })}, got ${excerpt(JSON.stringify(value))}`;
   }
   return null;
 }
@@ -71,11 +72,6 @@ function isOf(schema: Schema, value: unknown): boolean {
   if (typeof value !== 'string') return type === 'object' && isRecord(value);
   const { length } = [...value.trim()];
   return type === 'string' && minLength <= length && length <= maxLength;
-}
-
-function formOf({ type, maxLength, minimum, maximum }: Schema): string {
-  if (type === 'string') return `a string of 1 to ${maxLength} characters`;
-  return type === 'number' ? `a number from ${minimum} to ${maximum}` : 'an object';
 }
 
 // ───── Results ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,8 @@ import { ShellCommand } from './shell.ts';
 import { textOfJson } from '../shared/words/text.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
 import type { Gpu } from './gpu.ts';
+import type { Settings } from './options.ts';
 import type { Program } from './program.ts';
-import type { Settings } from './supervisor.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
 

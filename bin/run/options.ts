@@ -7,11 +7,10 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/line/options.ts';
-import { Gpu } from './gpu.ts';
 import { nameOf } from './name.ts';
 import { StateFile } from './state.ts';
 import type { ServerAccess } from '../shared/reach/access.ts';
-import type { Settings } from './supervisor.ts';
+import type { Gpu } from './gpu.ts';
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
@@ -90,15 +89,41 @@ const NOT_ON_WINDOWS = [
   ['pause-command', NO_STOP], ['resume-command', NO_STOP], ['force-stop', NO_STOP],
 ] as const;
 
+export interface Settings {
+  line: readonly [string, ...string[]];
+  /** The name of the program in messages. */
+  name: string;
+  /** How to save: one of the two, or neither. */
+  saveSignal: NodeJS.Signals | undefined;
+  saveCommand: string | undefined;
+  /** Shell commands: the first step of a pause, and the last step of a resume. */
+  pauseCommand: string | undefined;
+  resumeCommand: string | undefined;
+  /** Releases the memory of the GPUs while the program is paused. */
+  gpu: Gpu | undefined;
+  /** Remembers across restarts that the program is paused. */
+  state: StateFile | undefined;
+  /** Time to save after a signal, and again to end after SIGTERM. */
+  graceMs: number;
+  /** After this time, a program that takes commands itself but has not paused is stopped. */
+  forceStopMs: number | undefined;
+  /** In a row. */
+  maxRestarts: number;
+  isOnTerminal: boolean;
+  /** Whether only errors and warnings are printed. */
+  isQuiet: boolean;
+}
+
 export interface CommandLine {
-  settings: Omit<Settings, 'isOnTerminal'>;
+  settings: Omit<Settings, 'isOnTerminal' | 'gpu'>;
+  releasesGpu: boolean;
   access: ServerAccess;
 }
 
 /**
  * Returns null after printing the help, the version or the Python module.
  *
- * @throws {UsageError} If the command line is invalid, or the state or cuda-checkpoint cannot be used.
+ * @throws {UsageError} If the command line is invalid.
  */
 export function parseCommandLine(commandLine: readonly string[]): CommandLine | null {
   const [args, line] = splitCommandLine(commandLine);
@@ -128,13 +153,12 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     saveCommand: parseShellCommand('--save-command', saveCommand),
     pauseCommand: parseShellCommand('--pause-command', values['pause-command']),
     resumeCommand: parseShellCommand('--resume-command', values['resume-command']),
-    gpu: values['release-gpu'] ? Gpu.find() : undefined,
     state: values.state === undefined ? undefined : new StateFile(parseText('--state', values.state)),
     graceMs: parseDuration('--grace', values.grace) * 1000,
     forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
   };
-  return { settings, access };
+  return { settings, access, releasesGpu: values['release-gpu'] === true };
 }
 
 /** Splits the arguments: COMMAND is the first one that is neither an option nor the value of an option. */

@@ -36,6 +36,7 @@ export interface ProgramOptions {
 export interface End {
   /** As in a shell: 128 + n for signal n. */
   exitCode: number;
+  signal: NodeJS.Signals | null;
   /** `exit code 1`, `SIGKILL`. */
   text: string;
   /** Also false after a signal that people send. */
@@ -111,7 +112,7 @@ export class Program {
       keeper.forget();
       const { code = '', path = line[0], message } = error as NodeJS.ErrnoException;
       const text = `cannot start '${path}': ${OBSTACLES[code] ?? message}`;
-      return { exitCode: code === 'ENOENT' ? 127 : 126, text, isFailure: true }; // as in a shell
+      return { exitCode: code === 'ENOENT' ? 127 : 126, signal: null, text, isFailure: true }; // as in a shell
     }
   }
 
@@ -160,7 +161,7 @@ export class Program {
   /** Stops waiting for the end of a program that cannot be ended. */
   leave(): End {
     this.#child.unref();
-    return { exitCode: 1, text: 'still running', isFailure: true };
+    return { exitCode: 1, signal: null, text: 'still running', isFailure: true };
   }
 
   /** Sends a signal to the main process; a no-op before its first instruction, when it would only kill it. */
@@ -173,5 +174,5 @@ export class Program {
 export function endOf(code: number | null, signal: NodeJS.Signals | null): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
   const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);
-  return { exitCode, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
+  return { exitCode, signal, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
 }

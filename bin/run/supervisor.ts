@@ -19,10 +19,9 @@ import { handleSignals } from './signals.ts';
 import type {
   CommandDeclaration, CommandOutcome, CommandRequest, StatusCause, WebApiServerOptions,
 } from '../../control.ts';
-import type { Gpu } from './gpu.ts';
+import type { Settings } from './options.ts';
 import type { Process } from './processes.ts';
 import type { End, ProgramOptions } from './program.ts';
-import type { StateFile } from './state.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 const MIN_RESTART_MS = 1000; // doubles with each restart
@@ -35,31 +34,6 @@ const CONNECT_MS = 10_000; // in which a program on CONTROL_FD usually writes it
 const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
 const MAX_COMMAND_BYTES = 405;
-
-export interface Settings {
-  line: readonly [string, ...string[]];
-  /** The name of the program in messages. */
-  name: string;
-  /** How to save: one of the two, or neither. */
-  saveSignal: NodeJS.Signals | undefined;
-  saveCommand: string | undefined;
-  /** Shell commands: the first step of a pause, and the last step of a resume. */
-  pauseCommand: string | undefined;
-  resumeCommand: string | undefined;
-  /** Releases the memory of the GPUs while the program is paused. */
-  gpu: Gpu | undefined;
-  /** Remembers across restarts that the program is paused. */
-  state: StateFile | undefined;
-  /** Time to save after a signal, and again to end after SIGTERM. */
-  graceMs: number;
-  /** After this time, a program that takes commands itself but has not paused is stopped. */
-  forceStopMs: number | undefined;
-  /** In a row. */
-  maxRestarts: number;
-  isOnTerminal: boolean;
-  /** Whether only errors and warnings are printed. */
-  isQuiet: boolean;
-}
 
 export class Supervisor {
   readonly #settings: Settings;
@@ -256,6 +230,8 @@ export class Supervisor {
       gpu: this.#settings.gpu?.isReleased === true ? 'released' : undefined,
       state: this.#stateError,
       ended: program.end?.text,
+      exitCode: program.end?.exitCode,
+      signal: program.end?.signal,
       ...(this.#restarts > 0 && {
         restarts: this.#restarts, 'last end': excerptOf(this.#lastEnd?.text, MAX_ERROR_LENGTH),
       }),
@@ -331,8 +307,11 @@ export class Supervisor {
     }
     this.#isOver = true;
     if ('error' in outcome) return outcome;
+    const { text: ended, exitCode, signal } = this.#lastEnd as End;
     const { value } = outcome;
-    return { value: value === undefined ? this.#lastEnd?.text : `${textOfJson(value)}; ${this.#lastEnd?.text}` };
+    const text = value === undefined ? '' : Buffer.from(excerpt(textOfJson(value), MAX_VALUE_LENGTH)).toString();
+    const saved = text === '' ? undefined : text; // well-formed, and short enough for the rest
+    return { value: { saved, ended, exitCode, signal } };
   }
 
   #cancelShutDown(status: SystemStatus, outcome: CommandOutcome): CommandOutcome {

@@ -159,13 +159,18 @@ export async function startServer<Name extends string = never>(
   return { server, address, port, where: socketPath ?? port, client };
 }
 
-/** Sends a command and waits until it is done. Returns its value or error, or its state if it still waits. */
+/**
+ * Sends a command and waits until it is done. Returns its value or error, or its state if it still waits. The end of a
+ * program under control-run becomes a text: `saved 12; exit code 7`.
+ */
 export async function perform(port: number, command: ControlCommand): Promise<[statusCode: number, outcome: unknown]> {
   const init = { method: 'POST', headers: { Prefer: 'wait=30' } };
   const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
   const { state, value, error } = await response.json() as Record<string, unknown>;
   assert.equal(state, { 200: 'done', 202: state ?? '', 500: undefined }[response.status]);
-  return [response.status, response.status === 200 ? value : error ?? state];
+  const { saved, ended } = Object(value) as { saved?: string; ended?: string };
+  const result = ended === undefined ? value : [saved, ended].filter((text) => text !== undefined).join('; ');
+  return [response.status, response.status === 200 ? result : error ?? state];
 }
 
 /** What tests need of the response to `GET /api/info`. */
@@ -377,6 +382,7 @@ export function collectThreads(t: TestContext): Worker[] {
 export async function startForeign(
   t: TestContext,
   respond: (socket: Socket) => void,
+  where: Where = 0,
 ): Promise<{ port: number; requests: string[] }> {
   const requests: string[] = [];
   const foreign = createServer((socket) => {
@@ -387,7 +393,7 @@ export async function startForeign(
     });
   });
   t.after(() => foreign.close());
-  foreign.listen(0, '127.0.0.1');
+  foreign.listen(typeof where === 'string' ? { path: where } : { port: where, host: '127.0.0.1' });
   await once(foreign, 'listening');
   return { port: (foreign.address() as AddressInfo).port, requests };
 }

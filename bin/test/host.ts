@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
 import { start } from './helpers.ts';
-import { NAMESPACE } from './needs.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
@@ -33,7 +32,6 @@ const PRELUDE = `
   const { ACTIVE, PAUSED, SHUTTING_DOWN } = SystemStatus;
   const say = (value) => { writeSync(1, JSON.stringify(value) + '\\n'); };
   const block = (milliseconds) => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds); };
-  const port = Number(process.argv[1]);
   const obey = (orders) => { // each line on stdin, which does not keep the process alive
     createInterface(process.stdin).on('line', (line) => orders[line]());
     process.stdin.unref();
@@ -51,9 +49,20 @@ const PRELUDE = `
   };
 `;
 
-/** Runs a program with the built control.js until it ends, or until the end of the test. */
-export function runHost(t: TestContext, source: string, port: number = 0, nodeOptions: readonly string[] = []): Host {
-  return spawnHost(t, [...nodeOptions, ...evaluate(source), String(port)]);
+/**
+ * Runs a program with the built control.js until it ends, or until the end of the test.
+ *
+ * @param prefix A command that runs it, as in a container.
+ */
+export function runHost(
+  t: TestContext,
+  source: string,
+  nodeOptions: readonly string[] = [],
+  prefix: readonly string[] = [],
+): Host {
+  const node = [process.execPath, ...nodeOptions, '--input-type=module', '--eval', PRELUDE + source];
+  const [command, ...args] = [...prefix, ...node];
+  return spawnHost(t, args, command);
 }
 
 /** Starts a server whose full queue of connections drops packets, as a firewall may. Returns its port. */
@@ -73,16 +82,6 @@ export async function startUnreachable(t: TestContext): Promise<number> {
   });
   for (let missed = 0; missed < 3;) missed = await isConnected() ? 0 : missed + 1; // one may only be slow
   return port;
-}
-
-/** Runs such a program in a PID namespace of its own, as in a container. */
-export function runHostInNamespace(t: TestContext, source: string): Host {
-  const [command, ...args] = NAMESPACE;
-  return spawnHost(t, [...args, process.execPath, ...evaluate(source)], command);
-}
-
-function evaluate(source: string): string[] {
-  return ['--input-type=module', '--eval', PRELUDE + source];
 }
 
 /** Runs a command, by default Node, with these arguments; each line of its stdout is a JSON value. */
@@ -107,7 +106,7 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
     async ends(...rest) {
       const said = await host.hearAll();
       const { code, stderr } = await ended;
-      assert.deepEqual({ said, code, signal: child.signalCode, stderr }, { said: rest, code: 0, signal: null, stderr: '' });
+      assert.deepEqual([said, code, child.signalCode, stderr], [rest, 0, null, '']);
     },
   };
   return host;

@@ -4,7 +4,7 @@
 
 import { build } from 'esbuild';
 import { spawnSync } from 'node:child_process';
-import { readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 
 const isTest = (path) => path.endsWith('.test.ts');
 const isMain = (path) => /^tools\/[a-z]+\.test/.test(path);
@@ -23,18 +23,22 @@ if (chosen.length === 0) { // without a file, `node --test` would run all it fin
   process.exit(2);
 }
 
-rmSync('.test', { recursive: true, force: true });
+mkdirSync('.test', { recursive: true });
+const folder = mkdtempSync('.test/'); // of this run: another one may be in progress
+process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
+process.on('SIGINT', () => {}); // the tests end, and then this program
 await build({
   entryPoints: [
     { in: 'control.test.ts', out: 'control.test' },
     ...['reporter.ts', ...paths].map((path) => ({ in: `bin/test/${path}`, out: path.replace('.ts', '') })),
   ],
-  outdir: '.test', bundle: true, packages: 'external', platform: 'node', format: 'esm', target: 'node20',
+  outdir: folder, bundle: true, packages: 'external', platform: 'node', format: 'esm', target: 'node20',
   conditions: ['bundle'], loader: { '.py': 'text' }, sourcemap: 'inline', logLevel: 'warning',
 });
 
-const files = chosen.map((path) => `.test/${path.replace('.ts', '.js')}`);
+const files = chosen.map((path) => `${folder}/${path.replace('.ts', '.js')}`);
 const { status } = spawnSync(process.execPath, [
-  '--enable-source-maps', '--test', '--test-concurrency=6', '--test-reporter=./.test/reporter.js', ...options, ...files,
+  '--enable-source-maps', '--test', '--test-concurrency=6', '--test-force-exit', // also after a test that hangs
+  `--test-reporter=./${folder}/reporter.js`, ...options, ...files,
 ], { stdio: 'inherit' });
 process.exitCode = status ?? 1;

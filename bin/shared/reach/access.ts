@@ -228,20 +228,7 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
 }
 
 function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number, title?: string): PrintableClient {
-  return new TargetClient(title, host, port, { timeout: timeoutMs, socketPath, token });
-}
-
-class TargetClient extends PrintableClient {
-  readonly #title: string | undefined;
-
-  constructor(title: string | undefined, ...args: ConstructorParameters<typeof WebApiClient>) {
-    super(...args);
-    this.#title = title;
-  }
-
-  override get target(): string {
-    return this.#title ?? super.target;
-  }
+  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token }, title);
 }
 
 // ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,8 @@
 // Whether a system has ended because of a shutdown, judged by its latest responses.
 
 import { SystemStatus } from '../../../control.ts';
-import { commandsOf } from '../words/describe.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
+import { commandsOf, endIn, savedIn, splitDetail } from '../words/describe.ts';
+import { excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../words/text.ts';
 import type { Body } from '../words/describe.ts';
 
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
@@ -31,20 +31,20 @@ export class Shutdown {
   }
 }
 
-/** How control-run reports the end of its program, after the value of its save: `exit code 7`, `saved 12; SIGTERM`. */
-const END = /(^|; )(exit code \d+|SIG[A-Z0-9]+|still running|cannot start .*)$/;
+/** Exit codes of an end that was requested: 0, and those of SIGHUP, SIGINT, SIGPIPE and SIGTERM. */
+const REQUESTED: readonly unknown[] = [0, 129, 130, 141, 143];
 
-/** Ends that control-run counts as failures: exit codes and signals that do not result from a requested end. */
-const CRASH = /^(exit code (?!(0|129|130|141|143)$)|SIG(?!(HUP|INT|PIPE|TERM)$)|cannot start )/;
-
-/** Whether a failure of the program is the cause of a shutdown. */
-export function isCrash({ by, reason }: Body): boolean {
-  return by === 'itself' && CRASH.test(excerptOf(reason));
+/** Whether a failure of the program is the cause of a shutdown, which is a status or a command. */
+export function isCrash(cause: Body): boolean {
+  const latest = commandsOf(cause).at(-1) ?? {};
+  const end = endIn(cause['value']) ?? endIn(splitDetail(cause['detail']).run) ?? endIn(latest['value']);
+  return cause['by'] === 'itself' && end !== null && !REQUESTED.includes(end['exitCode']);
 }
 
 /** The value of the last save; empty if the value of a shutdown only reports how the program has ended. */
-export function savedBy(shutdownValue: string): string {
-  return shutdownValue.replace(END, '');
+export function savedBy(shutdown: Body): string {
+  const end = endIn(shutdown['value']);
+  return end === null ? excerptOfJson(shutdown['value']) : savedIn(end);
 }
 
 /** Whether a shutdown failed after the last save. */

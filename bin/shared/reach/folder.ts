@@ -1,7 +1,7 @@
 // The systems with Unix sockets in a folder.
 
 import { once } from 'node:events';
-import { linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
+import { existsSync, linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { basename, join, resolve } from 'node:path';
 import { checkTrusted } from '../../../control.ts';
@@ -13,7 +13,7 @@ import { printable } from '../words/text.ts';
 import type { Stats } from 'node:fs';
 import type { ServerAccess } from './access.ts';
 import type { TextOption } from '../line/options.ts';
-import type { Target } from './targets.ts';
+import type { Found, Target } from './targets.ts';
 
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
@@ -23,29 +23,77 @@ export const DIR_OPTION: TextOption = {
 
 const IS_WINDOWS = process.platform === 'win32';
 
-/** Of a system, in the path of its socket: see `socketName` in control.ts. */
+/** Of a name in the path of a socket: see `socketName` in control.ts. */
 export const MAX_NAME_LENGTH = 32;
 const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
 const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on a new socket
 
-/**
- * Returns the given folder, or else the folder of this user's session, which need not exist.
- *
- * @throws {UsageError} On Windows, or if it cannot be read, or other users could put sockets into it.
- */
-export function socketFolder(given: string | undefined): string {
-  if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
-  const folder = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
-  try {
-    checkTrusted(folder);
-    readdirSync(folder);
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' && given === undefined) return folder;
-    const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
-    throw new UsageError(`${what} '${given ?? folder}': ${message}`);
+/** The socket of a system in a folder: `NAME-PID.sock`, or `NAME.sock`. */
+export class Socket {
+  readonly path: string;
+  readonly name: string;
+  readonly pid: string | undefined;
+
+  constructor(path: string) {
+    this.path = path;
+    const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
+    [this.name, this.pid] = [name, pid];
   }
-  return folder;
+
+  get exists(): boolean {
+    return existsSync(this.path);
+  }
+}
+
+/** A folder where systems have their sockets. */
+export class Folder {
+  readonly path: string;
+
+  /**
+   * @param given Default: the folder of this user's session, which need not exist.
+   * @throws {UsageError} On Windows, or if it cannot be read, or other users could put sockets into it.
+   */
+  constructor(given?: string) {
+    if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
+    this.path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
+    try {
+      checkTrusted(this.path);
+      readdirSync(this.path);
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      if (code === 'ENOENT' && given === undefined) return;
+      const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
+      throw new UsageError(`${what} '${given ?? this.path}': ${message}`);
+    }
+  }
+
+  /**
+   * Returns the live systems, and removes the sockets of this user's dead ones. A system that hangs, or cannot be
+   * reached now, counts as live: a request to it reports why.
+   *
+   * @param known The paths of sockets to leave out.
+   */
+  async systems(timeoutMs?: number, known?: ReadonlySet<string | undefined>): Promise<Target[]> {
+    const live = await liveOf(socketsIn(this.path).filter(({ path }) => known?.has(path) !== true));
+    return labelled(live.map((socket) => targetAt(socket, timeoutMs)));
+  }
+
+  /** Returns the live systems that may be meant: those of this user or root or, if there are none, of other users. */
+  async find(mayBeMeant: (socket: Socket) => boolean, timeoutMs?: number, tokenFile?: string): Promise<Found[]> {
+    const live = await liveOf(socketsIn(this.path).filter(mayBeMeant));
+    const trusted = live.filter(({ path }) => isTrusted(entryAt(path)));
+    return (trusted.length > 0 ? trusted : live).map((socket) => targetAt(socket, timeoutMs, tokenFile));
+  }
+
+  /** The path of the socket of a system with this name, without its process id. */
+  pathOf(name: string): string {
+    return `${this.path}/${nameInPath(name)}.sock`;
+  }
+}
+
+/** A name as the path of a socket has it; see `socketName` in control.ts. */
+export function nameInPath(name: string): string {
+  return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
 /** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */
@@ -54,9 +102,8 @@ async function prepare(folder: string): Promise<void> {
   if (Buffer.byteLength(longest) > MAX_PATH_LENGTH) throw new Error('its path is too long');
   if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
   checkTrusted(folder);
-  const hasSamePid = (path: string): boolean => partsOf(path).pid === String(process.pid);
-  const [taken] = await liveOf(socketsIn(folder).filter(hasSamePid));
-  if (taken !== undefined) throw new Error(`'${basename(taken)}' has the same process id, in another container`);
+  const [taken] = await liveOf(socketsIn(folder).filter(({ pid }) => pid === String(process.pid)));
+  if (taken !== undefined) throw new Error(`'${basename(taken.path)}' has the same process id, in another container`);
   await tryLink(folder);
 }
 
@@ -103,57 +150,31 @@ function sessionFolder(): string {
 }
 
 /** Clients send nothing to a socket of another user. */
-function isTrusted({ uid }: Stats): boolean {
-  return uid === 0 || process.geteuid === undefined || uid === process.geteuid();
+function isTrusted(entry: Stats | undefined): boolean {
+  return entry?.uid === 0 || entry !== undefined && (process.geteuid === undefined || entry.uid === process.geteuid());
 }
 
-/** Returns the paths that belong to this user or root; all of them if none does. */
-export function preferTrusted(paths: readonly string[]): readonly string[] {
-  const trusted = paths.filter((path) => {
-    const entry = entryAt(path);
-    return entry !== undefined && isTrusted(entry);
-  });
-  return trusted.length > 0 ? trusted : paths;
-}
-
-/** Returns the paths of the sockets in a folder, live or dead; none if there is no folder. */
-export function socketsIn(folder: string): string[] {
+/** Returns the sockets in a folder, live or dead; none if there is no folder. */
+function socketsIn(folder: string): Socket[] {
   if (statSync(folder, { throwIfNoEntry: false }) === undefined) return [];
   const entries = readdirSync(folder, { withFileTypes: true });
-  const sockets = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
-  const paths = sockets.map(({ name }) => join(folder, name)).sort();
-  return paths.filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH);
+  const found = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
+  const paths = found.map(({ name }) => join(folder, name)).sort();
+  return paths.filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH).map((path) => new Socket(path));
 }
 
-/**
- * Returns the live systems in a folder, and removes the sockets of this user's dead systems. A system that hangs, or
- * cannot be reached now, counts as live: a request to it reports why.
- *
- * @param known Targets to leave out.
- */
-export async function findTargets(folder: string, timeoutMs?: number, known?: ReadonlySet<string>): Promise<Target[]> {
-  const paths = await liveOf(socketsIn(folder).filter((path) => known?.has(`unix:${path}`) !== true));
-  return labelled(paths.map((path) => targetAt(path, timeoutMs)));
+/** The system that listens on a socket. */
+function targetAt(socket: Socket, timeoutMs?: number, tokenFile?: string): Found {
+  const title = printable(basename(socket.path, '.sock'));
+  const name = `unix:${socket.path}`;
+  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, title), socket };
 }
 
-/** The system that listens on a socket of a folder. */
-export function targetAt(path: string, timeoutMs?: number, tokenFile?: string): Omit<Target, 'label'> {
-  const title = printable(basename(path, '.sock'));
-  const name = `unix:${path}`;
-  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, title) };
-}
-
-/** Returns the name and the process id in the path of a socket. */
-export function partsOf(path: string): { name: string; pid: string | undefined } {
-  const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
-  return { name, pid };
-}
-
-/** Returns the paths of live systems, and removes the sockets of dead ones. */
-export async function liveOf(paths: readonly string[]): Promise<string[]> {
-  const dead = new Set<string>();
-  await inParallel(paths, async (path) => void (await isDead(path) && dead.add(path)));
-  return paths.filter((path) => !dead.has(path));
+/** Returns the sockets of live systems, and removes those of dead ones. */
+async function liveOf(sockets: readonly Socket[]): Promise<Socket[]> {
+  const dead = new Set<Socket>();
+  await inParallel(sockets, async (socket) => void (await isDead(socket.path) && dead.add(socket)));
+  return sockets.filter((socket) => !dead.has(socket));
 }
 
 /** Returns whether nothing listens on a socket; if so, removes it. */

@@ -6,9 +6,8 @@ import { valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
+import type { Body } from '../words/describe.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
-
-type Body = Readonly<Record<string, unknown>>;
 
 const { OFFLINE, SHUTTING_DOWN } = SystemStatus;
 

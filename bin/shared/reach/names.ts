@@ -6,19 +6,16 @@ import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_HOST } from '../../../control.ts';
 import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
 import { splitDetail } from '../words/describe.ts';
-import {
-  findTargets, liveOf, MAX_NAME_LENGTH, partsOf, preferTrusted, socketFolder, socketsIn, targetAt,
-} from './folder.ts';
+import { Folder, MAX_NAME_LENGTH, nameInPath } from './folder.ts';
 import { listOf, UsageError } from '../line/options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from '../line/suggest.ts';
 import { inParallel, labelled } from './targets.ts';
 import { excerptOf } from '../words/text.ts';
 import type { Address } from './access.ts';
+import type { Socket } from './folder.ts';
 import type { PrintableClient } from './replies.ts';
-import type { Target } from './targets.ts';
-
-type Found = Omit<Target, 'label'>;
+import type { Found, Target } from './targets.ts';
 
 /** A target as written. */
 interface Word {
@@ -49,16 +46,16 @@ const ADDRESS_FORM = 'an address has a port, such as gpu1:8391 or :9000';
  * @throws {UsageError} If a target or the file is invalid, or the file names none.
  */
 export async function parseTargets(texts: readonly string[], sources: Sources): Promise<Target[]> {
-  const sockets = openFolder(sources.dir);
+  const folder = openFolder(sources.dir);
   const lines = sources.targets === undefined ? [] : await readLines(sources.targets);
   const words: Word[] = [...texts.map((text) => ({ text })), ...lines];
   const found = new Map<Word, Found[]>();
-  await inParallel(words, async (word) => void found.set(word, await find(word, sockets, sources)));
-  const targets = new Map<string, Found>(); // by URL
+  await inParallel(words, async (word) => void found.set(word, await find(word, folder, sources)));
+  const targets = new Map<string, Found>(); // by the key of the client
   for (const word of words) {
     for (const target of found.get(word) ?? []) {
-      const { baseUrl } = target.client;
-      if (word.tokenFile !== undefined || !targets.has(baseUrl)) targets.set(baseUrl, target);
+      const { key } = target.client;
+      if (word.tokenFile !== undefined || !targets.has(key)) targets.set(key, target);
     }
   }
   return labelled([...targets.values()]);
@@ -113,25 +110,13 @@ async function readLines(file: string): Promise<Word[]> {
 
 // ───── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** A socket, and what its path contains. */
-interface Socket {
-  path: string;
-  name: string;
-  pid: string | undefined;
-}
-
-/** A name as the path of a socket has it; see `socketPath` in control.ts. */
-function nameInPath(name: string): string {
-  return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
-}
-
-/** Without `--dir`, there need not be a folder: all targets may be addresses. */
-function openFolder(dir: string | undefined): Socket[] {
+/** Without `--dir`, returns why there is no folder: all targets may be addresses. */
+function openFolder(dir: string | undefined): Folder | UsageError {
   try {
-    return socketsIn(socketFolder(dir)).map((path) => ({ path, ...partsOf(path) }));
+    return new Folder(dir);
   } catch (error) {
-    if (dir !== undefined) throw error;
-    return [];
+    if (dir !== undefined || !(error instanceof UsageError)) throw error;
+    return error;
   }
 }
 
@@ -139,22 +124,23 @@ function openFolder(dir: string | undefined): Socket[] {
  * Returns the systems with that name or process id, or the one at that address. A mere word is never a host: with a
  * mistyped name, or that of a system that has ended (`train.sh`), a stranger would receive the command and the token.
  */
-async function find(word: Word, sockets: readonly Socket[], sources: Sources): Promise<Found[]> {
+async function find(word: Word, folder: Folder | UsageError, sources: Sources): Promise<Found[]> {
   const { text, tokenFile, where = '' } = word;
-  const { dir, timeoutMs, absence, hint = '' } = sources;
+  const { timeoutMs, absence, hint = '' } = sources;
   try {
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
-    const found = isName && sockets.length > 0 ? await findNamed(word, sockets, timeoutMs) : [];
+    const found = isName && folder instanceof Folder ? await findNamed(word, folder, timeoutMs) : [];
     if (found.length > 0) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) {
       return [{ name: text, title: text, client: createTargetClient(text, timeoutMs, tokenFile) }];
     }
     if (absence === 'none') return [];
     if (absence === 'offline') { // nothing is at the path, so a request says that
-      const path = `unix:${socketFolder(dir)}/${nameInPath(text)}.sock`;
-      return [{ name: text, title: text, client: createTargetClient(path, timeoutMs, tokenFile) }];
+      if (folder instanceof UsageError) throw new UsageError(folder.message);
+      const client = createTargetClient(`unix:${folder.pathOf(text)}`, timeoutMs, tokenFile);
+      return [{ name: text, title: text, client }];
     }
-    throw new UsageError(`there is no system '${text}'${await describeNames(text, dir)}; ${ADDRESS_FORM}${hint}`);
+    throw new UsageError(`there is no system '${text}'${await describeNames(text, folder)}; ${ADDRESS_FORM}${hint}`);
   } catch (error) {
     if (error instanceof UsageError) error.message = where + error.message;
     throw error;
@@ -164,12 +150,11 @@ async function find(word: Word, sockets: readonly Socket[], sources: Sources): P
 /** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`. */
 async function findNamed(
   { text, tokenFile }: Word,
-  sockets: readonly Socket[],
+  folder: Folder,
   timeoutMs: number | undefined,
 ): Promise<Found[]> {
-  const live = async (mayBe: (socket: Socket) => boolean): Promise<Found[]> => {
-    const paths = await liveOf(sockets.filter(mayBe).map(({ path }) => path));
-    return preferTrusted(paths).map((path) => targetAt(path, timeoutMs, tokenFile));
+  const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => {
+    return folder.find(mayBeMeant, timeoutMs, tokenFile);
   };
   const inPath = nameInPath(text);
   const named = await ofName(await live(({ name }) => name === inPath), text);
@@ -228,25 +213,21 @@ async function controls({ client }: Found, pid: number): Promise<boolean> {
 }
 
 /** Which names there are instead. */
-async function describeNames(text: string, dir: string | undefined): Promise<string> {
-  try {
-    const folder = socketFolder(dir);
-    const names = new Set((await findTargets(folder)).map(nameOf));
-    const all = names.size === 0 || names.size > MAX_SHOWN ? '' : `, only ${[...names].join(', ')}`;
-    return ` in '${folder}'${suggest(text, names) || all}`;
-  } catch (error) {
-    return `: ${(error as Error).message}`;
-  }
+async function describeNames(text: string, folder: Folder | UsageError): Promise<string> {
+  if (folder instanceof UsageError) return `: ${folder.message}`;
+  const names = namesOf(await folder.systems());
+  const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
+  return ` in '${folder.path}'${suggest(text, names) || all}`;
 }
 
-function nameOf({ name = '' }: Target): string {
-  return partsOf(name).name;
+function namesOf(targets: readonly Target[]): string[] {
+  return [...new Set(targets.map(({ socket }) => socket?.name ?? ''))];
 }
 
 /** Completes a target with names or, if none begins like that, NAME-PID, without characters that a shell expands. */
 export async function completeName(current: string, dir: string | undefined): Promise<string[]> {
-  const targets = await findTargets(socketFolder(dir));
-  const all = [[...new Set(targets.map(nameOf))], targets.map(({ title }) => title)];
+  const targets = await new Folder(dir).systems();
+  const all = [namesOf(targets), targets.map(({ title }) => title)];
   const offers = all.map((words) => words.filter((word) => word.startsWith(current) && /^\w[\w.-]*$/.test(word)));
   return offers.find(({ length }) => length > 0) ?? [];
 }

@@ -1,8 +1,9 @@
 // The client of all tools, and its replies in words for people. Any program may listen at the address.
 
+import { resolve } from 'node:path';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { excerpt, printable } from '../words/text.ts';
-import type { RequestOptions, WebApiReply } from '../../../control.ts';
+import type { RequestOptions, WebApiClientOptions, WebApiReply } from '../../../control.ts';
 
 /** Shown as the status of a system that responds with none of the statuses below, or cannot be reached now. */
 export const UNKNOWN = 'unknown';
@@ -30,9 +31,25 @@ export type FailedReply = Extract<PrintableReply, { ok: false }>;
 
 /** The client of all tools. Its replies are safe to print. */
 export class PrintableClient extends WebApiClient {
+  /** Absolute; undefined if it has a host and a port. */
+  readonly socketPath: string | undefined;
+  readonly #title: string | undefined;
+
+  /** @param title What messages call it, instead of the address. */
+  constructor(host?: string, port?: number, options: WebApiClientOptions = {}, title?: string) {
+    super(host, port, options);
+    this.socketPath = options.socketPath === undefined ? undefined : resolve(options.socketPath);
+    this.#title = title;
+  }
+
+  /** The same for all clients of an address. */
+  get key(): string {
+    return this.baseUrl;
+  }
+
   /** The address as a target: `localhost:8391`, `unix:/run/demo.sock`. */
   get target(): string {
-    return printable(this.baseUrl.replace(/^http:\/\//, ''));
+    return this.#title ?? printable(this.baseUrl.replace(/^http:\/\//, ''));
   }
 
   /** The error without the address at its beginning or after a colon. */
@@ -63,18 +80,19 @@ export class PrintableClient extends WebApiClient {
       const error = 'the server reports its status only';
       return { ...reply, phase: 'answered', error, original: error };
     }
+    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
+    if (reply.statusCode !== undefined) return { ...reply, error: printable(reply.error), original: reply.error };
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    if (reply.phase === 'sent' && reply.statusCode === undefined) {
-      const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
-      const how = isCut(reply) ? `(${printable(reason)})` : `within ${seconds} s`;
+    const silence = `${this.baseUrl} does not respond: `;
+    if (reply.phase === 'sent') {
+      const how = isCut(reply) ? `(${printable(reply.error.slice(silence.length))})` : `within ${seconds} s`;
       const error = isCommand
         ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;
       return { ...reply, error, original: error };
     }
-    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
     const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
-    const why = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
+    const why = reply.code === 'ABORT_ERR' ? `${silence}no connection within ${seconds} s` : reply.error;
     const hint = HINTS.get(connectErrorOf(reply));
     const original = `${before}${why}${hint === undefined ? '' : `; ${hint}`}`;
     return { ...reply, error: printable(original), original };

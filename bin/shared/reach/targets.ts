@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { printable } from '../words/text.ts';
 import type { TextOption } from '../line/options.ts';
+import type { Socket } from './folder.ts';
 import type { PrintableClient } from './replies.ts';
 
 /** The option for a file with targets. */
@@ -31,20 +32,19 @@ export interface Target {
   /** The title, padded, which begins each line about it. */
   label: string;
   client: PrintableClient;
+  /** If it was found in a folder. */
+  socket?: Socket;
 }
+
+export type Found = Omit<Target, 'label'>;
 
 /** The target at the address in the options or the environment: lines about it have no label. */
 export function onlyTarget(client: PrintableClient): Target {
   return { name: undefined, title: client.target, label: '', client };
 }
 
-/** Whether it was found in a folder. The titles of others are as typed. */
-export function isOfFolder({ name, title }: Target): boolean {
-  return name !== undefined && name !== title;
-}
-
 /** Labels are equally wide. */
-export function labelled(targets: Omit<Target, 'label'>[]): Target[] {
+export function labelled(targets: Found[]): Target[] {
   const width = Math.max(...targets.map(({ title }) => title.length));
   return targets.map((target) => ({ ...target, label: `${printable(target.title).padEnd(width)}  ` }));
 }

@@ -4,8 +4,7 @@
 import { helpLine, UsageError } from '../line/options.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
 import type { PrintableReply } from '../reach/replies.ts';
-
-type Body = Readonly<Record<string, unknown>>;
+import type { Body } from './describe.ts';
 
 export interface Declaration {
   description: string;
@@ -32,9 +31,9 @@ export const COMPLETION_MS = 500;
 /** Returns null if the server does not list any. */
 export function acceptedBy(info: Body): Accepts | null {
   if (!isRecord(info['accepts'])) return null;
-  const entries = entriesOf(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
+  const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {
-    return [name, { description: excerptOf(description), parameters: new Map(entriesOf(parameters, PARAMETER)) }];
+    return [name, { description: excerptOf(description), parameters: new Map(declaredIn(parameters, PARAMETER)) }];
   }));
 }
 
@@ -43,7 +42,7 @@ export function acceptedIn(info: PrintableReply | undefined): Accepts {
   return (info?.ok === true ? acceptedBy(info.body) : null) ?? new Map();
 }
 
-function entriesOf(field: unknown, form: RegExp): [name: string, value: Body][] {
+function declaredIn(field: unknown, form: RegExp): [name: string, value: Body][] {
   const entries = Object.entries(Object(field) as Body).filter(([name]) => form.test(name));
   return entries.map(([name, value]) => [name, Object(value) as Body]);
 }
@@ -127,13 +126,15 @@ function describeParameter([name, parameter]: [string, Body]): string {
 }
 
 /** In the words of the server's error messages, except for booleans, which users type as true or false. */
-function formOf({ type, minimum, maximum, maxLength, enum: choices }: Body): string {
+export function formOf({ type, minimum, maximum, minLength, maxLength, enum: choices }: Body): string {
   if (Array.isArray(choices)) return `one of ${choices.map(textOfJson).join(', ')}`;
   const from = typeof minimum === 'number' ? ` from ${minimum}` : '';
   const to = typeof maximum === 'number' ? `${from === '' ? ' up' : ''} to ${maximum}` : '';
-  const length = typeof maxLength === 'number' ? ` of at most ${maxLength} characters` : '';
+  const least = typeof minLength === 'number' ? `${minLength} to` : 'at most';
+  const length = typeof maxLength === 'number' ? ` of ${least} ${maxLength} characters` : '';
   if (type === 'boolean') return 'true or false';
-  return `${type === 'integer' ? 'an' : 'a'} ${excerptOf(type) || 'value'}${from}${to}${length}`;
+  const article = type === 'integer' || type === 'object' ? 'an' : 'a';
+  return `${article} ${excerptOf(type) || 'value'}${from}${to}${length}`;
 }
 
 // ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ export function describeStatus(info: Body): string {
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
   const running = isActive || status === 'paused' ? describeRunning(info) : ''; // the other statuses imply it
-  const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(nameOf);
+  const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(commandOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const verb = waiting.length === 1 ? 'waits' : 'wait';
   const queue = waiting.length === 0 ? '' : `; ${names} ${verb}${isActive && running === '' ? ' for the step' : ''}`;
@@ -34,7 +34,7 @@ export function describeStatusAndSave(info: Body): string {
 
 /** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
 function describeSaves(info: Body, isBrief: boolean): string {
-  const saves = commandsOf(info).filter((entry) => nameOf(entry) === 'save-state');
+  const saves = commandsOf(info).filter((entry) => commandOf(entry) === 'save-state');
   const ended = saves.filter(({ state }) => state === 'done' || state === 'failed');
   const saved = ended.filter(({ state }) => state === 'done').at(-1);
   const texts: string[] = [];
@@ -62,7 +62,7 @@ function describeAge(entry: Body): string {
 function describeRunning(info: Body): string {
   const entry = commandsOf(info).find(({ state }) => state === 'running') ?? {};
   const seconds = secondsSince(entry, 'at') ?? 0;
-  return seconds < 1 ? '' : `running ${nameOf(entry)} for ${describeDuration(seconds)}`;
+  return seconds < 1 ? '' : `running ${commandOf(entry)} for ${describeDuration(seconds)}`;
 }
 
 /** Aligned lines with all details. */
@@ -99,13 +99,25 @@ export function describeCommand(entry: Body): string {
     running: `running for ${age}`,
     waiting: `waiting for ${age}`,
   };
-  return `${nameOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
+  return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
 }
 
 /** The value of a command, or why it is missing: `states/….json`, `(omitted: the value must be JSON of …)`. */
 export function valueIn(entry: Body): string {
   const reason = textOf(entry, 'valueOmitted');
-  return reason === '' ? excerptOfJson(entry['value']) : `(omitted: ${reason})`;
+  if (reason !== '') return `(omitted: ${reason})`;
+  const end = endIn(entry['value']);
+  return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');
+}
+
+/** How the program under control-run has ended: the value of a shutdown, or part of `run`. Null if that is no end. */
+export function endIn(value: unknown): Body | null {
+  return isRecord(value) && typeof value['ended'] === 'string' && Number.isInteger(value['exitCode']) ? value : null;
+}
+
+/** What the last save of a program under control-run has returned. */
+export function savedIn(end: Body): string {
+  return excerptOf(end['saved'], MAX_VALUE_LENGTH);
 }
 
 /** Who and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */
@@ -125,7 +137,7 @@ export function commandsOf(info: Body): Body[] {
   return entriesOf(info['commands']).slice(-MAX_COMMANDS);
 }
 
-function nameOf(entry: Body): string {
+function commandOf(entry: Body): string {
   return textOf(entry, 'command');
 }
 

@@ -5,13 +5,14 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { LIMIT, clientAt, startServer, until } from '../helpers.ts';
+import { runHost } from '../host.ts';
 import {
-  CHUNKED, Connection, GET, HOST, LIMIT, POST, WAIT, closing, connectTo, exchange, head, open, outcomeOf, readToEnd,
-  runHost, send, shortOf, wait,
-} from './helpers.ts';
-import { clientAt, startServer as start, until } from '../helpers.ts';
+  CHUNKED, HOST, PAUSE, STATUS, WAIT, Connection, ask, closing, connectTo, exchange, head, open, readToEnd, wait,
+} from '../http.ts';
+import { outcomeOf, shortOf } from './helpers.ts';
 import { lacks } from '../needs.ts';
-import type { Host } from './helpers.ts';
+import type { Host } from '../host.ts';
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
@@ -21,25 +22,25 @@ const LIMITS = ['at once', 'after 5 s', 'after 10 s', 'after 15 s'] as const;
 const SLOW: [name: string, limit: typeof LIMITS[number], code: number | null, attack: (socket: Socket) => void][] = [
   ['the end of a silent connection', 'at once', null, (socket) => socket.end()],
   ['a body without end', 'at once', 413, (socket) => {
-    drip(socket, head(POST, HOST, CHUNKED), `2000\r\n${'x'.repeat(0x2000)}\r\n`, 10);
+    drip(socket, head(PAUSE, HOST, CHUNKED), `2000\r\n${'x'.repeat(0x2000)}\r\n`, 10);
   }],
   ['silence', 'after 5 s', 408, () => {}],
-  ['a head, byte by byte', 'after 5 s', 408, (socket) => drip(socket, `${GET} HTTP/1.1\r\n${HOST}\r\nX-Slow: `)],
-  ['a body, byte by byte', 'after 10 s', 408, (socket) => drip(socket, head(POST, HOST, 'Content-Length: 1000'))],
+  ['a head, byte by byte', 'after 5 s', 408, (socket) => drip(socket, `${STATUS} HTTP/1.1\r\n${HOST}\r\nX-Slow: `)],
+  ['a body, byte by byte', 'after 10 s', 408, (socket) => drip(socket, head(PAUSE, HOST, 'Content-Length: 1000'))],
   ['a body of many chunks', 'at once', 413, (socket) => {
-    socket.write(head(POST, HOST, CHUNKED) + '1\r\nx\r\n'.repeat(101));
+    socket.write(head(PAUSE, HOST, CHUNKED) + '1\r\nx\r\n'.repeat(101));
   }],
-  ['an idle connection', 'after 15 s', 200, (socket) => socket.write(head(GET, HOST))],
+  ['an idle connection', 'after 15 s', 200, (socket) => socket.write(head(STATUS, HOST))],
 ];
 
 /** The server closes the connection of each, if only for the garbage at the end. */
 const FLOODS = [
-  head(GET, HOST).repeat(1000),
-  head(POST, HOST).repeat(1000),
-  head(GET, HOST, ...Array<string>(1550).fill('a:b')).repeat(20),
-  `${head(GET, HOST, ...Array<string>(99).fill('a:b')).repeat(120)}GARBAGE\r\n\r\n`,
-  `${POST} HTTP/1.1\r\n${HOST}\r\nX-Long: ${'x'.repeat(300_000)}`,
-  `${head(POST, HOST, CHUNKED)}${'1\r\nx\r\n'.repeat(5_000)}GARBAGE\r\n\r\n`,
+  head(STATUS, HOST).repeat(1000),
+  head(PAUSE, HOST).repeat(1000),
+  head(STATUS, HOST, ...Array<string>(1550).fill('a:b')).repeat(20),
+  `${head(STATUS, HOST, ...Array<string>(99).fill('a:b')).repeat(120)}GARBAGE\r\n\r\n`,
+  `${PAUSE} HTTP/1.1\r\n${HOST}\r\nX-Long: ${'x'.repeat(300_000)}`,
+  `${head(PAUSE, HOST, CHUNKED)}${'1\r\nx\r\n'.repeat(5_000)}GARBAGE\r\n\r\n`,
 ];
 
 const HOST_UNDER_ATTACK = `
@@ -58,7 +59,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
   it('disconnects clients that are slow, silent or endless, but none that waits, and serves the others', async (t) => {
     const host = runHost(t, HOST_UNDER_ATTACK);
     const port = await host.hear<number>();
-    const waiting = await wait(t, port, head(GET, HOST, 'If-None-Match: "active"', WAIT));
+    const waiting = await wait(t, port, head(STATUS, HOST, 'If-None-Match: "active"', WAIT));
     const order: number[] = [];
     await whileInUse(t, port, async () => {
       await Promise.all(SLOW.map(async ([name, limit, code, attack]) => {
@@ -74,7 +75,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual(order, [...order].sort(), 'in the order of their limits');
     host.order('pause');
     assert.equal(shortOf(await waiting.response), 'paused wait=60');
-    assert.equal(outcomeOf(await waiting.connection.request(head(GET, HOST))), 'paused');
+    assert.equal(outcomeOf(await waiting.connection.request(head(STATUS, HOST))), 'paused');
     await checkHost(host, port);
   });
 
@@ -102,7 +103,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
       for (;;) while (server.hasCommands()) server.receiveCommand();
     `);
     const port = await host.hear<number>();
-    const burst = head(GET, HOST, ...Array<string>(1550).fill('a:b')).repeat(30);
+    const burst = head(STATUS, HOST, ...Array<string>(1550).fill('a:b')).repeat(30);
     for (let round = 0; round < 3; round += 1) {
       await Promise.all(Array.from({ length: 62 }, async () => {
         const socket = connectTo(port).on('error', () => {}).resume();
@@ -117,7 +118,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
   it('survives a flood on hundreds of connections if maxConnections permits them', async (t) => {
     const host = runHost(t, HOST_UNDER_ATTACK.replace('port: 0', 'port: 0, maxConnections: 1000'));
     const port = await host.hear<number>();
-    const request = head(GET, HOST, ...Array<string>(99).fill('a:b'));
+    const request = head(STATUS, HOST, ...Array<string>(99).fill('a:b'));
     await Promise.all(Array.from({ length: 200 }, async (_, index) => {
       const socket = connectTo(port).on('error', () => {}).resume();
       const closed = closing(socket);
@@ -154,7 +155,7 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
     const port = await host.hear<number>();
     for (let round = 0; round < 10; round += 1) {
       const connect = head('CONNECT localhost:80', HOST);
-      for (const text of [connect, head(GET, HOST), head(POST, HOST, CHUNKED), 'GARBAGE\r\n\r\n']) {
+      for (const text of [connect, head(STATUS, HOST), head(PAUSE, HOST, CHUNKED), 'GARBAGE\r\n\r\n']) {
         const socket = await open(t, port);
         socket.write(text);
         await sleep(round % 3);
@@ -167,9 +168,9 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
 
 describe('maxConnections', LIMIT, () => {
   it('limits the connections: a new one replaces the one idle for the longest time', async (t) => {
-    const { port } = await start(t, { maxConnections: 2 });
+    const { port } = await startServer(t, { maxConnections: 2 });
     const request = async (socket: Socket): Promise<void> => {
-      socket.write(head(GET, HOST));
+      socket.write(head(STATUS, HOST));
       assert.match(String((await once(socket, 'data'))[0]), /^HTTP\/1\.1 200 /);
     };
     const [first, second] = [await open(t, port), await open(t, port)];
@@ -223,8 +224,8 @@ async function whileInUse(t: TestContext, port: number, attack: () => Promise<vo
   let isOver = false;
   const use = async (): Promise<void> => {
     for (let round = 0; !isOver; round += 1) {
-      assert.match(outcomeOf(await kept.request(head(round % 2 === 0 ? GET : POST, HOST))), /^(active|ok)$/);
-      assert.equal(outcomeOf(await send(port, GET)), 'active');
+      assert.match(outcomeOf(await kept.request(head(round % 2 === 0 ? STATUS : PAUSE, HOST))), /^(active|ok)$/);
+      assert.equal(outcomeOf(await ask(port, STATUS)), 'active');
       await sleep(100);
     }
   };
@@ -233,7 +234,7 @@ async function whileInUse(t: TestContext, port: number, attack: () => Promise<vo
 
 /** A connection that the server has not served yet may have to make room for another: then the client retries. */
 async function checkServed(port: number): Promise<void> {
-  await until(async () => /^HTTP\/1\.1 200 /.test(await exchange(port, [head(GET, HOST)], 1)));
+  await until(async () => (await exchange(port, head(STATUS, HOST), 1))[0]?.statusCode === 200);
 }
 
 async function memoryOf(host: Host): Promise<number> {

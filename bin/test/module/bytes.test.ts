@@ -4,11 +4,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
+import { LIMIT, startForeign, startServer, takeAll } from '../helpers.ts';
 import {
-  CHUNKED, COMMANDS, GET, HOST, INFO, LIMIT, PAGE, POST, UPGRADE, WAIT, exchange, head, open, outcomeOf,
-  parseResponses, randomNumbers, serveOthers, startImpostor, takeAll, wait, withBody,
-} from './helpers.ts';
-import { startServer as start } from '../helpers.ts';
+  CHUNKED, COMMANDS, HOST, PAGE, PAUSE, STATUS, UPGRADE, WAIT, exchange, head, open, parse, serveOthers, wait, withBody,
+} from '../http.ts';
+import { outcomeOf, randomNumbers } from './helpers.ts';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import type { ControlCommand } from '../../../control.ts';
 
@@ -24,34 +24,34 @@ const NO_HOST = '403 allowedHosts';
 const NO_PAGE = '403 control-board';
 const GARBAGE = 'GARBAGE\r\n\r\n';
 const FULL = 'x'.repeat(65_536); // the longest body that the server accepts
-const TOO_LONG = head(POST, HOST, 'Content-Length: 65537');
+const TOO_LONG = head(PAUSE, HOST, 'Content-Length: 65537');
 const LONG = 'x'.repeat(17 * 1024);
 const MANY_FIELDS: string[] = Array(99).fill('a:'); // with the Host, as many as the server accepts
 
 const ENDPOINTS: [line: string, outcome: string, queued: ControlCommand[]][] = [
-  [GET, 'active', []],
+  [STATUS, 'active', []],
   ...COMMANDS.map((command): [string, string, ControlCommand[]] => [`POST /api/${command}`, 'ok', [command]]),
 ];
 
 /** A head whose names, values and target have so many bytes together, which is what node counts. */
 function headOf(counted: number): string {
-  return head(POST, HOST, `X: ${'x'.repeat(counted - '/api/pauseHostlocalhostX'.length)}`);
+  return head(PAUSE, HOST, `X: ${'x'.repeat(counted - '/api/pauseHostlocalhostX'.length)}`);
 }
 
 /** They end before the request does. */
 const INCOMPLETE: Row[] = [
   ['in the method', 'POS', '400'],
   ['in the target', 'POST /api/pau', '400'],
-  ['after the request line', `${POST} HTTP/1.1\r\n`, '400'],
-  ['in a field', `${POST} HTTP/1.1\r\nHost: local`, '400'],
-  ['before the last byte of the head', `${POST} HTTP/1.1\r\nHost: localhost\r\n\r`, '400'],
-  ['before the body', head(POST, HOST, 'Content-Length: 10'), '400'],
-  ['in the body', head(POST, HOST, 'Content-Length: 10') + '123456789', '400'],
-  ['before the chunks', head(POST, HOST, CHUNKED), '400'],
-  ['after a chunk', head(POST, HOST, CHUNKED) + '5\r\nhello\r\n', '400'],
-  ['in the last chunk', head(POST, HOST, CHUNKED) + '0\r\n', '400'],
-  ['in a trailer', head(POST, HOST, CHUNKED) + '0\r\nX-', '400'],
-  ['in the body, from a foreign Host', head(POST, 'Host: evil', 'Content-Length: 10') + 'abc', '403 allowedHosts'],
+  ['after the request line', `${PAUSE} HTTP/1.1\r\n`, '400'],
+  ['in a field', `${PAUSE} HTTP/1.1\r\nHost: local`, '400'],
+  ['before the last byte of the head', `${PAUSE} HTTP/1.1\r\nHost: localhost\r\n\r`, '400'],
+  ['before the body', head(PAUSE, HOST, 'Content-Length: 10'), '400'],
+  ['in the body', head(PAUSE, HOST, 'Content-Length: 10') + '123456789', '400'],
+  ['before the chunks', head(PAUSE, HOST, CHUNKED), '400'],
+  ['after a chunk', head(PAUSE, HOST, CHUNKED) + '5\r\nhello\r\n', '400'],
+  ['in the last chunk', head(PAUSE, HOST, CHUNKED) + '0\r\n', '400'],
+  ['in a trailer', head(PAUSE, HOST, CHUNKED) + '0\r\nX-', '400'],
+  ['in the body, from a foreign Host', head(PAUSE, 'Host: evil', 'Content-Length: 10') + 'abc', '403 allowedHosts'],
 ];
 
 const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
@@ -79,30 +79,16 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
     })),
   },
   {
-    title: 'Malformed requests',
+    title: 'Malformed requests (two of which are for all that Node refuses)',
     rows: [
-      ['lines that end with LF', head(POST, HOST).replaceAll('\r', ''), '400'],
-      ['a folded field', head(POST, HOST, 'X: x\r\n Origin: http://evil'), '400'],
-      ['a space before the colon', head(POST, 'Host : localhost'), '400'],
-      ['NUL in a value', head(POST, HOST, 'X: a\0b'), '400'],
-      ['an unknown method', head('PAUSE /api/pause', HOST), '400'],
-      ['an unknown version', `${POST} HTTP/1.2\r\n${HOST}\r\n\r\n`, '400'],
-      ['HTTP/0.9', head(`${POST} HTTP/0.9`, HOST), '505'],
-      ['HTTP/2.0', head(`${POST} HTTP/2.0`, HOST), '505'],
-      ['HTTP/2.0 with a body', withBody(`${POST} HTTP/2.0`, HOST, 'Connection: keep-alive'), '505'],
-      ['a length and chunks', head(POST, HOST, 'Content-Length: 5', CHUNKED) + '0\r\n\r\n', '400'],
-      ['two lengths', head(POST, HOST, 'Content-Length: 1', 'Content-Length: 2') + 'xx', '400'],
-      ['a length that is no number', head(POST, HOST, 'Content-Length: +5') + 'hello', '400'],
-      ['a chunk of size zz', head(POST, HOST, CHUNKED) + '1\r\nx\r\nzz\r\n0\r\n\r\n', '400'],
-      ['a chunk longer than its size', head(POST, HOST, CHUNKED) + '1\r\nxx\r\n0\r\n\r\n', '400'],
-      ['the start of TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' + '\x00'.repeat(506), '400'],
-      ['the start of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0', '400'],
-      ['CONNECT', head('CONNECT localhost:80', HOST), '501'],
+      ['lines that end with LF', head(PAUSE, HOST).replaceAll('\r', ''), '400'],
+      ['HTTP/2.0', head(`${PAUSE} HTTP/2.0`, HOST), '505'],
+      ['HTTP/2.0 with a body', withBody(`${PAUSE} HTTP/2.0`, HOST, 'Connection: keep-alive'), '505'],
+      ['a length and chunks', head(PAUSE, HOST, 'Content-Length: 5', CHUNKED) + '0\r\n\r\n', '400'],
       ['CONNECT to a foreign host', head('CONNECT evil.example:80', 'Host: evil.example:80'), '501'],
-      ['Host only in the trailer', head(POST, CHUNKED) + '0\r\nHost: localhost\r\n\r\n', '400'],
-      ['an empty line before the request, which is allowed', `\r\n${head(POST, HOST)}`, 'ok'],
+      ['an empty line before the request, which is allowed', `\r\n${head(PAUSE, HOST)}`, 'ok'],
       ['Host and Origin in the trailer, which do not count',
-        head(POST, HOST, CHUNKED) + '0\r\nHost: evil\r\nOrigin: null\r\n\r\n', 'ok'],
+        head(PAUSE, HOST, CHUNKED) + '0\r\nHost: evil\r\nOrigin: null\r\n\r\n', 'ok'],
     ],
   },
   {
@@ -110,7 +96,7 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
     endsAtOnce: true,
     rows: [
       ...INCOMPLETE,
-      ['not at all', withBody(POST, HOST), 'ok'],
+      ['not at all', withBody(PAUSE, HOST), 'ok'],
       ['before the first byte', '', []],
       ['after an empty line', '\r\n', []],
     ],
@@ -121,23 +107,21 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
       ['the longest head', headOf(8191), 'ok'],
       ['a longer head', headOf(8192), '431'],
       ['a long target', head(`POST http://localhost/${LONG}`, HOST), '431'],
-      ['a long trailer', head(POST, HOST, CHUNKED) + `0\r\nX: ${LONG}\r\n\r\n`, '431'],
-      ['a long chunk extension', head(POST, HOST, CHUNKED) + `1;${LONG}\r\nx\r\n0\r\n\r\n`, '413'],
-      ['the longest body', head(POST, HOST, 'Content-Length: 65536') + FULL, 'ok'],
+      ['a long trailer', head(PAUSE, HOST, CHUNKED) + `0\r\nX: ${LONG}\r\n\r\n`, '431'],
+      ['a long chunk extension', head(PAUSE, HOST, CHUNKED) + `1;${LONG}\r\nx\r\n0\r\n\r\n`, '413'],
       ['a longer body', `${TOO_LONG}${FULL}x`, '413'],
-      ['a longer body that is not sent', TOO_LONG, '413'],
-      ['a length of 2^64 - 1', head(POST, HOST, 'Content-Length: 18446744073709551615'), '413'],
+      ['a length of 2^64 - 1', head(PAUSE, HOST, 'Content-Length: 18446744073709551615'), '413'],
       ['the longest chunks',
-        head(POST, HOST, CHUNKED) + `8000\r\n${FULL.slice(32_768)}\r\n`.repeat(2) + '0\r\n\r\n', 'ok'],
-      ['longer chunks', head(POST, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx\r\n0\r\n\r\n`, '413'],
-      ['longer chunks without end', head(POST, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx`, '413'],
+        head(PAUSE, HOST, CHUNKED) + `8000\r\n${FULL.slice(32_768)}\r\n`.repeat(2) + '0\r\n\r\n', 'ok'],
+      ['longer chunks', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx\r\n0\r\n\r\n`, '413'],
+      ['longer chunks without end', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx`, '413'],
       ['a longer body after Expect: 100-continue',
-        head(POST, HOST, 'Expect: 100-continue', 'Content-Length: 65537') + `${FULL}x`, ['100', '413']],
-      ['the most fields', head(POST, HOST, ...MANY_FIELDS), 'ok'],
-      ['more fields', head(POST, HOST, ...MANY_FIELDS, 'a:'), '431'],
-      ['more fields, another Host among them', head(POST, HOST, ...MANY_FIELDS, HOST), '431'],
-      ['a thousand more fields, then an Origin', head(POST, HOST, ...Array(1100).fill('a:'), 'Origin: null'), '431'],
-      ['more fields, and a longer body', head(POST, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '431'],
+        head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 65537') + `${FULL}x`, ['100', '413']],
+      ['the most fields', head(PAUSE, HOST, ...MANY_FIELDS), 'ok'],
+      ['more fields', head(PAUSE, HOST, ...MANY_FIELDS, 'a:'), '431'],
+      ['more fields, another Host among them', head(PAUSE, HOST, ...MANY_FIELDS, HOST), '431'],
+      ['a thousand more fields, then an Origin', head(PAUSE, HOST, ...Array(1100).fill('a:'), 'Origin: null'), '431'],
+      ['more fields, and a longer body', head(PAUSE, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '431'],
     ],
   },
 ];
@@ -147,54 +131,48 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
  * after it get no response and are not queued. Only an error after a response that has been sent gets its own response.
  */
 const PIPELINED: [name: string, bytes: string, outcomes: string | string[]][] = [
-  ['commands', head(POST, HOST).repeat(3), 'ok'],
-  ['commands with bodies', withBody(POST, HOST) + head('POST /api/resume', HOST, CHUNKED) + '0\r\n\r\n', 'ok'],
-  ['a status request, then commands', head(GET, HOST) + head(POST, HOST).repeat(2), 'active'],
-  ['a request for what goes on, then a command', head(INFO, HOST) + head(POST, HOST), 'active'],
-  ['status requests', head(GET, HOST).repeat(2), 'active'],
-  ['a command, then one from a foreign Host', head(POST, HOST) + head(POST, 'Host: evil'), 'ok'],
-  ['a foreign Host, then a command', head(POST, 'Host: evil') + head(POST, HOST), NO_HOST],
-  ['no endpoint, then a command', head('GET /', HOST) + head(POST, HOST), '404'],
-  ['a command, then an Upgrade', withBody(POST, HOST) + head(POST, HOST, ...UPGRADE), 'ok'],
-  ['Expect: 100-continue, then a command', withBody(POST, HOST, 'Expect: 100-continue') + head(POST, HOST),
+  ['commands', head(PAUSE, HOST).repeat(3), 'ok'],
+  ['commands with bodies', withBody(PAUSE, HOST) + head('POST /api/resume', HOST, CHUNKED) + '0\r\n\r\n', 'ok'],
+  ['a status request, then commands', head(STATUS, HOST) + head(PAUSE, HOST).repeat(2), 'active'],
+  ['a command, then one from a foreign Host', head(PAUSE, HOST) + head(PAUSE, 'Host: evil'), 'ok'],
+  ['a foreign Host, then a command', head(PAUSE, 'Host: evil') + head(PAUSE, HOST), NO_HOST],
+  ['a command, then an Upgrade', withBody(PAUSE, HOST) + head(PAUSE, HOST, ...UPGRADE), 'ok'],
+  ['Expect: 100-continue, then a command', withBody(PAUSE, HOST, 'Expect: 100-continue') + head(PAUSE, HOST),
     ['100', 'ok']],
-  ['a command that waits, then another one', head(POST, HOST, WAIT) + head(POST, HOST), '202 waiting'],
-  ['a command with a body that waits, then another one', withBody(POST, HOST, WAIT) + head(POST, HOST), '202 waiting'],
-  ['a status request that waits, then a command', head(GET, HOST, 'If-None-Match: *', WAIT) + head(POST, HOST), '304'],
-  ['a missing Host after a status request', head(GET, HOST) + head(POST), 'active'],
-  ['a longer body after a command', head(POST, HOST) + TOO_LONG, 'ok'],
-  ['a command, then garbage', head(POST, HOST) + GARBAGE, ['ok', '400']],
-  ['a command, then CONNECT', head(POST, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
-  ['a command with a body, then garbage', withBody(POST, HOST) + GARBAGE, 'ok'],
-  ['a command with a body, then CONNECT', withBody(POST, HOST) + head('CONNECT localhost:80', HOST), 'ok'],
-  ['a command that waits, then garbage', head(POST, HOST, WAIT) + GARBAGE, '202 waiting'],
-  ['a status request that waits, then garbage', head(GET, HOST, 'If-None-Match: *', WAIT) + GARBAGE, '304'],
+  ['a waiting command with a body, then another one', withBody(PAUSE, HOST, WAIT) + head(PAUSE, HOST), '202 waiting'],
+  ['a waiting status request, then a command', head(STATUS, HOST, 'If-None-Match: *', WAIT) + head(PAUSE, HOST), '304'],
+  ['a longer body after a command', head(PAUSE, HOST) + TOO_LONG, 'ok'],
+  ['a command, then garbage', head(PAUSE, HOST) + GARBAGE, ['ok', '400']],
+  ['a command, then CONNECT', head(PAUSE, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
+  ['a command with a body, then garbage', withBody(PAUSE, HOST) + GARBAGE, 'ok'],
+  ['a command with a body, then CONNECT', withBody(PAUSE, HOST) + head('CONNECT localhost:80', HOST), 'ok'],
+  ['a command that waits, then garbage', head(PAUSE, HOST, WAIT) + GARBAGE, '202 waiting'],
   ['a status request that waits, then CONNECT',
-    head(GET, HOST, 'If-None-Match: *', WAIT) + head('CONNECT localhost:80', HOST), '304'],
-  ['garbage, then a command', GARBAGE + head(POST, HOST), '400'],
-  ['a bad chunk, then a command', head(POST, HOST, CHUNKED) + `zz\r\n${head(POST, HOST)}`, '400'],
-  ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(POST, HOST)}`, '413'],
+    head(STATUS, HOST, 'If-None-Match: *', WAIT) + head('CONNECT localhost:80', HOST), '304'],
+  ['garbage, then a command', GARBAGE + head(PAUSE, HOST), '400'],
+  ['a bad chunk, then a command', head(PAUSE, HOST, CHUNKED) + `zz\r\n${head(PAUSE, HOST)}`, '400'],
+  ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(PAUSE, HOST)}`, '413'],
   ['a longer chunk, then a command',
-    head(POST, HOST, CHUNKED) + `10001\r\n${FULL}x\r\n0\r\n\r\n${head(POST, HOST)}`, '413'],
-  ['more fields, then a command', head(GET, HOST, ...MANY_FIELDS, 'a:') + head(POST, HOST), '431'],
-  ['CONNECT, then a command', head('CONNECT localhost:80', HOST) + head(POST, HOST), '501'],
-  ['HTTP/2.0, then a command', withBody(`${POST} HTTP/2.0`, HOST) + head(POST, HOST), '505'],
-  ['Connection: close, then a command', head(GET, HOST, 'Connection: close') + head(POST, HOST), 'active'],
-  ['HTTP/1.0, then a command', head(`${GET} HTTP/1.0`) + head(POST, HOST), 'active'],
+    head(PAUSE, HOST, CHUNKED) + `10001\r\n${FULL}x\r\n0\r\n\r\n${head(PAUSE, HOST)}`, '413'],
+  ['more fields, then a command', head(STATUS, HOST, ...MANY_FIELDS, 'a:') + head(PAUSE, HOST), '431'],
+  ['CONNECT, then a command', head('CONNECT localhost:80', HOST) + head(PAUSE, HOST), '501'],
+  ['HTTP/2.0, then a command', withBody(`${PAUSE} HTTP/2.0`, HOST) + head(PAUSE, HOST), '505'],
+  ['Connection: close, then a command', head(STATUS, HOST, 'Connection: close') + head(PAUSE, HOST), 'active'],
+  ['HTTP/1.0, then a command', head(`${STATUS} HTTP/1.0`) + head(PAUSE, HOST), 'active'],
 ];
 
 describe('A request', { ...LIMIT, concurrency: true }, () => {
   for (const { title, endsAtOnce = false, rows } of TABLES) {
     it(`gets its response, and queues its command: ${title} (${rows.length})`, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       const results: string[] = [];
       const expected: string[] = [];
       for (const [name, bytes, given, queued] of rows) {
         const outcomes = [given].flat();
         const commands = queued ?? outcomes.filter((outcome) => outcome === 'ok').map((): ControlCommand => 'pause');
         expected.push(`${name}: ${outcomes} / ${commands}`);
-        const text = await exchange(port, [bytes], endsAtOnce ? 0 : outcomes.length);
-        results.push(`${name}: ${outcomesIn(text)} / ${takeAll(server)}`);
+        const responses = await exchange(port, bytes, endsAtOnce ? 0 : outcomes.length);
+        results.push(`${name}: ${responses.map(outcomeOf)} / ${takeAll(server)}`);
       }
       assert.deepEqual(results, expected);
       await serveOthers(port);
@@ -203,10 +181,10 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
   }
 
   it('ends the connection if it comes before the response to another one', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [name, bytes, outcomes] of PIPELINED) {
-      const text = await exchange(port, [bytes], Infinity); // the server ends it
-      assert.deepEqual(outcomesIn(text), [outcomes].flat(), name);
+      const responses = await exchange(port, bytes, Infinity); // the server ends it
+      assert.deepEqual(responses.map(outcomeOf), [outcomes].flat(), name);
       await serveOthers(port);
       const accepted = /\b(ok|waiting)\b/.test(String(outcomes)) ? 1 : 0;
       assert.equal(takeAll(server).length, accepted, name);
@@ -214,16 +192,17 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('in any form, ends a wait on its connection, and the connection', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [first, outcome] of [
-      [head(POST, HOST, WAIT), '202 waiting'], [head(GET, HOST, 'If-None-Match: "active"', WAIT), '304'],
+      [head(PAUSE, HOST, WAIT), '202 waiting'], [head(STATUS, HOST, 'If-None-Match: "active"', WAIT), '304'],
     ] as const) {
-      for (const next of [head(POST, HOST), withBody(POST, HOST), head(POST), TOO_LONG, head('CONNECT x:1'), GARBAGE]) {
+      const later = [head(PAUSE, HOST), withBody(PAUSE, HOST), head(PAUSE), TOO_LONG, head('CONNECT x:1'), GARBAGE];
+      for (const next of later) {
         const { connection, response } = await wait(t, port, first);
-        connection.socket.write(next + head(POST, HOST));
+        connection.socket.write(next + head(PAUSE, HOST));
         const { headers } = await response;
         await connection.closed;
-        assert.deepEqual([headers.connection, outcomesIn(connection.text)], ['close', [outcome]], next);
+        assert.deepEqual([headers.connection, parse(connection.text).map(outcomeOf)], ['close', [outcome]], next);
         await serveOthers(port);
         assert.equal(takeAll(server).length, outcome === '304' ? 0 : 1, next);
       }
@@ -232,8 +211,8 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
 
   it('may begin, but not end, before the response to another one', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    const { connection, response } = await wait(t, port, head(GET, HOST, 'If-None-Match: "active"', WAIT));
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    const { connection, response } = await wait(t, port, head(STATUS, HOST, 'If-None-Match: "active"', WAIT));
     const later = head('POST /api/resume', HOST);
     connection.socket.write(later.slice(0, 20));
     await serveOthers(port);
@@ -245,7 +224,7 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('queues nothing if a reset truncates it', async (t) => {
-    const { server, port, client } = await start(t);
+    const { server, port, client } = await startServer(t);
     for (const [, bytes] of INCOMPLETE) {
       const socket = await open(t, port);
       await new Promise((resolve) => socket.write(bytes, resolve));
@@ -258,22 +237,22 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('gets the same response wherever it is split', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1000 });
+    const { server, port } = await startServer(t, { maxQueueSize: 1000 });
     const requests: [bytes: string, outcomes: string[]][] = [
-      [head(GET, HOST), ['active']],
-      [head(POST, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', ['ok']],
+      [head(STATUS, HOST), ['active']],
+      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', ['ok']],
       [head('POST http://[::1]:8391/api/pause?x', 'Host: evil'), ['ok']],
-      [head(GET, HOST, 'Sec-Fetch-Site: none'), ['active']],
-      [head(POST, HOST, `Origin: ${PAGE}`), [NO_PAGE]],
-      [head(POST, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), [NO_HOST]],
-      [withBody(`${POST} HTTP/2.0`, HOST), ['505']],
+      [head(STATUS, HOST, 'Sec-Fetch-Site: none'), ['active']],
+      [head(PAUSE, HOST, `Origin: ${PAGE}`), [NO_PAGE]],
+      [head(PAUSE, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), [NO_HOST]],
+      [withBody(`${PAUSE} HTTP/2.0`, HOST), ['505']],
     ];
     for (const [bytes, outcomes] of requests) {
       const indexes = Array.from({ length: bytes.length - 1 }, (_, index) => index + 1);
       const cuts = indexes.map((index) => [bytes.slice(0, index), bytes.slice(index)]);
       await inParallel([...cuts, [...bytes]], async (pieces) => { // the last one: each byte on its own
-        const text = await exchange(port, pieces, outcomes.length);
-        assert.deepEqual(outcomesIn(text), outcomes, JSON.stringify(pieces));
+        const responses = await exchange(port, pieces, outcomes.length);
+        assert.deepEqual(responses.map(outcomeOf), outcomes, JSON.stringify(pieces));
       });
       const accepted = outcomes.filter((outcome) => outcome === 'ok').length * bytes.length;
       assert.deepEqual(takeAll(server), Array(accepted).fill('pause'), bytes);
@@ -286,7 +265,7 @@ describe('2,000 damaged requests', LIMIT, () => {
   const SPECIALS = ['\r\n', '\r\n\r\n', '\n', '\r', '\0', ' ', ':', '/', '%', `${HOST}\r\n`, '\xff', '0', ',', '\t'];
 
   it('get responses in JSON, and queue exactly the acknowledged commands', async (t) => {
-    const { server, port, client } = await start(t, { maxQueueSize: 64 });
+    const { server, port, client } = await startServer(t, { maxQueueSize: 64 });
     const accepted: ControlCommand[] = [];
     const taken: ControlCommand[] = [];
     const counts: Record<string, number> = {};
@@ -294,7 +273,7 @@ describe('2,000 damaged requests', LIMIT, () => {
       const command = COMMANDS[seed % COMMANDS.length] as ControlCommand; // no damage makes another one of it
       const bytes = damage(randomNumbers(seed), goodRequests(command));
       try {
-        const responses = parseResponses(await exchange(port, [bytes], 0));
+        const responses = await exchange(port, bytes);
         assert.ok(responses.length > 0 || /^[\r\n]*$/.test(bytes), 'no response');
         for (const outcome of responses.map(outcomeOf)) {
           counts[outcome] = (counts[outcome] ?? 0) + 1;
@@ -325,10 +304,10 @@ describe('2,000 damaged requests', LIMIT, () => {
       head(line, HOST, `Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'),
       withBody(line, HOST, 'Expect: 100-continue'),
       head(line, 'Host: LOCALHOST:80', 'Connection: keep-alive', 'User-Agent: x', 'Accept: */*'),
-      head(GET, 'Host: [::1]:8391', 'Sec-Fetch-Site: none'),
+      head(STATUS, 'Host: [::1]:8391', 'Sec-Fetch-Site: none'),
       head('HEAD /api/status', HOST, 'Connection: close'),
       head('OPTIONS /api/status', HOST, `Origin: ${PAGE}`),
-      head(GET, HOST) + head(line, HOST),
+      head(STATUS, HOST) + head(line, HOST),
       head(line, HOST, ...UPGRADE) + head(line, HOST),
     ];
   }
@@ -368,16 +347,12 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
   };
   const FOREIGN: [name: string, response: string][] = [
     ['sends garbage', '\x00\x01garbage\r\n\r\n'],
-    ['stops in the head', 'HTTP/1.1 200 OK\r\nContent-'],
     ['stops in the body', 'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"status":"active"'],
-    ['sends a malformed chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'],
     ['sends 10 MB', json(`{"status":"active","result":"ok","x":"${'x'.repeat(10 << 20)}"}`)],
     ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello'],
     ['redirects', 'HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/api/status\r\nContent-Length: 0\r\n\r\n'],
     ['redirects in JSON', json('{"status":"active","result":"ok"}', '307 Temporary Redirect')],
-    ['has no content', 'HTTP/1.1 204 No Content\r\n\r\n'],
     ['sends a page', json('<!doctype html>')],
-    ['sends a page with 404', json('<!doctype html>', '404 Not Found')],
     ['sends null', json('null')],
     ['sends a string', json('"active"')],
     ['sends another field', json('{"state":"active"}')],
@@ -387,18 +362,19 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
   ];
   for (const [name, response] of FOREIGN) {
     it(`is reported as OFFLINE if it ${name}`, async (t) => {
-      const { port } = await startImpostor(t, (socket) => socket.write(response));
+      const { port } = await startForeign(t, (socket) => socket.write(response));
       const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
       const calls = [client.getStatus(), client.pause(), client.info(), client.request('status')] as const;
       const [status, result, info, reply] = await Promise.all(calls);
       assert.deepEqual([status, result, info], [OFFLINE, null, null]);
-      assert.ok(!reply.ok && reply.phase !== 'answered' && reply.error.startsWith(`http://127.0.0.1:${port} `), inspect(reply));
+      assert.ok(!reply.ok && reply.phase !== 'answered', inspect(reply));
+      assert.ok(reply.error.startsWith(`http://127.0.0.1:${port} `), reply.error);
     });
   }
 
   it('does not make the client wait with endless 1xx responses', async (t) => {
     for (const interim of ['100 Continue', '102 Processing', '103 Early Hints']) {
-      const { port } = await startImpostor(t, (socket) => {
+      const { port } = await startForeign(t, (socket) => {
         const timer = setInterval(() => socket.write(`HTTP/1.1 ${interim}\r\n\r\n`), 1);
         socket.on('close', () => clearInterval(timer));
       });
@@ -409,7 +385,7 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
 
   it('is reported as OFFLINE if its status is unknown', async (t) => {
     for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
-      const { port } = await startImpostor(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
+      const { port } = await startForeign(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
       assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
     }
   });
@@ -423,7 +399,7 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
       `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1d\r\n${body.slice(1)}\r\n0\r\n\r\n`,
       `HTTP/1.0 200 OK\r\n\r\n${body}`,
     ]) {
-      const { port } = await startImpostor(t, (socket) => {
+      const { port } = await startForeign(t, (socket) => {
         socket.write(form);
         if (form.includes('HTTP/1.0')) socket.end();
       });
@@ -431,15 +407,6 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
     }
   });
 });
-
-/** The outcomes of all responses, or what is wrong with the form of one. */
-function outcomesIn(text: string): string[] {
-  try {
-    return parseResponses(text).map(outcomeOf);
-  } catch (error) {
-    return [String(error)];
-  }
-}
 
 /** Processes the items 24 at a time: fewer than the server has connections. */
 async function inParallel<Item>(items: readonly Item[], process: (item: Item) => Promise<void>): Promise<void> {

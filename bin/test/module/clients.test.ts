@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { LIMIT, startServer as start, takeAll } from '../helpers.ts';
+import { LIMIT, startServer, takeAll } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 
 const run = promisify(execFile);
@@ -23,8 +23,9 @@ for data, path in (None, 'status'), (b'', 'pause'), (b'{}', 'pause'):
 const CLIENTS: [name: string, skip: string | false, send: (url: string) => Promise<string>][] = [
   ['fetch()', false, async (url) => {
     let texts = '';
-    for (const [path, init] of [['status', {}], ['pause', { method: 'POST' }], ['pause', { method: 'POST', body: '{}' }]]) {
-      texts += await (await fetch(`${url}${path}`, init as RequestInit)).text();
+    const post = { method: 'POST' };
+    for (const [path, init] of [['status', {}], ['pause', post], ['pause', { ...post, body: '{}' }]] as const) {
+      texts += await (await fetch(`${url}${path}`, init)).text();
     }
     return texts;
   }],
@@ -39,7 +40,7 @@ const CLIENTS: [name: string, skip: string | false, send: (url: string) => Promi
 describe('A server', LIMIT, () => {
   for (const [name, skip, send] of CLIENTS) {
     it(`responds to ${name}`, { skip }, async (t) => {
-      const { server, port } = await start(t);
+      const { server, port } = await startServer(t);
       assert.equal(await send(`http://localhost:${port}/api/`), '{"status":"active"}{"result":"ok"}{"result":"ok"}');
       assert.deepEqual(takeAll(server), ['pause', 'pause']);
     });

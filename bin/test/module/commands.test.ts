@@ -1,28 +1,29 @@
 // Own commands: what declarations and requests the server refuses, and what the program receives.
 
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { HOST, LIMIT, MORTAL_UNDER_LOAD, SEED, head, randomNumbers, runHost, sendInTurn } from './helpers.ts';
-import { clientAt, launchSystem, startServer, until } from '../helpers.ts';
-import { ask, exchange } from '../http.ts';
+import { LIMIT, launchSystem, startServer, until } from '../helpers.ts';
+import { HOST, INFO, WAIT, ask, askInTurn, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
+import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
 
 const { ACTIVE } = SystemStatus;
-const INFO = 'GET /api/info';
-const WAIT = 'Prefer: wait=60';
 
 // ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Sends a body as it is. Returns the status code, and the error or the result. */
-async function post(port: number, name: string, body: string | Buffer): Promise<string> {
+/** Sends a body as it is. */
+async function send(port: number, name: string, body: string | Buffer): Promise<HttpResponse> {
   const bytes = Buffer.from(body as string);
   const request = head(`POST /api/${name}`, HOST, `Content-Length: ${bytes.length}`, 'Connection: close');
   const [response] = await exchange(port, request + bytes.toString('latin1'));
-  return response?.summary ?? assert.fail('no response');
+  return response ?? assert.fail('no response');
+}
+
+/** The same. Returns the status code, and the error or the result. */
+async function post(port: number, name: string, body: string | Buffer): Promise<string> {
+  return (await send(port, name, body)).summary;
 }
 
 describe('Arguments', LIMIT, () => {
@@ -54,17 +55,12 @@ describe('Arguments', LIMIT, () => {
   const WRONG: [name: keyof typeof PARAMETERS, body: string, error: string | RegExp][] = [
     ['evaluate', '{"episodes":0}', `${EPISODES} 0`],
     ['evaluate', '{"episodes":1001}', `${EPISODES} 1001`],
-    ['evaluate', '{"episodes":-5}', `${EPISODES} -5`],
     ['evaluate', '{"episodes":1.5}', `${EPISODES} 1.5`],
-    ['evaluate', '{"episodes":1.0000000001}', `${EPISODES} 1.0000000001`],
     ['evaluate', '{"episodes":"5"}', `${EPISODES} "5"`],
-    ['evaluate', '{"episodes":""}', `${EPISODES} ""`],
     ['evaluate', '{"episodes":true}', `${EPISODES} true`],
     ['evaluate', '{"episodes":null}', `${EPISODES} null`],
-    ['evaluate', '{"episodes":[5]}', `${EPISODES} [5]`],
     ['evaluate', '{"episodes":{"valueOf":5}}', `${EPISODES} {"valueOf":5}`],
     ['evaluate', '{"episodes":1e999}', `${EPISODES} null`],
-    ['evaluate', '{"episodes":-1e999}', `${EPISODES} null`],
     ['evaluate', `{"episodes":${'['.repeat(2000)}${']'.repeat(2000)}}`, `${EPISODES} ${'['.repeat(100)}`],
     ['evaluate', `{"episodes":"${'x'.repeat(4000)}"}`, `${EPISODES} "${'x'.repeat(99)}`],
     ['evaluate', '{"episode":5}', 'episode is unknown, not one of [episodes]'],
@@ -72,34 +68,18 @@ describe('Arguments', LIMIT, () => {
     ['evaluate', '{"episodes":5,"seed":1}', 'seed is unknown, not one of [episodes]'],
     ['evaluate', '{"":5}', ' is unknown, not one of [episodes]'],
     ['evaluate', '{"__proto__":{"episodes":5}}', '__proto__ is unknown, not one of [episodes]'],
-    ['evaluate', '{"constructor":5}', 'constructor is unknown, not one of [episodes]'],
     ['evaluate', `{"${'é'.repeat(2000)}":5}`, `${'é'.repeat(100)} is unknown, not one of [episodes]`],
     ['evaluate', '[]', 'a JSON object is required'],
-    ['evaluate', '[5]', 'a JSON object is required'],
     ['evaluate', '5', 'a JSON object is required'],
-    ['evaluate', '"episodes"', 'a JSON object is required'],
     ['evaluate', 'null', 'a JSON object is required'],
-    ['evaluate', 'true', 'a JSON object is required'],
     ['evaluate', 'episodes=5', /JSON/],
-    ['evaluate', '{episodes:5}', /JSON/],
-    ['evaluate', "{'episodes':5}", /JSON/],
     ['evaluate', '{"episodes":5', /JSON/],
-    ['evaluate', '{"episodes":5}}', /JSON/],
-    ['evaluate', '{"episodes":05}', /JSON/],
-    ['evaluate', '{"episodes":+5}', /JSON/],
-    ['evaluate', '{"episodes":0x5}', /JSON/],
-    ['evaluate', '{"episodes":NaN}', /JSON/],
-    ['evaluate', '{"episodes":Infinity}', /JSON/],
-    ['evaluate', '{"episodes":5,}', /JSON/],
-    ['evaluate', '{}{}', /JSON/],
     ['evaluate', ' ', /JSON/],
-    ['evaluate', '\0', /JSON/],
     ['rate', '', `${RATE} nothing`],
     ['rate', '{}', `${RATE} nothing`],
     ['rate', '{"value":1.0000001}', `${RATE} 1.0000001`],
     ['rate', '{"value":-1e-9}', `${RATE} -1e-9`],
     ['rate', '{"value":"0.5"}', `${RATE} "0.5"`],
-    ['rate', '{"value":false}', `${RATE} false`],
     ['above', '{"value":0.49}', `${ABOVE} 0.49`],
     ['above', '{"value":1e999}', `${ABOVE} null`],
     ['below', '{"value":0}', `${BELOW} 0`],
@@ -114,13 +94,10 @@ describe('Arguments', LIMIT, () => {
     ['say', '{}', `${SHORT} nothing`],
     ['tell', '{"text":null}', `${TEXT} null`],
     ['tell', '{"text":["a"]}', `${TEXT} ["a"]`],
-    ['tell', '{"text":{}}', `${TEXT} {}`],
     ['flag', '{"on":"true"}', `${ON} "true"`],
     ['flag', '{"on":1}', `${ON} 1`],
-    ['flag', '{"on":null}', `${ON} null`],
     ['pick', '{"mode":"slow"}', `${MODE} "slow"`],
     ['pick', '{"mode":"FAST"}', `${MODE} "FAST"`],
-    ['pick', '{"mode":["fast"]}', `${MODE} ["fast"]`],
     ['pick', '{"mode":"fast","size":3}', `${SIZE} 3`],
     ['pick', '{"mode":"fast","size":"1"}', `${SIZE} "1"`],
     ['many', '{"toString":1}', 'a must be an integer, got nothing'],
@@ -132,10 +109,11 @@ describe('Arguments', LIMIT, () => {
   it('that are wrong get a 400 with their name and what is expected, and nothing is queued', async (t) => {
     const { server, port } = await startServer(t, { commands });
     for (const [name, body, error] of WRONG) {
-      const response = await post(port, name, body);
+      const { summary, body: { parameter } } = await send(port, name, body);
       const start = `400 ${name}: `;
-      if (typeof error === 'string') assert.equal(response, start + error);
-      else assert.ok(response.startsWith(start) && error.test(response), `${body}: ${response}`);
+      if (typeof error === 'string') assert.equal(summary, start + error);
+      else assert.ok(summary.startsWith(start) && error.test(summary), `${body}: ${summary}`);
+      assert.equal(parameter, /^(\w*) must be/.exec(String(error))?.[1], body);
     }
     const notUtf8 = Buffer.from('{"text":"é"}', 'latin1');
     assert.match(await post(port, 'tell', notUtf8), /^400 tell: .*utf-?8/i);
@@ -227,7 +205,7 @@ describe('An own command', LIMIT, () => {
     const request = (body: string, line: string = 'POST /api/say'): string => {
       return `${head(line, HOST, ...(body === '' ? [] : [`Content-Length: ${body.length}`]))}${body}`;
     };
-    const responses = await sendInTurn(port, [
+    const responses = await askInTurn(port, [
       request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
       request(''), request('{"text":"ignored"}', 'POST /api/pause'), request(''),
     ]);
@@ -429,103 +407,5 @@ describe('A declaration', LIMIT, () => {
     assert.deepEqual(accepts, JSON.parse(JSON.stringify(commands)));
     assert.deepEqual(server.commands, accepts);
     assert.equal(Buffer.byteLength(JSON.stringify(accepts)), 8192);
-  });
-});
-
-// ───── Under load ────────────────────────────────────────────────────────────────────────────────────────────────
-
-describe(`A program that computes in a closed loop, with the seed ${SEED},`, LIMIT, () => {
-  // COMMANDS=10000 takes half a minute.
-  const count = Number(process.env['COMMANDS'] ?? 1000);
-  const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
-  const digestOf = (text: string): string => createHash('sha256').update(text).digest('base64');
-
-  /** A text whose JSON has about this many bytes. */
-  const makeText = (random: () => number, bytes: number): string => {
-    let text = '';
-    for (let size = 2; size < bytes;) {
-      const character = CHARACTERS[Math.floor(random() * CHARACTERS.length)] as string;
-      size += Buffer.byteLength(JSON.stringify(character)) - 2;
-      text += character;
-    }
-    return text;
-  };
-
-  it(`gets the arguments of ${count} commands: none lost, none swapped, while threads die`, async (t) => {
-    const host = runHost(t, `
-      import { createHash } from 'node:crypto';
-      ${MORTAL_UNDER_LOAD}
-      const parameters = { client: { type: 'integer' }, number: { type: 'integer' }, text: { type: 'string' } };
-      const commands = { digest: { parameters } };
-      const options = { host: '127.0.0.1', port: 0, maxQueueSize: 3, commands };
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
-      say((await server.runInBackground()).port);
-      const taken = [];
-      let deaths = 0;
-      let isOver = false;
-      obey({ end: () => (isOver = true) });
-      const random = (${randomNumbers})(${SEED});
-      void (async () => {
-        while (!isOver) {
-          const enough = taken.length + 20; // or a busy machine does little else than start threads
-          while (!isOver && taken.length < enough) await sleep(1);
-          await sleep(random() * 1000);
-          kill();
-          deaths += 1;
-          await another();
-        }
-      })();
-      while (!isOver) {
-        for (const end = Date.now() + 50; Date.now() < end;) { // without yielding
-          if (!server.hasCommands()) continue;
-          const command = server.receiveCommand();
-          const { arguments: { client, number, text }, reason } = server.request;
-          const digest = createHash('sha256').update(text).digest('base64');
-          taken.push([client, number, digest, command + ' ' + reason]);
-          server.report({ value: { number, digest } });
-        }
-        await new Promise(setImmediate); // threads are replaced here
-      }
-      say({ taken, deaths });
-      process.exit();
-    `);
-    const port = await host.hear<number>();
-    const sent: [number: number, digest: string, isAnswered: boolean][][] = await Promise.all(
-      Array.from({ length: 4 }, async (_, client) => {
-        const random = randomNumbers(SEED + client);
-        const http = clientAt(t, { host: '127.0.0.1', port });
-        const log: [number: number, digest: string, isAnswered: boolean][] = [];
-        for (let number = 0; number < count / 4; number += 1) {
-          const text = makeText(random, 2 + random() * 3950);
-          const digest = digestOf(text);
-          for (;;) {
-            const options = { arguments: { client, number, text }, reason: `${client}-${number}`, wait: 10 };
-            const reply = await http.request('digest', options);
-            if (reply.ok) assert.deepEqual(reply.body['value'], { number, digest });
-            if (reply.ok || reply.phase === 'sent') {
-              log.push([number, digest, reply.ok]);
-              break;
-            }
-            assert.ok(reply.phase !== 'answered' || reply.statusCode === 503, reply.error);
-            if (host.process.exitCode !== null || host.process.signalCode !== null) await host.ends();
-            await sleep(2);
-          }
-        }
-        return log;
-      }),
-    );
-    host.order('end');
-    const { taken, deaths } = await host.hear<{ taken: [number, number, string, string][]; deaths: number }>();
-    for (const [client, log] of sent.entries()) {
-      const received = taken.filter(([other]) => other === client);
-      const numbers = received.map(([, number]) => number);
-      assert.deepEqual(numbers, [...new Set(numbers)].sort((one, other) => one - other), 'once and in order');
-      for (const [number, digest, isAnswered] of log) {
-        const [, , actual = '', origin] = received.find(([, other]) => other === number) ?? [];
-        if (isAnswered || actual !== '') assert.deepEqual([actual, origin], [digest, `digest ${client}-${number}`]);
-      }
-    }
-    assert.ok(deaths > 0);
-    t.diagnostic(`${taken.length} commands, ${deaths} deaths`);
   });
 });

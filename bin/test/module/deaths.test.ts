@@ -1,29 +1,39 @@
-// Server threads that die: the host continues, a new thread takes over, and every command is delivered exactly once.
+// Server threads that die: the host continues, and a new thread takes over. The model checks that every command is
+// delivered exactly once meanwhile.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  COMMANDS, GET, HOST, INFO, LIMIT, MORTAL, MORTAL_UNDER_LOAD, POST, SEED, WAIT, collectWarnings, collectThreads,
-  exchange, head, randomCommand, randomNumbers, runHost, send, wait, waitAll,
-} from './helpers.ts';
-import {
-  clientAt, freePort, getDetail, launchSystem, makeFolder, perform, startServer, until,
+  LIMIT, clientAt, collectThreads, collectWarnings, freePort, getDetail, makeFolder, startServer, until,
 } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { HOST, INFO, PAUSE, STATUS, WAIT, ask, exchange, head, wait, waitAll } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { CommandOutcome, ControlCommand, SystemInfo } from '../../../control.ts';
-import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
 const LOCAL = "host: '127.0.0.1', port: 0";
 
+/** For hosts whose threads die: the latest is the server's. */
+const MORTAL = `
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+  const threads = [];
+  process.on('worker', (thread) => threads.push(thread));
+  const kill = () => threads.at(-1).terminate();
+  const another = async () => { // the next thread
+    const { length } = threads;
+    while (threads.length === length) await sleep(1);
+  };
+`;
+
 describe('A thread that dies', LIMIT, () => {
-  // In a turn of its own: see MORTAL_UNDER_LOAD.
+  // In a turn of its own: on Node 20, a thread that ends within the HTTP parser may abort the process.
   const DEATHS: [name: string, statement: string, reason: RegExp][] = [
     ['calls process.exit()', 'setImmediate(() => process.exit(3))', /: its thread exited$/],
     ['throws', "setImmediate(() => { throw new Error('poison'); })", /: poison$/],
@@ -161,25 +171,6 @@ describe('A thread that dies', LIMIT, () => {
     assert.match(String(warnings[1]), /EADDRINUSE/);
   });
 
-  it('leaves a launched system paused, which resumes when the thread is back', async (t) => {
-    collectWarnings(t);
-    const workers = collectThreads(t);
-    const log: string[] = [];
-    const { address: { port }, client, finished } = await launchSystem(t, {
-      onPaused: () => void log.push('paused'),
-      onResumed: () => void log.push('resumed'),
-      onShutdown: () => void log.push('shut down'),
-    });
-    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    await workers[0]?.terminate();
-    await client.waitFor(PAUSED);
-    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    await client.waitFor(ACTIVE);
-    assert.deepEqual(await perform(port, 'shutdown'), [200, undefined]);
-    await finished;
-    assert.deepEqual(log, ['paused', 'resumed', 'shut down']);
-  });
-
   it('leaves the history as it was: commands with their outcomes, status, cause and tag', async (t) => {
     collectWarnings(t);
     const workers = collectThreads(t);
@@ -189,27 +180,27 @@ describe('A thread that dies', LIMIT, () => {
       server.receiveCommand();
       server.report(outcome);
     };
-    await send(port, 'POST /api/save-state?by=ana@laptop');
+    await ask(port, 'POST /api/save-state?by=ana@laptop');
     report({ value: 'states/ä😀.json' });
-    await send(port, 'POST /api/save-state?reason=%F0%9F%98%80');
+    await ask(port, 'POST /api/save-state?reason=%F0%9F%98%80');
     report({ error: new Error('ENOSPC') });
     await sleep(2); // commands of the same millisecond have no order
     server.post('save-state', { reason: 'SIGUSR2' });
     report({ value: -0.5 });
     await sleep(2);
-    await send(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
+    await ask(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
     server.receiveCommand();
     status = PAUSED;
     server.report({});
-    await send(port, 'POST /api/resume?by=ben');
+    await ask(port, 'POST /api/resume?by=ben');
     server.receiveCommand(); // running
     await sleep(2);
     server.post('shutdown', { reason: 'SIGTERM' });
     await sleep(2);
-    await send(port, 'POST /api/pause?by=eve');
+    await ask(port, 'POST /api/pause?by=eve');
     const getHistory = async (): Promise<{ tag: unknown; history: SystemInfo }> => {
-      const { headers: { etag }, body } = await send(port, INFO);
-      return { tag: etag, history: { ...JSON.parse(body), heardAt: '' } };
+      const { headers: { etag }, body } = await ask(port, INFO);
+      return { tag: etag, history: { ...body, heardAt: '' } };
     };
     await getDetail(port);
     const before = await getHistory();
@@ -221,11 +212,11 @@ describe('A thread that dies', LIMIT, () => {
     ]);
     for (let deaths = 0; deaths < 2; deaths += 1) {
       await workers.at(-1)?.terminate();
-      await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
+      await until(async () => (await exchange(port, head(STATUS, HOST), 1)).length > 0);
       await getDetail(port);
       assert.deepEqual(await getHistory(), before);
     }
-    await send(port, 'POST /api/save-state');
+    await ask(port, 'POST /api/save-state');
     const { tag, history } = await getHistory();
     assert.notEqual(tag, before.tag);
     const ids = history.commands.map(({ id }) => id.replace(/^\w+-/, ''));
@@ -257,21 +248,21 @@ describe('A thread that dies', LIMIT, () => {
     const workers = collectThreads(t);
     const { server, port } = await startServer(t);
     const waiting = await waitAll(t, port, [
-      head('POST /api/save-state', HOST, WAIT), head(GET, HOST, 'If-None-Match: "active"', WAIT),
+      head('POST /api/save-state', HOST, WAIT), head(STATUS, HOST, 'If-None-Match: "active"', WAIT),
     ]);
-    const { commands: [{ id: oldId }] } = JSON.parse((await send(port, INFO)).body);
+    const { commands: [{ id: oldId }] } = (await ask(port, INFO)).body;
     await workers[0]?.terminate();
     for (const { connection, response } of waiting) {
       await assert.rejects(response);
       assert.equal(connection.text, '');
     }
-    await until(async () => (await exchange(port, [head(GET, HOST)], 1)) !== '');
-    const { response } = await wait(t, port, head(POST, HOST, WAIT));
+    await until(async () => (await exchange(port, head(STATUS, HOST), 1)).length > 0);
+    const { response } = await wait(t, port, head(PAUSE, HOST, WAIT));
     for (const command of ['save-state', 'pause']) {
       assert.equal(server.receiveCommand(), command);
       server.report({ value: command });
     }
-    const { id, value } = JSON.parse((await response).body);
+    const { id, value } = (await response).body;
     assert.equal(value, 'pause');
     assert.notEqual(id, oldId);
   });
@@ -280,7 +271,7 @@ describe('A thread that dies', LIMIT, () => {
     const port = await freePort();
     const host = runHost(t, `
       ${MORTAL}
-      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port });
+      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
       await server.runInBackground();
       await kill();
       say(server.nextCommandSync({ timeout: 1200 })); // a restart was due
@@ -288,7 +279,7 @@ describe('A thread that dies', LIMIT, () => {
       await another();
       say(server.nextCommandSync());
       await server.close();
-    `, port);
+    `);
     const client = clientAt(t, { host: '127.0.0.1', port });
     assert.deepEqual([await host.hear(), await host.hear()], [null, 1]);
     await client.waitFor(PAUSED);
@@ -296,227 +287,3 @@ describe('A thread that dies', LIMIT, () => {
     await host.ends('resume');
   });
 });
-
-// ───── Exactly once ──────────────────────────────────────────────────────────────────────────────────────────────
-
-/**
- * Takes commands in every way until the order to end, and reports what identifies each one: as a value or, for every
- * third, as a failure. Meanwhile it may kill its thread or close its server.
- */
-const randomHost = (seed: number): string => `
-  ${MORTAL_UNDER_LOAD}
-  const random = (${randomNumbers})(${seed});
-  const taken = [];
-  const take = (command) => {
-    const { id, by, reason } = server.request;
-    const index = taken.push({ command, id, name: by + ' ' + reason }) - 1;
-    if (index % 20 === 0) block(1);
-    const message = id + ' of ' + by + ' ' + reason;
-    server.report(reason % 3 === 0 ? { error: { message } } : { value: message });
-  };
-  let isOver = false;
-  let closeAfter = Infinity;
-  const server = new WebApiServer({ systemStatus: () => ACTIVE, ${LOCAL}, maxQueueSize: 7 });
-  say((await server.runInBackground()).port);
-  obey({ end: () => (isOver = true) });
-
-  const killOften = async (kills) => {
-    for (; kills > 0; kills -= 1) {
-      const before = taken.length;
-      const isPatient = random() < 0.8; // if not, the thread may not even have started
-      while (isPatient && taken.length < before + 100) await sleep(1);
-      await sleep(random() * 50);
-      const limit = Date.now() + 100;
-      const isAimed = random() < 0.5; // at the moment between the command and its response
-      if (isAimed) while (!server.hasCommands() && Date.now() < limit);
-      kill();
-      await another();
-    }
-    const enough = Math.max(taken.length + 100, 400); // also if it was seldom patient
-    while (taken.length < enough) await sleep(1);
-    say('over');
-  };
-
-  const killAfterEach = async (commands) => {
-    for (let kills = 1; !isOver; await sleep(2)) {
-      if (taken.length < kills * commands) continue;
-      kills += 1;
-      kill();
-    }
-  };
-
-  const run = async () => {
-    for (let idle = 0; !isOver || server.hasCommands();) {
-      const before = taken.length;
-      const choice = random();
-      if (choice < 0.5) {
-        while (server.hasCommands()) take(server.receiveCommand());
-      } else if (choice < 0.6) {
-        if (server.hasCommands()) take(server.receiveCommand());
-      } else {
-        const end = new AbortController();
-        if (random() < 0.5) setImmediate(() => end.abort());
-        else setTimeout(() => end.abort(), random() * 5);
-        await server.nextCommand({ signal: end.signal }).then(take, () => {});
-      }
-      idle = taken.length > before ? 0 : idle + 1;
-      if (idle > 10 || random() < 0.05) await sleep(random() * 3);
-      else await new Promise(setImmediate);
-      if (taken.length >= closeAfter) {
-        closeAfter = Infinity;
-        server.close().then(() => say('over'));
-      }
-    }
-    say(taken);
-    await server.close();
-  };
-`;
-
-/** A command as the host has taken it. */
-interface Taken {
-  command: ControlCommand;
-  id: string;
-  /** The client and a number: as `by` and `reason`. */
-  name: string;
-}
-
-/** What a client knows about a command: `unknown` if the connection was closed without a response. */
-interface Post {
-  command: ControlCommand;
-  name: string;
-  outcome: 'ok' | 'refused' | 'unknown';
-  /** The response, if the client waited. */
-  reply?: { id?: string; value?: string; error?: string } | undefined;
-}
-
-describe(`Commands are delivered exactly once, with the seed ${SEED},`, LIMIT, () => {
-  const ALPHABETS: ControlCommand[][] = [['pause', 'resume'], ['shutdown', 'save-state']];
-  const HOSTS = [1, 2];
-  const KILLS = 5;
-
-  it('in the order of each of two clients, to a host that closes its server meanwhile', async (t) => {
-    const { taken, posts } = await deliver(t, ALPHABETS, { statement: 'closeAfter = 1000;' });
-    const isClosed = posts.flat().some(({ outcome }) => outcome === 'unknown');
-    assert.ok(taken.length >= 1000 && isClosed, 'in the middle');
-    checkDelivery(taken, posts);
-  });
-
-  it('in that order while the thread is killed repeatedly', async (t) => {
-    const deliveries = HOSTS.map((host) => {
-      return deliver(t, ALPHABETS, { seed: SEED + host, statement: `killOften(${KILLS});` });
-    });
-    for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
-  });
-
-  it('to a host that 16 clients flood while the thread is killed repeatedly', async (t) => {
-    const deliveries = HOSTS.map((host) => {
-      return deliver(t, Array(16).fill(COMMANDS), { seed: SEED + host, statement: `killOften(${KILLS});` });
-    });
-    for (const { taken, posts } of await Promise.all(deliveries)) checkDelivery(taken, posts);
-  });
-
-  it('with its own outcome, to half of 16 clients, while the thread is killed repeatedly: 20,000 POSTs', async (t) => {
-    const { taken, posts } = await deliver(t, Array(16).fill(COMMANDS), {
-      posts: 20_000, statement: 'killAfterEach(2000);', waiting: 8,
-    });
-    assert.ok(posts.flat().some(({ outcome }) => outcome === 'refused'), 'the queue was full at times');
-    checkDelivery(taken, posts);
-    const replies = posts.flat().filter(({ reply }) => reply !== undefined);
-    assert.ok(replies.length >= 300, `${replies.length} outcomes`);
-    for (const { command, name, reply } of replies) {
-      const outcome = `${reply?.id ?? /[a-z\d]{3}-\d+/.exec(reply?.error ?? '')} of ${name}`;
-      const isFailed = Number(name.split(' ')[1]) % 3 === 0;
-      const { value, error } = reply ?? {};
-      assert.deepEqual({ value, error }, {
-        value: isFailed ? undefined : outcome, error: isFailed ? `${command} failed: ${outcome}` : undefined,
-      });
-    }
-  });
-
-  /**
-   * Each client posts commands from its alphabet, and some wait for the outcome: a given total, or until the host has
-   * carried out a statement.
-   */
-  async function deliver(
-    t: TestContext,
-    alphabets: readonly (readonly ControlCommand[])[],
-    { seed: hostSeed = SEED, posts: count = Infinity, statement = '', waiting = 0 },
-  ): Promise<{ taken: Taken[]; posts: Post[][] }> {
-    const host = runHost(t, `${randomHost(hostSeed)}; ${statement} await run();`);
-    const port = await host.hear<number>();
-    let left = count;
-    const over = count === Infinity ? host.hear().finally(() => (left = 0)) : null;
-    const takesTurn = (): boolean => (left -= 1) >= 0;
-    const posts = await Promise.all(alphabets.map((alphabet, seed) => {
-      return postMany(port, alphabet, seed, takesTurn, seed < waiting ? [WAIT] : []);
-    }));
-    await over;
-    host.order('end');
-    const taken = await host.hear<Taken[]>();
-    return { taken, posts };
-  }
-});
-
-/** Posts random commands one after the other, on one connection as long as it lasts. */
-async function postMany(
-  port: number,
-  alphabet: readonly ControlCommand[],
-  seed: number,
-  takesTurn: () => boolean,
-  fields: readonly string[],
-): Promise<Post[]> {
-  const random = randomNumbers(seed);
-  const posts: Post[] = [];
-  for (let isOver = false; !isOver;) {
-    const socket = connect(port, '127.0.0.1');
-    try {
-      await once(socket, 'connect');
-      const chunks = socket[Symbol.asyncIterator]();
-      while (!(isOver = !takesTurn())) {
-        const [by, reason] = [`client${seed}`, posts.length];
-        const post: Post = { command: randomCommand(random, alphabet), name: `${by} ${reason}`, outcome: 'unknown' };
-        posts.push(post);
-        socket.write(head(`POST /api/${post.command}?by=${by}&reason=${reason}`, HOST, ...fields));
-        let text = '';
-        while (!text.endsWith('}')) {
-          const { value, done } = await chunks.next();
-          if (done === true) throw new Error('the connection was closed');
-          text += value;
-        }
-        assert.match(text, fields.length > 0 ? /^HTTP\/1\.1 (200|500|503) / : /^HTTP\/1\.1 (200|503) /);
-        post.outcome = text.startsWith('HTTP/1.1 503 ') ? 'refused' : 'ok';
-        if (fields.length > 0 && post.outcome === 'ok') post.reply = JSON.parse(text.slice(text.indexOf('{')));
-      }
-    } catch (error) {
-      if (error instanceof assert.AssertionError) throw error;
-      isOver = !takesTurn();
-      await sleep(100);
-    } finally {
-      socket.destroy();
-    }
-  }
-  return posts;
-}
-
-/**
- * Acknowledged commands were taken once and refused ones never, in the order of each client and of the ids. A command
- * of unknown fate was taken at its place, or not at all.
- */
-function checkDelivery(taken: readonly Taken[], posts: readonly (readonly Post[])[]): void {
-  const numbers = taken.map(({ id }) => Number(id.split('-')[1]));
-  assert.ok(numbers.every((number, index) => index === 0 || number > Number(numbers[index - 1])), 'ids increase');
-  const byName = new Map(taken.map(({ command, name }) => [name, command]));
-  assert.equal(byName.size, taken.length, 'none was taken twice');
-  for (const own of posts) {
-    for (const { command, name, outcome } of own) {
-      const isExpected = outcome === 'ok' || (outcome === 'unknown' && byName.has(name));
-      assert.equal(byName.get(name), isExpected ? command : undefined, `${name}: ${outcome}`);
-    }
-    const names = new Set(own.map(({ name }) => name));
-    const order = taken.flatMap(({ name }) => (names.has(name) ? [name] : []));
-    assert.deepEqual(order, own.flatMap(({ name }) => (byName.has(name) ? [name] : [])));
-  }
-  const accepted = posts.flat().filter(({ outcome }) => outcome === 'ok');
-  assert.ok(accepted.length >= 300, `${accepted.length} accepted commands`);
-  assert.equal(posts.flat().filter(({ name }) => byName.has(name)).length, taken.length, 'all are of these clients');
-}

@@ -6,11 +6,12 @@ import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  GET, HOST, LIMIT, POST, becomeNobody, collectWarnings, collectThreads, contentsOf, leaveSocket, runHost,
-  runHostInNamespace, send, startImpostor, takeAll,
-} from './helpers.ts';
-import { makeFolder, startServer as start, until } from '../helpers.ts';
-import { lacks } from '../needs.ts';
+  LIMIT, collectThreads, collectWarnings, makeFolder, startForeign, startServer, takeAll, until,
+} from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { HOST, PAUSE, STATUS, ask } from '../http.ts';
+import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
+import { NAMESPACE, lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
@@ -30,7 +31,7 @@ describe('The socket in a folder', SUITE, () => {
       ['ü\n\0$(x)*?', '_____x___'],
       ['x'.repeat(32) + 'y', 'x'.repeat(32)],
     ] as const) {
-      const { server, address, client } = await start(t, { socketPath: `${folder}/`, name });
+      const { server, address, client } = await startServer(t, { socketPath: `${folder}/`, name });
       const socketPath = `${folder}/${expected}-${pid}.sock`;
       assert.deepEqual(address, { host: 'localhost', port: 0, socketPath });
       assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
@@ -53,7 +54,7 @@ describe('The socket in a folder', SUITE, () => {
       [`${parent}/old/`, 'old', '40750'],
       [`${parent}/link/`, 'link', '120777'],
     ] as const) {
-      const { server, address, client } = await start(t, { socketPath, name: 'a' });
+      const { server, address, client } = await startServer(t, { socketPath, name: 'a' });
       const path = join(parent, folder);
       assert.equal(address.socketPath, join(path, `a-${pid}.sock`));
       assert.equal(await client.getStatus(), ACTIVE);
@@ -114,7 +115,7 @@ describe('The socket in a folder', SUITE, () => {
     const parent = makeFolder(t);
     const file = `/n-${pid}.sock`;
     const longest = `${parent}/ü`.padEnd(93 - file.length, 'x'); // 93 characters with the name, 94 bytes
-    const { address: { socketPath = '' }, client } = await start(t, { socketPath: `${longest}/`, name: 'n' });
+    const { address: { socketPath = '' }, client } = await startServer(t, { socketPath: `${longest}/`, name: 'n' });
     assert.equal(Buffer.byteLength(socketPath), 94);
     assert.equal(await client.getStatus(), ACTIVE);
     for (const [folder, name] of [[`${longest}x`, 'n'], [longest, 'nn'], [`${parent}/\0`, 'n']] as const) {
@@ -128,11 +129,11 @@ describe('The socket in a folder', SUITE, () => {
 
   it('is unique in a process: a second server of the same name is refused', async (t) => {
     const socketPath = `${makeFolder(t)}/`;
-    const { server, client } = await start(t, { socketPath, name: 'a b' });
+    const { server, client } = await startServer(t, { socketPath, name: 'a b' });
     const second = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name: 'a_b' }); // of the same NAME
     t.after(() => second.close());
     await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
-    const other = await start(t, { socketPath, name: 'a', systemStatus: () => PAUSED });
+    const other = await startServer(t, { socketPath, name: 'a', systemStatus: () => PAUSED });
     assert.deepEqual([await client.getStatus(), await other.client.getStatus()], [ACTIVE, PAUSED]);
     await server.close();
     await second.runInBackground();
@@ -145,12 +146,12 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
   it('serves the same system, and a request through the port must name an allowed host', async (t) => {
     const folder = makeFolder(t);
     const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
-    const { server, address: { host, port, socketPath = '' } } = await start(t, options);
+    const { server, address: { host, port, socketPath = '' } } = await startServer(t, options);
     assert.deepEqual([host, socketPath], ['localhost', join(folder, `a-${pid}.sock`)]);
-    for (const where of [port, socketPath]) assert.equal((await send(where, POST, HOST)).statusCode, 200);
+    for (const where of [port, socketPath]) assert.equal((await ask(where, PAUSE, HOST)).statusCode, 200);
     assert.deepEqual(takeAll(server), ['pause', 'pause']);
     for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
-      assert.equal((await send(where, POST, 'Host: any.name')).statusCode, expected);
+      assert.equal((await ask(where, PAUSE, 'Host: any.name')).statusCode, expected);
     }
     await server.close();
     assert.equal(await new WebApiClient(host, port).getStatus(), OFFLINE);
@@ -158,7 +159,7 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
   });
 
   it('is not created if the port is in use', async (t) => {
-    const { port } = await start(t);
+    const { port } = await startServer(t);
     const folder = makeFolder(t);
     const options = { port, socketPath: `${folder}/`, name: 'second' };
     const second = new WebApiServer({ systemStatus: () => PAUSED, ...options });
@@ -170,10 +171,10 @@ describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
     const workers = collectThreads(t);
     const folder = makeFolder(t);
     collectWarnings(t);
-    const { address } = await start(t, { socketPath: `${folder}/`, port: 0 });
+    const { address } = await startServer(t, { socketPath: `${folder}/`, port: 0 });
     await workers[0]?.terminate();
     for (const where of [address.port, address.socketPath ?? '']) {
-      await until(async () => (await send(where, GET, HOST).catch(() => null))?.statusCode === 200);
+      await until(async () => (await ask(where, STATUS, HOST).catch(() => null))?.statusCode === 200);
     }
     assert.deepEqual(readdirSync(folder), [basename(address.socketPath ?? '')]);
   });
@@ -188,12 +189,12 @@ describe('A server in a folder of sockets', SUITE, () => {
     mkdirSync(dead(3));
     symlinkSync('nowhere', dead(4));
     symlinkSync(dead(0), dead(5));
-    await startImpostor(t, (socket) => socket.destroy(), dead(6)); // as of another PID namespace
+    await startForeign(t, (socket) => socket.destroy(), dead(6)); // as of another PID namespace
     for (const name of [`a-${process.ppid}.sock`, `.a-${pid}.sock`, `a-${pid}.sock.old`]) {
       await leaveSocket(join(folder, name));
     }
     const before = contentsOf(folder);
-    const { server, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const { server, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
     assert.equal(await client.getStatus(), ACTIVE);
     await server.close();
     assert.deepEqual(contentsOf(folder), before);
@@ -202,7 +203,7 @@ describe('A server in a folder of sockets', SUITE, () => {
   it('replaces the socket of a dead server of its name and process id', async (t) => {
     const folder = makeFolder(t);
     await leaveSocket(join(folder, `a-${pid}.sock`));
-    const { server, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const { server, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
     assert.equal(await client.getStatus(), ACTIVE);
     await server.close();
     assert.deepEqual(readdirSync(folder), []);
@@ -236,17 +237,6 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     assert.deepEqual(readdirSync(folder), [basename(String(paths[0]))]);
   });
 
-  it('start at once in one program, in a folder they create', async (t) => {
-    const folder = join(makeFolder(t), 'folder');
-    const names = Array.from({ length: 6 }, (_, index) => `s${index}`);
-    const started = await Promise.all(names.map((name) => start(t, { socketPath: `${folder}/`, name })));
-    assert.deepEqual(readdirSync(folder).sort(), names.map((name) => `${name}-${pid}.sock`));
-    await Promise.all(started.map(async ({ server, client }) => {
-      assert.equal(await client.resume(), 'ok');
-      assert.deepEqual(takeAll(server), ['resume']);
-    }));
-  });
-
   it('may be in separate PID namespaces: live ones keep their sockets', {
     skip: lacks('namespace'),
   }, async (t) => {
@@ -259,14 +249,14 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
       if (path !== null) await server.nextCommand();
       await server.close();
     `;
-    const { address: { socketPath = '' }, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const { address: { socketPath = '' }, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
     const inner = join(folder, 'a-1.sock');
-    const first = runHostInNamespace(t, source);
+    const first = runHost(t, source, [], NAMESPACE);
     assert.deepEqual(await first.hear(), [inner, 1]); // this process does not exist in there
     assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)].sort());
     assert.equal(await client.getStatus(), ACTIVE);
 
-    const second = runHostInNamespace(t, source); // PID 1, too
+    const second = runHost(t, source, [], NAMESPACE); // PID 1, too
     assert.deepEqual(await second.hear(), ['EADDRINUSE', 1]);
     await second.ends();
     const firstClient = new WebApiClient(undefined, undefined, { socketPath: inner });
@@ -275,7 +265,7 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     await first.ended;
     assert.equal(await firstClient.getStatus(), OFFLINE);
 
-    const third = runHostInNamespace(t, source);
+    const third = runHost(t, source, [], NAMESPACE);
     assert.deepEqual(await third.hear(), [inner, 1]);
     assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)]);
     assert.equal(await firstClient.pause(), 'ok');
@@ -289,7 +279,8 @@ describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, (
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const folder = join(makeFolder(t), 'folder');
-    const { server, address: { socketPath = '' }, client } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const options = { socketPath: `${folder}/`, name: 'a' };
+    const { server, address: { socketPath = '' }, client } = await startServer(t, options);
     const isServed = async (): Promise<boolean> => (await client.pause()) === 'ok';
     for (const remove of [() => {}, () => rmSync(folder, { recursive: true })]) {
       const before = workers.length;
@@ -312,9 +303,9 @@ describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, (
 
   it('is replaced at the same path by the next one, which the first leaves alone', async (t) => {
     const folder = join(makeFolder(t), 'folder');
-    const { server } = await start(t, { socketPath: `${folder}/`, name: 'a' });
+    const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
     rmSync(folder, { recursive: true });
-    const { client } = await start(t, { socketPath: `${folder}/`, name: 'a', systemStatus: () => PAUSED });
+    const { client } = await startServer(t, { socketPath: `${folder}/`, name: 'a', systemStatus: () => PAUSED });
     await server.close();
     assert.equal(await client.getStatus(), PAUSED);
     assert.deepEqual(readdirSync(folder), [`a-${pid}.sock`]);

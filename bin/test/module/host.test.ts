@@ -4,8 +4,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT, collectWarnings, outcomeOf, postAll, runHost, send } from './helpers.ts';
-import { clientAt, getInfo, launchSystem, perform, startServer as start, until } from '../helpers.ts';
+import { LIMIT, clientAt, collectWarnings, getInfo, launchSystem, perform, startServer } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { ask } from '../http.ts';
+import { outcomeOf } from './helpers.ts';
 import { SystemStatus } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -33,7 +35,7 @@ describe('A value that throws when it is read', LIMIT, () => {
   };
 
   it('does not end the program as the outcome of a command', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const [name, value] of HOSTILE_VALUES) {
       const performed = [perform(port, 'save-state'), perform(port, 'save-state')];
       await server.nextCommand();
@@ -48,17 +50,18 @@ describe('A value that throws when it is read', LIMIT, () => {
   it('does not end the program as a status or a detail, or thrown instead', async (t) => {
     const warnings = collectWarnings(t);
     let result = (): unknown => ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => result() as SystemStatus, describe: () => result() });
+    const systemStatus = (): SystemStatus => result() as SystemStatus;
+    const { server, port } = await startServer(t, { systemStatus, describe: () => result() });
     for (const [name, value] of HOSTILE_VALUES) {
       for (result of [() => value, () => raise(value)]) {
         assert.equal(server.hasCommands(), false);
-        assert.equal((await send(port, 'GET /api/status')).statusCode, 500, name);
+        assert.equal((await ask(port, 'GET /api/status')).statusCode, 500, name);
         await getInfo(port);
       }
     }
     result = () => ACTIVE;
     server.hasCommands();
-    assert.equal(outcomeOf(await send(port, 'GET /api/status')), 'active');
+    assert.equal(outcomeOf(await ask(port, 'GET /api/status')), 'active');
     assert.ok(warnings.every((warning) => /^(systemStatus|describe) /.test(warning)), inspect(warnings));
   });
 
@@ -83,9 +86,9 @@ describe('A value that throws when it is read', LIMIT, () => {
 describe('receiveCommand()', LIMIT, () => {
   it('publishes the status that the previous command has caused, and its cause', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    await send(port, 'POST /api/pause?by=ana&reason=lunch');
-    await send(port, 'POST /api/save-state?by=ben');
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    await ask(port, 'POST /api/pause?by=ana&reason=lunch');
+    await ask(port, 'POST /api/save-state?by=ben');
     assert.equal(server.receiveCommand(), 'pause');
     status = PAUSED;
     assert.equal(server.receiveCommand(), 'save-state');
@@ -148,24 +151,6 @@ describe('post()', LIMIT, () => {
       await host.ends([true, 'pause']);
     });
   }
-});
-
-describe('signal', LIMIT, () => {
-  it('aborts if a pause waits when the status becomes active', async (t) => {
-    let status = PAUSED;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    assert.equal(server.signal.aborted, false);
-    await postAll(port, ['resume', 'pause']);
-    await until(() => server.hasCommands());
-    assert.equal(server.signal.aborted, false, 'while paused');
-    assert.equal(server.receiveCommand(), 'resume');
-    status = ACTIVE;
-    assert.equal(server.hasCommands(), true);
-    const { aborted, reason } = server.signal;
-    assert.deepEqual([aborted, reason?.name, reason?.message], [true, 'AbortError', 'Interrupted by pause']);
-    assert.equal(server.receiveCommand(), 'pause');
-    assert.equal(server.signal.aborted, false, 'a new one');
-  });
 });
 
 describe('close()', LIMIT, () => {

@@ -3,21 +3,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT, collectWarnings, runHost } from './helpers.ts';
-import { TOKEN, defer, getInfo, launchSystem, perform, until } from '../helpers.ts';
-import { ask } from '../http.ts';
+import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { runHost } from '../host.ts';
+import { BEARER, PAUSE, RESUME, SAVE, SHUTDOWN, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
-const PAUSE = 'POST /api/pause';
-const RESUME = 'POST /api/resume';
-const SAVE = 'POST /api/save-state';
-const SHUTDOWN = 'POST /api/shutdown';
-const WAIT = 'Prefer: wait=60';
-const BEARER = `Authorization: Bearer ${TOKEN}`;
 const UNIX_ONLY = { skip: lacks('Unix') };
 const SERVED = "webApiAddress: ['127.0.0.1', 0]";
 const UNSERVED = 'webApiAddress: null';
@@ -80,56 +74,6 @@ describe('A hook whose value has no JSON', LIMIT, () => {
     }
     const { body } = await ask(port, SHUTDOWN, WAIT);
     assert.deepEqual([body.state, body.valueOmitted], ['done', 'the value must be JSON of at most 4096 bytes']);
-    await finished;
-  });
-});
-
-describe('A hook that fails', LIMIT, () => {
-  for (const [command, hook, status, reason] of [
-    ['pause', 'onPaused', ACTIVE, 'onPaused failed: GPU busy'],
-    ['save-state', 'onPaused', ACTIVE, 'onPaused failed: GPU busy'],
-    ['save-state', 'saveState', ACTIVE, 'GPU busy'],
-    ['save-state', 'saveState', PAUSED, 'GPU busy'],
-    ['resume', 'onResumed', PAUSED, 'onResumed failed: GPU busy'],
-  ] as const) {
-    it(`fails its command, and the system stays ${status}: ${hook} for ${command}`, async (t) => {
-      const warnings = collectWarnings(t);
-      let isBroken = false;
-      const { address: { port } } = await launchSystem(t, { [hook]: () => isBroken && assert.fail('GPU busy') });
-      if (status === PAUSED) assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-      isBroken = true;
-      assert.deepEqual(await perform(port, command), [500, `${command} failed: ${reason}`]);
-      isBroken = false;
-      const info = await getInfo(port);
-      const { state, error } = info.commands.at(-1) ?? {};
-      assert.deepEqual([info.status, state, error], [status.statusName, 'failed', reason]);
-      assert.deepEqual(warnings, [`${hook} failed: GPU busy`]);
-    });
-  }
-});
-
-describe('A last save that fails', LIMIT, () => {
-  it('fails only its shutdown: each further one saves again, until one succeeds', async (t) => {
-    collectWarnings(t);
-    let saves = 0;
-    const pausing = defer<void>();
-    const { address: { port }, client, finished } = await launchSystem(t, {
-      onPaused: () => pausing.promise,
-      saveState: () => {
-        saves += 1;
-        if (saves < 3) throw new Error(FULL);
-        return `save ${saves}`;
-      },
-    });
-    await client.pause();
-    const shutdowns: Promise<[number, unknown]>[] = [];
-    for (let count = 1; count <= 4; count += 1) {
-      shutdowns.push(perform(port, 'shutdown'));
-      await until(async () => (await getInfo(port)).commands.length === count + 1); // all on the queue
-    }
-    pausing.resolve();
-    const failed = [500, `shutdown failed: ${FULL}`];
-    assert.deepEqual(await Promise.all(shutdowns), [failed, failed, [200, 'save 3'], [202, 'waiting']]);
     await finished;
   });
 });
@@ -309,25 +253,6 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     say('end');
   `;
 
-  it('saves if it is SIGUSR2, and shuts down if it is SIGHUP: while active and while paused', async (t) => {
-    const host = runHost(t, launched(SERVED));
-    const port = await host.hear<number>();
-    host.process.kill('SIGUSR2');
-    assert.deepEqual([await host.hear(), await host.hear(), await host.hear()], ['onPaused', 'saveState', 'onResumed']);
-    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    assert.equal(await host.hear(), 'onPaused');
-    host.process.kill('SIGUSR2');
-    assert.equal(await host.hear(), 'saveState');
-    await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
-    const { status, commands } = await getInfo(port);
-    assert.equal(status, 'paused');
-    assert.deepEqual(commands.map(({ command, by }) => `${command} by ${by}`), [
-      'save-state by itself', 'pause by undefined', 'save-state by itself',
-    ]);
-    host.process.kill('SIGHUP');
-    await host.ends('saveState', 'onShutdown', 'end');
-  });
-
   it('works without a web API, while active and while paused', async (t) => {
     const host = runHost(t, launched(UNSERVED, [], `
       if (steps === 1) process.kill(process.pid, 'SIGUSR2');
@@ -362,24 +287,6 @@ describe('A signal', { ...LIMIT, ...UNIX_ONLY, concurrency: 3 }, () => {
     for (const signal of ['SIGTERM', 'SIGTERM', 'SIGHUP', 'SIGUSR2', 'SIGINT'] as const) host.process.kill(signal);
     host.order('go on');
     await host.ends('onShutdown', 'end');
-  });
-
-  it('kills the program if it is a second SIGINT, but not within a second', async (t) => {
-    const host = runHost(t, `
-      process.once('SIGINT', () => {
-        process.once('SIGINT', () => say('SIGINT')); // the second one is ignored
-        process.kill(process.pid, 'SIGINT');
-      });
-      ${launched(SERVED, ['saveState'])}
-    `);
-    const port = await host.hear<number>();
-    host.process.kill('SIGINT');
-    assert.deepEqual([await host.hear(), await host.hear()].sort(), ['SIGINT', 'saveState']);
-    await sleep(1100);
-    assert.equal((await getInfo(port)).status, 'shutting down');
-    host.process.kill('SIGINT');
-    assert.equal((await host.ended).code, null);
-    assert.equal(host.process.signalCode, 'SIGINT');
   });
 
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {

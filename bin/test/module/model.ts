@@ -1,9 +1,13 @@
-// A program that uses the server at random, and a model of it: what clients may see, given what the program reports.
+// A program that uses the server at random; a history of what it reports and its clients see; and a model, which checks
+// whether the clients may see that, given what the program reports.
 
 import assert from 'node:assert/strict';
+import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { inspect } from 'node:util';
-import { MORTAL_UNDER_LOAD, randomNumbers } from './helpers.ts';
-import type { CommandInfo, ControlCommand, SystemInfo } from '../../../control.ts';
+import { randomNumbers } from './helpers.ts';
+import type { CommandInfo, SystemInfo } from '../../../control.ts';
 
 /** All times are those of `Date.now()`, which two processes may read in either order. */
 const SLACK_MS = 3;
@@ -23,7 +27,7 @@ const LIFE_KEPT_MS = 60_000;
 // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the program reports: a kind, the times between which it happened, and more. */
-type Event = [kind: string, from: number, to: number, ...rest: any[]];
+export type Event = [kind: string, from: number, to: number, ...rest: any[]];
 
 interface Status {
   name: string;
@@ -33,6 +37,45 @@ interface Status {
 }
 
 /**
+ * Threads that die under load. Like a debugger, `kill()` makes the latest one call process.exit() in its own turn: on
+ * Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
+ */
+const MORTAL = `
+  import { Session } from 'node:inspector';
+  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
+  const threads = [];
+  process.on('worker', (thread) => {
+    threads.push(thread);
+    thread.startedAt = performance.now();
+    thread.once('online', () => (thread.isOnline = true)); // before, setImmediate() may abort the process
+  });
+  const sessions = new Map(); // by the id of a thread, once the debugger has attached to it
+  const session = new Session();
+  session.connect();
+  session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
+    sessions.set(Number(workerInfo.workerId), sessionId);
+  });
+  session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
+  const kill = async () => {
+    const thread = threads.at(-1);
+    if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
+    const params = { expression: 'setImmediate(process.exit)' };
+    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
+    const isReady = () => thread.isOnline && sessions.has(thread.threadId);
+    const limit = performance.now() + 10_000;
+    while (thread.threadId > 0 && !isReady()) { // the debugger may miss a thread
+      if (performance.now() > limit) return thread.terminate();
+      await sleep(1);
+    }
+    while (thread.threadId > 0) { // a message may be lost
+      session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
+      thread.ref(); // as terminate() does
+      await Promise.race([new Promise((resolve) => thread.once('exit', resolve)), sleep(5000)]);
+    }
+  };
+`;
+
+/**
  * The source of the program. It notes every call that publishes a status or completes a command, so that it knows what
  * it has published and which command is running.
  *
@@ -40,7 +83,7 @@ interface Status {
  */
 export function modelHost(seed: number, sizes: readonly number[], lifeMs: number): string {
   return `
-    ${MORTAL_UNDER_LOAD}
+    ${MORTAL}
     const random = (${randomNumbers})(${seed});
     const rarely = (${randomNumbers})(${seed} + 1); // in callbacks
     const below = (limit) => Math.floor(random() * limit);
@@ -121,12 +164,12 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
 
     const noteTaken = (from, command) => {
       noteCompleted(from);
-      const { id, by, reason, command: requested } = server.request;
+      const { id, by, reason, command: requested, arguments: { text } } = server.request;
       if (command !== requested) fault(command + ' is requested as ' + requested);
       const isOwn = id.includes('-i');
       if (!isOwn && own.length > 0) fault(id + ' was taken ahead of ' + own[0]);
       if (isOwn && own.shift() !== command + ' ' + reason) fault(id + ' was taken out of order');
-      log('take', from, id, command, by, reason);
+      log('take', from, id, command, by, reason, text);
       running = { id, command, by, reason };
       before = published;
       latestId = id;
@@ -191,7 +234,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       const from = Date.now();
       const [command, reason] = [oneOf(COMMANDS), 'own ' + (posted += 1)];
       const isAccepted = server.post(command, { reason });
-      if (isAccepted !== own.length < size) fault(own.length + ' of ' + size + ' wait, and post() returns ' + isAccepted);
+      if (isAccepted !== own.length < size) fault('post() returns ' + isAccepted + ' while ' + own.length + ' wait');
       if (!isAccepted) return;
       own.push(command + ' ' + reason);
       log('post', from);
@@ -207,14 +250,14 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     };
 
     let killed = 0; // threads
-    let nextKillAt = Date.now() + 500 + below(1000);
+    let nextKillAt = Date.now() + 300 + below(1000);
     const killThread = () => {
       if (Date.now() < nextKillAt || threads.length === killed) return;
       const limit = Date.now() + 20;
       if (random() < 0.5) while (!look() && Date.now() < limit); // between a command and its response
       if (random() < 0.2) block(below(20));
       killed = threads.length;
-      nextKillAt = Date.now() + 500 + below(6000);
+      nextKillAt = Date.now() + 300 + below(4000);
       log('death', Date.now());
       if (random() < 0.5) kill();
       else threads.at(-1).terminate(); // anywhere
@@ -262,6 +305,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       published = running = null;
       server = new WebApiServer({
         host: '127.0.0.1', port: serverPort, maxQueueSize: size, autoReport: isAutomatic,
+        commands: { note: { parameters: { text: { type: 'string' } } } },
         systemStatus: () => {
           if (rarely() < 0.05) server.hasCommands();
           return status;
@@ -316,14 +360,28 @@ export interface Post {
   readonly client: number;
   readonly number: number;
   readonly name: string;
-  readonly command: ControlCommand;
+  readonly command: string;
+  /** The argument of a note. */
+  readonly text: string | undefined;
   readonly by: string | undefined;
+}
+
+/** What the model knows of it. */
+interface Fate extends Post {
   /** The latest of this client that was accepted before this one was sent. */
   readonly after: number;
   /** `never` must not be delivered; `unknown` has no response. */
   outcome: 'sent' | 'ok' | 'refused' | 'unknown' | 'never';
   settledAt: number;
   id: string | null;
+}
+
+/** What counts of a response. */
+interface Response {
+  statusCode: number;
+  tag: string;
+  wasGranted: boolean; // to wait
+  body: unknown;
 }
 
 /** A request and its response, in milliseconds. */
@@ -342,9 +400,10 @@ interface Outcome {
 interface Taken {
   from: number;
   to: number;
-  command: ControlCommand;
+  command: string;
   by: string | undefined;
   reason: string | undefined;
+  text: string | undefined;
 }
 
 /** What is known of one server and its history. */
@@ -369,13 +428,41 @@ class Life {
   }
 }
 
-export class Model {
-  port = 0;
-  memory: [rss: number, heap: number] | null = null;
-  readonly counts: Record<string, number>;
-  readonly posts: Map<string, Post> = new Map(); // of unknown fate
-  #isOver = false;
-  #fault: unknown = null;
+/** The methods of the model that a line of the history calls. */
+type Method =
+  | 'handle' | 'stop' | 'goOn' | 'post' | 'countNameless' | 'settle' | 'noteLoss' | 'noteGet' | 'notePost' | 'notePage';
+
+/** What the program has reported and what its clients have done and seen, in this order, as lines of JSON. */
+export class History {
+  readonly path: string;
+
+  constructor(seed: number) {
+    this.path = join(tmpdir(), `control-model-${seed}.jsonl`);
+    writeFileSync(this.path, '');
+  }
+
+  note<Name extends Method>(name: Name, ...args: Parameters<Model[Name]>): void {
+    appendFileSync(this.path, `${JSON.stringify([name, ...args])}\n`);
+  }
+
+  /** Throws at the first line that contradicts the model, and counts what has happened. */
+  check(counts: Record<string, number>): void {
+    const model = new Model(counts) as unknown as Record<Method, (...args: unknown[]) => void>;
+    for (const line of readFileSync(this.path, 'utf8').trimEnd().split('\n')) {
+      const [name, ...args] = JSON.parse(line) as [Method, ...unknown[]];
+      model[name](...args);
+    }
+  }
+
+  remove(): void {
+    rmSync(this.path);
+  }
+}
+
+class Model {
+  readonly #counts: Record<string, number>;
+  readonly #posts: Map<string, Fate> = new Map(); // by name
+  readonly #open: Map<string, Fate> = new Map(); // those that may still be delivered
   #statuses: { from: number; to: number; status: Status }[] = [];
   #lives: Life[] = [];
   #checks: [time: number, check: () => void][] = []; // once the host has reported what happened until then
@@ -386,36 +473,17 @@ export class Model {
   #nameless = 0; // commands that may wait
 
   constructor(counts: Record<string, number>) {
-    this.counts = counts;
+    this.#counts = counts;
   }
 
-  get isOver(): boolean { return this.#isOver; }
-
-  count(what: string): void {
-    this.counts[what] = (this.counts[what] ?? 0) + 1;
-  }
-
-  /** Ends the test. Throws the first fault that was found. */
-  end(): void {
-    this.#isOver = true;
-    if (this.#fault !== null) throw this.#fault;
-  }
-
-  /** Runs a check; the first one that fails ends the test. */
-  guard(check: () => void): void {
-    if (this.#fault !== null) return;
-    try {
-      check();
-    } catch (error) {
-      this.#fault = error;
-      this.#isOver = true;
-    }
+  #count(what: string): void {
+    this.#counts[what] = (this.#counts[what] ?? 0) + 1;
   }
 
   // ── What the host reports ──
 
   handle(events: readonly Event[]): void {
-    for (const event of events) this.guard(() => this.#handleOne(event));
+    for (const event of events) this.#handleOne(event);
   }
 
   #handleOne([kind, from, to, ...rest]: Event): void {
@@ -428,33 +496,32 @@ export class Model {
     }
     switch (kind) {
       case 'fault': return assert.fail(rest[0] as string);
-      case 'memory': return void (this.memory = rest as [number, number]);
       case 'beat': return this.#runChecks(to);
       case 'create': {
-        this.count('servers');
+        this.#count('servers');
         this.#lives = this.#lives.filter(({ to }) => to > from - LIFE_KEPT_MS);
         this.#lives.push(new Life(from, ...rest as [string, number]));
         return;
       }
       case 'open': {
-        [this.port] = rest as [number];
         const closing = this.#closings.at(-1);
         if (closing !== undefined) closing[1] = to;
         return;
       }
       case 'closing': return void this.#closings.push([from, Infinity]);
       case 'death': {
-        this.count('deaths');
+        this.#count('deaths');
         return void this.#deaths.push([from, to]);
       }
       case 'status': {
-        this.count('statuses');
+        this.#count('statuses');
         this.#statuses.push({ from, to, status: rest[0] });
         return;
       }
       case 'take': {
-        const [id, command, by, reason] = rest;
-        return this.#take(life, id, { from, to, command, by: by ?? undefined, reason: reason ?? undefined });
+        const [id, ...taken] = rest;
+        const [command, by, reason, text] = taken.map((part) => part ?? undefined); // JSON has null
+        return this.#take(life, id, { from, to, command, by, reason, text });
       }
       case 'done': {
         const [id, outcome] = rest as [string, Outcome];
@@ -470,32 +537,33 @@ export class Model {
   }
 
   #take(life: Life, id: string, taken: Taken): void {
-    const { to, command, by, reason } = taken;
+    const { to, command, by, reason, text } = taken;
     const [, prefix, own, number] = /^(\w+)-(i?)(\d+)$/.exec(id) ?? [];
     assert.equal(prefix, life.prefix);
     assert.equal(Number(number), own === 'i' ? (life.ownNumber += 1) : (life.number += 1), `${id} is out of order`);
     life.taken.set(id, taken);
-    this.count(own === 'i' ? 'own commands' : 'commands');
+    this.#count(own === 'i' ? 'own commands' : 'commands');
     if (own === 'i') return assert.equal(by, 'itself');
     life.takenAt.push(to);
+    if (text !== undefined) this.#count('notes');
     if (reason === undefined) return void (this.#nameless -= 1);
-    const post = this.posts.get(reason);
+    const post = this.#open.get(reason);
     assert.ok(post !== undefined, `${reason} is delivered twice, or was not sent`);
-    assert.deepEqual([post.command, post.by, post.id], [command, by, null], inspect(post));
+    assert.deepEqual([post.command, post.by, post.text, post.id], [command, by, text, null], inspect(post));
     assert.ok(post.outcome !== 'refused' && post.outcome !== 'never', `${inspect(post)} was taken as ${id}`);
     post.id = id;
     const accepted = this.#acceptedBy(post.client);
     accepted.waiting.delete(post.number);
     const earlier = [...accepted.waiting].filter((one) => one <= post.after);
     assert.deepEqual(earlier, [], `${reason} was taken before these`);
-    if (post.outcome === 'ok') this.posts.delete(reason);
+    if (post.outcome === 'ok') this.#open.delete(reason);
   }
 
   #drain(time: number): void {
-    for (const post of this.posts.values()) {
+    for (const post of this.#open.values()) {
       if (post.outcome === 'sent' || post.settledAt > time) continue;
       assert.ok(post.outcome !== 'ok' || post.id !== null, `lost: ${inspect(post)}`);
-      this.posts.delete(post.name);
+      this.#open.delete(post.name);
     }
     for (const list of [this.#statuses, this.#deaths, this.#closings]) list.splice(0, list.length - 20_000);
   }
@@ -508,46 +576,76 @@ export class Model {
     return accepted;
   }
 
-  /** To be called before the program or the clients are stopped. Returns what is to be called once they go on. */
-  stop(what: string): () => void {
-    this.count(what);
-    const stop: [number, number] = [Date.now(), Infinity];
-    this.#stops = [...this.#stops.slice(-20), stop];
-    return () => (stop[1] = Date.now());
+  /** Before the program or the clients are stopped. */
+  stop(what: string, from: number): void {
+    this.#count(what);
+    this.#stops = [...this.#stops.slice(-20), [from, Infinity]];
   }
 
-  /** To be called before a POST is sent. */
-  post(client: number, number: number, command: ControlCommand, by: string | undefined): Post {
-    const name = `${client}.${number}`;
-    const after = this.#acceptedBy(client).latest;
-    const post: Post = { client, number, name, command, by, after, outcome: 'sent', settledAt: Infinity, id: null };
-    this.posts.set(name, post);
-    return post;
+  /** Once they go on. */
+  goOn(to: number): void {
+    (this.#stops.at(-1) as [number, number])[1] = to;
   }
 
-  /** To be called before a POST without a name is sent, and when it was refused. */
+  /** Before a POST is sent. */
+  post(post: Post): void {
+    const after = this.#acceptedBy(post.client).latest;
+    const fate: Fate = { ...post, text: post.text, by: post.by, after, outcome: 'sent', settledAt: Infinity, id: null };
+    this.#posts.set(post.name, fate);
+    this.#open.set(post.name, fate);
+  }
+
+  /** Before a POST without a name is sent, and when it was refused. */
   countNameless(change: 1 | -1): void {
     this.#nameless += change;
   }
 
-  settle(post: Post, outcome: Exclude<Post['outcome'], 'sent'>): void {
-    this.guard(() => {
-      this.count(`posts ${outcome}`);
-      post.outcome = outcome;
-      post.settledAt = Date.now();
-      if (outcome === 'never' || outcome === 'refused') assert.equal(post.id, null, `${inspect(post)} was taken`);
-      if (outcome !== 'ok') return;
-      const accepted = this.#acceptedBy(post.client);
-      accepted.latest = post.number;
-      if (post.id === null) accepted.waiting.add(post.number);
-      else this.posts.delete(post.name);
-    });
+  settle(name: string, outcome: Exclude<Fate['outcome'], 'sent'>, time: number): void {
+    const post = this.#posts.get(name) as Fate;
+    this.#count(`posts ${outcome}`);
+    post.outcome = outcome;
+    post.settledAt = time;
+    if (outcome === 'never' || outcome === 'refused') assert.equal(post.id, null, `${inspect(post)} was taken`);
+    if (outcome !== 'ok') return;
+    const accepted = this.#acceptedBy(post.client);
+    accepted.latest = post.number;
+    if (post.id === null) accepted.waiting.add(post.number);
+    else this.#open.delete(post.name);
+  }
+
+  /** A response to GET, whose tag was known or not. */
+  noteGet(isInfo: boolean, known: string | null, response: Response, exchange: Exchange, endedEarly: boolean): void {
+    const { statusCode, tag, body } = response;
+    assert.ok(statusCode === 200 || (statusCode === 304 && known !== null), inspect(response));
+    const isNew = statusCode === 200;
+    const asked = { ...exchange, waitMs: endedEarly ? 0 : exchange.waitMs };
+    if (isInfo) return this.#checkInfo(asked, tag, isNew ? body as SystemInfo : null, known);
+    this.#checkStatus(asked, nameOf(tag), isNew, known === null ? null : nameOf(known));
+    if (body !== undefined) assert.equal((body as SystemInfo).status, nameOf(tag));
+  }
+
+  /** A response to POST, which has perhaps a name and prefers to wait. */
+  notePost(name: string | null, isPatient: boolean, response: Response, exchange: Exchange, endedEarly: boolean): void {
+    const { statusCode, wasGranted, body } = response;
+    assert.ok([200, 202, 500, 503].includes(statusCode), inspect(response));
+    if (name !== null) this.settle(name, statusCode === 503 ? 'refused' : 'ok', exchange.receivedAt);
+    else if (statusCode === 503) this.countNameless(-1);
+    if (statusCode === 503) return this.#checkRefused(exchange);
+    if (!wasGranted) assert.deepEqual([statusCode, body], [200, { result: 'ok' }]);
+    if (!isPatient) return;
+    const post = name === null ? null : this.#posts.get(name) as Fate;
+    this.#checkOutcome(exchange, post, body as Record<string, unknown>, endedEarly);
+  }
+
+  /** The status code of a response to a web page, unless the connection was lost. */
+  notePage(statusCode: number | null): void {
+    assert.ok(statusCode === null || statusCode === 403, `${statusCode}`);
   }
 
   /** Checks that the queue was full of commands that had been sent, and not been taken. */
-  checkRefused(exchange: Exchange): void {
+  #checkRefused(exchange: Exchange): void {
     let waiting = this.#nameless; // at most
-    for (const { id, outcome } of this.posts.values()) if (id === null && /sent|ok|unknown/.test(outcome)) waiting += 1;
+    for (const { id, outcome } of this.#open.values()) if (id === null && /sent|ok|unknown/.test(outcome)) waiting += 1;
     this.#later(exchange, () => {
       const { sentAt, receivedAt } = exchange;
       const lives = this.#lives.filter(({ from, to }) => from <= receivedAt + SLACK_MS && to >= sentAt - SLACK_MS);
@@ -558,7 +656,7 @@ export class Model {
   }
 
   /** Checks that a connection was lost because the thread or the server ended. */
-  checkLoss(exchange: Exchange, wasConnected: boolean): void {
+  noteLoss(exchange: Exchange, wasConnected: boolean): void {
     this.#later(exchange, () => {
       const { sentAt, receivedAt } = exchange;
       const downMs = wasConnected ? 1000 : 4000; // until a new thread listens
@@ -573,7 +671,7 @@ export class Model {
   }
 
   /** Checks the outcome of a command that waited: of its own command, and complete unless the wait ended. */
-  checkOutcome(exchange: Exchange, post: Post | null, body: Record<string, unknown>, endedEarly: boolean): void {
+  #checkOutcome(exchange: Exchange, post: Fate | null, body: Record<string, unknown>, endedEarly: boolean): void {
     this.#later(exchange, () => {
       const { id, state, value, error } = body;
       if (state === undefined && error === undefined) { // an ok at once
@@ -589,7 +687,7 @@ export class Model {
         assert.ok(isOver || endedEarly || this.#isClosing(exchange), `${inspect(body)} after ${inspect(exchange)}`);
         return this.#checkState(life, ownId, state, exchange);
       }
-      this.count(isFailed ? 'failures' : 'outcomes');
+      this.#count(isFailed ? 'failures' : 'outcomes');
       const { from, to, ...outcome } = life.done.get(ownId) ?? assert.fail(`${ownId} is not done: ${inspect(body)}`);
       const { command } = life.taken.get(ownId) as Taken;
       assert.ok(from <= exchange.receivedAt + SLACK_MS);
@@ -600,9 +698,9 @@ export class Model {
   }
 
   /** Checks a status: one that was published when the request was sent, or since. */
-  checkStatus(exchange: Exchange, name: string, isNew: boolean, known: string | null): void {
+  #checkStatus(exchange: Exchange, name: string, isNew: boolean, known: string | null): void {
     this.#later(exchange, () => {
-      this.count(isNew ? 'status 200' : 'status 304');
+      this.#count(isNew ? 'status 200' : 'status 304');
       const statuses = this.#statusesAt(exchange);
       const isPlausible = statuses.some(({ status }) => status.name === name);
       assert.ok(isPlausible, `${name} is none of ${inspect(statuses, { depth: 3 })} at ${inspect(exchange)}`);
@@ -615,9 +713,9 @@ export class Model {
   }
 
   /** Checks the information: what it shows was so when the request was sent, or since; and so for its tag. */
-  checkInfo(exchange: Exchange, tag: string, info: SystemInfo | null, known: string | null): void {
+  #checkInfo(exchange: Exchange, tag: string, info: SystemInfo | null, known: string | null): void {
     this.#later(exchange, () => {
-      this.count(info === null ? 'info 304' : 'info 200');
+      this.#count(info === null ? 'info 304' : 'info 200');
       const [prefix, number] = tag.slice(1, -1).split('-') as [string, string];
       const life = this.#lives.find((one) => one.prefix === prefix) ?? assert.fail(`${tag} is of no server`);
       const { sentAt, receivedAt } = exchange;
@@ -681,7 +779,7 @@ export class Model {
     life.contents.set(tag, { ...exchange, content });
     if (life.contents.size > 1000) for (const old of [...life.contents.keys()].slice(0, 500)) life.contents.delete(old);
     if (other === undefined) return;
-    this.count('equal tags');
+    this.#count('equal tags');
     const [earlier, later] = other.sentAt < exchange.sentAt ? [other, exchange] : [exchange, other];
     const { sentAt } = earlier.receivedAt < later.sentAt ? later : earlier;
     const isRacing = ({ from, to }: { from: number; to: number }): boolean => {
@@ -704,7 +802,7 @@ export class Model {
     assert.ok(mayEndEarly || receivedAt - sentAt >= waitMs - 20, `a 304 too early: ${inspect(exchange)}`);
     const missed = newsAt.filter((time) => time > sentAt + SLACK_MS && this.#runningMs(time, receivedAt) > NEWS_MS);
     assert.deepEqual(missed, [], `missed by ${inspect(exchange)}`);
-    this.count('waited in vain');
+    this.#count('waited in vain');
   }
 
   /** When the status changed from the known one and stayed different for a while. */
@@ -734,14 +832,18 @@ export class Model {
 
   #later({ sentAt, receivedAt, waitMs }: Exchange, check: () => void): void {
     const tookMs = this.#runningMs(sentAt, receivedAt);
-    this.guard(() => assert.ok(tookMs < waitMs + LATE_MS, `${tookMs} ms, with a wait of ${waitMs}`));
+    assert.ok(tookMs < waitMs + LATE_MS, `${tookMs} ms, with a wait of ${waitMs}`);
     this.#checks.push([receivedAt + SLACK_MS, check]);
   }
 
   #runChecks(reportedUntil: number): void {
     const count = this.#checks.findIndex(([time]) => time >= reportedUntil);
-    for (const [, check] of this.#checks.splice(0, count === -1 ? this.#checks.length : count)) this.guard(check);
+    for (const [, check] of this.#checks.splice(0, count === -1 ? this.#checks.length : count)) check();
   }
+}
+
+function nameOf(tag: string): string {
+  return tag.slice(1, -1).replace('-', ' ');
 }
 
 function isSame({ name, by, reason, since: [from, to] }: Status, info: SystemInfo): boolean {

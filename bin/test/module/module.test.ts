@@ -10,13 +10,14 @@ import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
+import type { Host } from '../host.ts';
 import type { BuildOptions } from 'esbuild';
 import type { TestContext } from 'node:test';
-import { LIMIT, postAll, runHost, spawnHost, takeAll } from './helpers.ts';
-import { clientAt, makeFolder, makeSocketPath, startServer as start } from '../helpers.ts';
+import { LIMIT, clientAt, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import { runHost, spawnHost } from '../host.ts';
+import { postAll } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
-import type { Host } from './helpers.ts';
 
 const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
 
@@ -122,7 +123,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
       await server.runInBackground();
       await server.close();
-    `, 0, ['--import', pathToFileURL(imported).href, '--require', required]);
+    `, ['--import', pathToFileURL(imported).href, '--require', required]);
     await host.ends('required', 'imported');
   });
 
@@ -131,7 +132,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const host = runHost(t, `
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0 });
       await server.runInBackground().catch(({ message, code }) => say([message, code]));
-    `, 0, [flag, '--allow-fs-read=*']);
+    `, [flag, '--allow-fs-read=*']);
     const [message, code] = await host.hear<[string, string]>();
     assert.match(message, /^Cannot serve at 127\.0\.0\.1:0: .*Access to this API has been restricted/);
     assert.equal(code, 'ERR_ACCESS_DENIED');
@@ -142,7 +143,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const copy: typeof import('../../../control.ts') = await import(href);
     assert.notEqual(copy.WebApiServer, WebApiServer);
     let status = copy.SystemStatus.PAUSED; // as good as the module's own
-    const { server, client } = await start(t, { systemStatus: () => status });
+    const { server, client } = await startServer(t, { systemStatus: () => status });
     const other = new copy.WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
     t.after(() => other.close());
     const otherClient = new copy.WebApiClient('127.0.0.1', (await other.runInBackground()).port);

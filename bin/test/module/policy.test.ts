@@ -2,17 +2,56 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import {
-  FOREIGN_HOSTS, GET, HOST, LIMIT, LOCAL_HOSTS, NAME, NAMED_HOSTS, NAMES, PAGE, POST, UNNAMED_HOSTS,
-  UNSPECIFIED_ADDRESSES, UPGRADE, WEBSOCKET, head, outcomeOf, sendInTurn, takeAll,
-} from './helpers.ts';
-import { TOKEN, makeSocketPath, startServer as start } from '../helpers.ts';
+import { LIMIT, TOKEN, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import { BEARER, HOST, PAGE, PAUSE, STATUS, UPGRADE, askInTurn, head } from '../http.ts';
+import { outcomeOf } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { isAllowedHost } from '../../../control.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 
-const HTTP_1_0 = `${POST} HTTP/1.0`;
-const BEARER = `Authorization: Bearer ${TOKEN}`;
+// ───── Values of Host ────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Values of Host that every server accepts. */
+const LOCAL_HOSTS: readonly string[] = [
+  'localhost', 'LOCALHOST:1', 'LocalHost:', '127.0.0.1', '127.9.9.9:80', '[::1]:8391', '[::1]', '[fe80::1%eth0]',
+  '192.168.1.7', '[0:0::1]:65535', '[::ffff:127.0.0.1]:', '[2001:DB8::1]', '1.0.0.0', '255.255.255.255:65536',
+];
+
+const UNSPECIFIED_ADDRESSES: readonly string[] = [ // browsers take them for this machine
+  '0.0.0.0', '0.1.2.3', '0.255.255.255:80', '[::]', '[::]:80', '[0:0::0]', '[0:0:0:0:0:0:0:0]', '[::0.0.0.0]',
+  '[::ffff:0.0.0.0]', '[::ffff:0:1]', '[::%eth0]',
+];
+
+/** Values of Host that no server accepts by default. */
+const FOREIGN_HOSTS: readonly string[] = [
+  ...UNSPECIFIED_ADDRESSES, 'localhost.', 'x.localhost', 'localhost.x', '0177.0.0.1', '127.1', '0x7f.1', '0x7f000001',
+  '2130706433', '127.0.0.1.', '127.0.0.1.x', '1.2.3', '256.0.0.1', '1.2.3.4.5', '%6cocalhost', 'evil.example',
+  'evil.example:8391', 'box.lan', '*', '.', '-', 'localhost@evil', 'evil@localhost', 'localhost:1@evil',
+  'evil:localhost@127.0.0.1', '@localhost', 'localhost,localhost', 'localhost:http', 'localhost:80:80', 'localhost:-1',
+  'localhost:0x50', ':80', '::1', '[::1', '[::1]x', '[::1]80', '[::1]:x', '[127.0.0.1]', '[localhost]', '[]', '[', ']',
+  '[[::1]]', '[:::]', '[::g]', 'localhost evil.example', 'localhost\xa0', 'localhost/', 'localhost#', '',
+];
+
+/** A host to listen on, and other names that are allowed: each server then accepts the first list, not the second. */
+const NAME = '0x7f.1';
+const NAMES: readonly string[] = ['box.lan', '.example.org', '.test'];
+const NAMED_HOSTS: readonly string[] = [
+  '0x7F.1', '0X7f.1:80', 'box.lan', 'BOX.lan:8391', 'box.lan:', 'example.org:1', 'a.example.org',
+  'a.B.Example.ORG', 'test', 'x.test', 'localhost', '127.0.0.1', '[::1]',
+];
+const UNNAMED_HOSTS: readonly string[] = [
+  '0x7f.2', 'x.0x7f.1', '127.1', 'box.lan.', 'a.box.lan', 'box.la', 'ox.lan', 'lan', '.lan', 'boxxlan', 'xbox.lan',
+  'xexample.org', 'example.org.', 'example.org.evil', 'org', 'xtest', 'test.evil', 'box.lan@evil', 'box.lan:x',
+  'box.lan:80:80', 'box.lan,box.lan', '', '0.0.0.0', '[::]', 'x.localhost', 'localhost.',
+];
+
+// ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+const WEBSOCKET: readonly string[] = [
+  'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', 'Sec-WebSocket-Key: dGhlIHNhbXBsZQ==',
+];
+
+const HTTP_1_0 = `${PAUSE} HTTP/1.0`;
 const SECRET = 'a-Secret/that+is~long.enough_=';
 const NO_HOST = '403 allowedHosts';
 const NO_PAGE = '403 control-board';
@@ -37,17 +76,17 @@ const TABLES: PolicyTable[] = [
   {
     title: 'Host',
     rows: [
-      ...LOCAL_HOSTS.map((host): Row => ['ok', POST, `Host: ${host}`]),
-      ...FOREIGN_HOSTS.map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
-      ['ok', POST, 'hOST: localhost'],
-      [NO_HOST, GET, 'Host: evil.example'],
+      ...LOCAL_HOSTS.map((host): Row => ['ok', PAUSE, `Host: ${host}`]),
+      ...FOREIGN_HOSTS.map((host): Row => [NO_HOST, PAUSE, `Host: ${host}`]),
+      ['ok', PAUSE, 'hOST: localhost'],
+      [NO_HOST, STATUS, 'Host: evil.example'],
       ['403', 'HEAD /api/status', 'Host: evil.example'],
       [NO_HOST, 'GET /', 'Host: evil.example'],
       [NO_HOST, 'PUT /api/pause', 'Host: evil.example'],
       [NO_HOST, 'OPTIONS *', 'Host: evil.example'],
-      [NO_HOST, GET, 'Host: evil.example', 'Sec-Fetch-Site: none'],
-      [NO_HOST, POST, 'Host: x', 'X-Forwarded-Host: localhost', 'Forwarded: host=localhost'],
-      ['400', POST],
+      [NO_HOST, STATUS, 'Host: evil.example', 'Sec-Fetch-Site: none'],
+      [NO_HOST, PAUSE, 'Host: x', 'X-Forwarded-Host: localhost', 'Forwarded: host=localhost'],
+      ['400', PAUSE],
       ['400', 'POST http://localhost/api/pause'],
       ['ok', HTTP_1_0],
       ['ok', HTTP_1_0, HOST],
@@ -76,27 +115,27 @@ const TABLES: PolicyTable[] = [
   {
     title: 'Origin and Sec-Fetch-Site',
     rows: [
-      ...ORIGINS.flatMap((origin) => [POST, GET, 'OPTIONS /api/pause'].map((line): Row => {
+      ...ORIGINS.flatMap((origin) => [PAUSE, STATUS, 'OPTIONS /api/pause'].map((line): Row => {
         return [NO_PAGE, line, 'Host: localhost:8391', `Origin: ${origin}`];
       })),
       ...SITES.flatMap((site): Row[] => {
         const typed = site === 'none' ? 'ok' : NO_PAGE; // a user has typed the address
         return [
-          [typed, GET, HOST, `Sec-Fetch-Site: ${site}`],
+          [typed, STATUS, HOST, `Sec-Fetch-Site: ${site}`],
           [typed.slice(0, 3), 'HEAD /api/status', HOST, `Sec-Fetch-Site: ${site}`],
-          [NO_PAGE, POST, HOST, `Sec-Fetch-Site: ${site}`],
+          [NO_PAGE, PAUSE, HOST, `Sec-Fetch-Site: ${site}`],
           [NO_PAGE, 'OPTIONS /api/pause', HOST, `Sec-Fetch-Site: ${site}`],
-          [NO_PAGE, GET, HOST, `Sec-Fetch-Site: ${site}`, 'Origin: null'],
-          [NO_PAGE, POST, 'Host: localhost:8391', `Sec-Fetch-Site: ${site}`, 'Origin: http://localhost:8391'],
+          [NO_PAGE, STATUS, HOST, `Sec-Fetch-Site: ${site}`, 'Origin: null'],
+          [NO_PAGE, PAUSE, 'Host: localhost:8391', `Sec-Fetch-Site: ${site}`, 'Origin: http://localhost:8391'],
         ];
       }),
       [NO_PAGE, 'OPTIONS /api/pause', HOST, `Origin: ${PAGE}`, 'Access-Control-Request-Method: POST'],
       ['ok', 'OPTIONS /api/pause', HOST, 'Access-Control-Request-Method: POST'],
-      ['ok', POST, HOST, 'Sec-Fetch-Mode: cors', 'Sec-Fetch-Dest: empty', 'Referer: http://evil.example/',
+      ['ok', PAUSE, HOST, 'Sec-Fetch-Mode: cors', 'Sec-Fetch-Dest: empty', 'Referer: http://evil.example/',
         'User-Agent: Mozilla/5.0', 'Cookie: a=b', 'Content-Type: text/plain'],
-      ['ok', POST, HOST, ...UPGRADE],
-      ['ok', GET, HOST, ...WEBSOCKET],
-      [NO_PAGE, GET, HOST, 'Origin: http://evil.example', ...WEBSOCKET],
+      ['ok', PAUSE, HOST, ...UPGRADE],
+      ['ok', STATUS, HOST, ...WEBSOCKET],
+      [NO_PAGE, STATUS, HOST, 'Origin: http://evil.example', ...WEBSOCKET],
     ],
   },
   {
@@ -111,35 +150,35 @@ const TABLES: PolicyTable[] = [
       ].flatMap(([name = '', first, second]): Row[] => {
         const others = name === 'Host' ? [] : [HOST];
         const again = [`${name}: ${first}`, `${name}: ${second}`, `${name.toUpperCase()}: ${second}`];
-        return again.map((field) => ['400', GET, ...others, `${name}: ${first}`, 'X: x', field]);
+        return again.map((field) => ['400', STATUS, ...others, `${name}: ${first}`, 'X: x', field]);
       }),
       ['400', 'POST http://localhost/api/pause', HOST, HOST],
       ['400', HTTP_1_0, HOST, HOST],
-      ['ok', POST, HOST, BEARER, 'Cookie: a', 'Cookie: b', 'X: x', 'x: x', 'Accept: a', 'Accept: b'],
+      ['ok', PAUSE, HOST, BEARER, 'Cookie: a', 'Cookie: b', 'X: x', 'x: x', 'Accept: a', 'Accept: b'],
     ],
   },
   {
     title: 'the option host, and allowedHosts',
     options: { host: NAME, allowedHosts: [...NAMES] },
     rows: [
-      ...NAMED_HOSTS.map((host): Row => ['ok', POST, `Host: ${host}`]),
-      ...UNNAMED_HOSTS.map((host): Row => [NO_HOST, POST, `Host: ${host}`]),
+      ...NAMED_HOSTS.map((host): Row => ['ok', PAUSE, `Host: ${host}`]),
+      ...UNNAMED_HOSTS.map((host): Row => [NO_HOST, PAUSE, `Host: ${host}`]),
       ['ok', 'POST http://A.Example.org:1/api/pause', 'Host: evil'],
       [NO_HOST, 'POST http://evil/api/pause', 'Host: box.lan'],
-      [NO_PAGE, POST, 'Host: box.lan', 'Origin: http://box.lan'],
+      [NO_PAGE, PAUSE, 'Host: box.lan', 'Origin: http://box.lan'],
     ],
   },
   {
     title: "allowedHosts: ['*']",
     options: { allowedHosts: ['*'] },
     rows: [
-      ...['evil.example', 'X:80', 'localhost.', '127.1', '[::1]'].map((host): Row => ['ok', POST, `Host: ${host}`]),
+      ...['evil.example', 'X:80', 'localhost.', '127.1', '[::1]'].map((host): Row => ['ok', PAUSE, `Host: ${host}`]),
       ...[...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1'].map((host): Row => {
-        return [NO_HOST, POST, `Host: ${host}`];
+        return [NO_HOST, PAUSE, `Host: ${host}`];
       }),
-      ['400', POST],
-      [NO_PAGE, POST, 'Host: evil.example', 'Origin: http://evil.example'],
-      [NO_PAGE, POST, 'Host: evil.example', 'Sec-Fetch-Site: same-origin'],
+      ['400', PAUSE],
+      [NO_PAGE, PAUSE, 'Host: evil.example', 'Origin: http://evil.example'],
+      [NO_PAGE, PAUSE, 'Host: evil.example', 'Sec-Fetch-Site: same-origin'],
     ],
   },
   {
@@ -147,7 +186,7 @@ const TABLES: PolicyTable[] = [
     options: { token: SECRET },
     rows: [
       ...[`Bearer ${SECRET}`, `bearer ${SECRET}`, `BEARER ${SECRET}`, `Bearer  ${SECRET}`].map((value): Row => {
-        return ['ok', POST, HOST, `Authorization: ${value}`];
+        return ['ok', PAUSE, HOST, `Authorization: ${value}`];
       }),
       ...[
         '', 'Bearer', 'Bearer ', SECRET, `Basic ${SECRET}`, `Bearer${SECRET}`, `Bearer\t${SECRET}`, `xBearer ${SECRET}`,
@@ -155,13 +194,13 @@ const TABLES: PolicyTable[] = [
         `Bearer ${SECRET}x`, `Bearer ${SECRET} x`, `Bearer ${SECRET},`, `Bearer ${SECRET}, Bearer ${SECRET}`,
         `Bearer "${SECRET}"`, `Bearer ${SECRET.toUpperCase()}`, `Bearer ${encodeURIComponent(SECRET)}`,
         `Bearer ${btoa(SECRET)}`,
-      ].map((value): Row => ['401', POST, HOST, `Authorization: ${value}`]),
-      ['401', POST, HOST],
-      ['401', GET, HOST],
+      ].map((value): Row => ['401', PAUSE, HOST, `Authorization: ${value}`]),
+      ['401', PAUSE, HOST],
+      ['401', STATUS, HOST],
       ['401', 'GET /', HOST],
-      ['401', `${POST}?token=${SECRET}`, HOST],
-      [NO_HOST, POST, 'Host: evil.example', `Authorization: Bearer ${SECRET}`],
-      [NO_PAGE, POST, HOST, `Authorization: Bearer ${SECRET}`, 'Origin: null'],
+      ['401', `${PAUSE}?token=${SECRET}`, HOST],
+      [NO_HOST, PAUSE, 'Host: evil.example', `Authorization: Bearer ${SECRET}`],
+      [NO_PAGE, PAUSE, HOST, `Authorization: Bearer ${SECRET}`, 'Origin: null'],
     ],
   },
   {
@@ -169,15 +208,15 @@ const TABLES: PolicyTable[] = [
     isUnix: true,
     rows: [
       ...['localhost', 'evil.example', '0.0.0.0:80', '', '/run/control.sock'].map((host): Row => {
-        return ['ok', POST, `Host: ${host}`];
+        return ['ok', PAUSE, `Host: ${host}`];
       }),
       ['ok', 'POST http://evil.example/api/pause', HOST],
       ['ok', HTTP_1_0],
-      ['400', POST],
-      ['400', POST, HOST, HOST],
-      ['400', POST, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`],
+      ['400', PAUSE],
+      ['400', PAUSE, HOST, HOST],
+      ['400', PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`],
       ...[`Origin: ${PAGE}`, 'Origin: http://localhost', 'Origin: null', 'Sec-Fetch-Site: cross-site',
-        'Sec-Fetch-Site: same-origin', 'Sec-Fetch-Site: none'].map((field): Row => [NO_PAGE, POST, HOST, field]),
+        'Sec-Fetch-Site: same-origin', 'Sec-Fetch-Site: none'].map((field): Row => [NO_PAGE, PAUSE, HOST, field]),
     ],
   },
 ];
@@ -186,8 +225,8 @@ describe('The server', LIMIT, () => {
   for (const { title, isUnix = false, options, rows } of TABLES) {
     it(`decides by ${title} (${rows.length} requests)`, { skip: isUnix && lacks('Unix') }, async (t) => {
       const place = isUnix ? { socketPath: makeSocketPath(t) } : {};
-      const { server, where } = await start(t, { maxQueueSize: 1000, ...options, ...place });
-      const responses = await sendInTurn(where, rows.map(([, line, ...fields]) => head(line, ...fields)));
+      const { server, where } = await startServer(t, { maxQueueSize: 1000, ...options, ...place });
+      const responses = await askInTurn(where, rows.map(([, line, ...fields]) => head(line, ...fields)));
       const wrong = rows.flatMap(([expected, ...request], index) => {
         const response = responses[index] ?? assert.fail();
         const decision = [400, 401, 403].includes(response.statusCode) ? outcomeOf(response) : 'ok';

@@ -1,21 +1,21 @@
-// Prefer and If-None-Match, row by row; requests that wait: what ends them, their limit, and that they leave nothing
-// behind.
+// Requests that wait: what ends them, their limit, and that they leave nothing behind.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { LIMIT, collectWarnings, startServer, takeAll, until } from '../helpers.ts';
+import { runHost } from '../host.ts';
 import {
-  Connection, GET, HOST, INFO, LIMIT, POST, WAIT, collectWarnings, head, open, outcomeOf, runHost, send, sendInTurn,
-  serveOthers, shortOf, takeAll, wait, waitAll,
-} from './helpers.ts';
-import { startServer as start, until } from '../helpers.ts';
+  HOST, INFO, PAUSE, STATUS, WAIT, Connection, ask, askInTurn, head, open, serveOthers, wait, waitAll,
+} from '../http.ts';
+import { shortOf } from './helpers.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { Where } from '../http.ts';
 import type { ControlCommand } from '../../../control.ts';
 
-const { ACTIVE, PAUSING, PAUSED } = SystemStatus;
+const { ACTIVE, PAUSED } = SystemStatus;
 
-const WAITING_POST = head(POST, HOST, WAIT);
-const WAITING_GET = head(GET, HOST, 'If-None-Match: "active"', WAIT);
+const WAITING_POST = head(PAUSE, HOST, WAIT);
+const WAITING_GET = head(STATUS, HOST, 'If-None-Match: "active"', WAIT);
 const WAITING_INFO = head(INFO, HOST, 'If-None-Match: *', WAIT); // whatever changes
 
 /** Each with the response if nothing happens. */
@@ -25,74 +25,11 @@ const KINDS: [name: string, request: string, ended: string][] = [
   ['info', WAITING_INFO, '304 wait=60'],
 ];
 
-describe('A header field', { ...LIMIT, concurrency: true }, () => {
-  it('Prefer says how long the client waits (RFC 7240), but not in a quoted value', async (t) => {
-    const { server, port } = await start(t);
-    const host = setInterval(() => takeAll(server), 1);
-    t.after(() => clearInterval(host));
-    const rows: [seconds: number | null, ...lines: string[]][] = [
-      [1, 'wait=1'], [300, 'wait=300'], [300, 'wait=301'], [300, 'wait=99999999999999999999'],
-      [10, 'wait=010'], [10, 'Wait=10'], [10, 'wait = 10'], [10, 'wait\t=\t10 '],
-      [10, 'respond-async, wait=10'], [10, ', ,wait=10,'], [10, 'wait=10, wait=20'],
-      [10, 'respond-async', 'return=minimal', 'wait=10'], [10, 'wait=10', 'wait=20'],
-      [10, 'wait=10; x'], [10, 'wait=10;x=y ; z="a, wait=20"'], [10, 'x; wait=20, wait=10'], [10, 'x="a", wait=10'],
-      [null, 'wait=0'], [null, 'wait=-1'], [null, 'wait=1.5'], [null, 'wait='], [null, 'wait'], [null, 'wait=""'],
-      [null, 'wait="10"'], [null, 'wait="10", wait=20'], [null, 'wait=0, wait=10'], [null, 'wait=+10'],
-      [null, 'wait=1e1'], [null, 'wait=0x10'], [null, 'wait=10s'], [null, 'wait=1 0'], [null, 'wait="1 0"'],
-      [null, "wait='10'"], [null, 'wait="10'], [null, 'wait:10'],
-      [null, ''], [null, 'x-wait=10'], [null, 'wait-x=10'], [null, 'await=10'], [null, 'x; wait=10'],
-      [null, 'respond-async; wait=10'], [null, 'x="wait=10"'], [null, 'x="a, wait=10"'], [null, 'respond-async'],
-    ];
-    const requests = rows.map(([, ...lines]) => head(POST, HOST, ...lines.map((line) => `Prefer: ${line}`)));
-    for (const [index, response] of (await sendInTurn(port, requests)).entries()) {
-      const [seconds, ...lines] = rows[index] ?? assert.fail();
-      assert.equal(shortOf(response), seconds === null ? 'ok' : `done wait=${seconds}`, lines.join(' | '));
-    }
-  });
-
-  it('If-None-Match names what the client knows (RFC 9110 §13.1.2)', async (t) => {
-    const { port } = await start(t);
-    const rows: [statusCode: number, ...lines: string[]][] = [
-      [304, '"active"'], [304, 'W/"active"'], [304, '*'], [304, ' * '], [304, '"paused", "active"'],
-      [304, '"paused" ,W/"active",'], [304, '"paused"', '"active"'], [304, '"a,b", "active"'], [304, '"a b", "active"'],
-      [200, '"paused"'], [200, '"Active"'], [200, 'active'], [200, '"active'], [200, '" active"'], [200, '"*"'],
-      [200, '""'], [200, ''], [200, '"paused", "pausing"'], [200, '"active-1"'],
-    ];
-    for (const line of [GET, 'HEAD /api/status']) {
-      const requests = rows.map(([, ...tags]) => head(line, HOST, ...tags.map((tag) => `If-None-Match: ${tag}`)));
-      const codes = (await sendInTurn(port, requests)).map(({ statusCode }) => statusCode);
-      assert.deepEqual(codes, rows.map(([code]) => code), line);
-    }
-  });
-});
-
 describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
-  it('gets what changes, in whatever form it names what the client knows', async (t) => {
-    let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status });
-    const waiting = await waitAll(t, port, [
-      WAITING_GET,
-      head('HEAD /api/status', HOST, 'If-None-Match: "active"', WAIT),
-      head(GET, HOST, 'If-None-Match: "x", W/"active", "y"', WAIT),
-      head(GET, HOST, 'If-None-Match: "active"', 'If-None-Match: "x"', 'Prefer: respond-async', WAIT),
-    ]);
-    const later = await wait(t, port, head(GET, HOST, 'If-None-Match: "active", "pausing"', WAIT));
-    status = PAUSING;
-    server.hasCommands();
-    for (const { response } of waiting) {
-      const { statusCode, headers } = await response;
-      assert.deepEqual([statusCode, headers.etag, headers['preference-applied']], [200, '"pausing"', 'wait=60']);
-    }
-    await serveOthers(port);
-    status = PAUSED;
-    server.hasCommands();
-    assert.equal(outcomeOf(await later.response), 'paused', 'the list named the one between, too');
-  });
-
   it('gets a 500 as soon as systemStatus() fails', async (t) => {
     collectWarnings(t);
     let isLost = false;
-    const { server, port } = await start(t, { systemStatus: () => (isLost ? assert.fail('lost') : ACTIVE) });
+    const { server, port } = await startServer(t, { systemStatus: () => (isLost ? assert.fail('lost') : ACTIVE) });
     const { response } = await wait(t, port, WAITING_GET);
     isLost = true;
     server.hasCommands();
@@ -101,7 +38,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
 
   it('holds one of maxConnections - 16 places; a further one gets its response at once', async (t) => {
     for (const [maxConnections, places] of [[16, 0], [20, 4]] as const) {
-      const { port } = await start(t, { maxConnections });
+      const { port } = await startServer(t, { maxConnections });
       await waitAll(t, port, Array(places).fill(WAITING_GET));
       await checkNoPlace(port, `${maxConnections}`);
     }
@@ -109,10 +46,10 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
 
   it('does not block other requests: 48 wait by default', async (t) => {
     let status = ACTIVE;
-    const { server, port } = await start(t, { systemStatus: () => status, maxQueueSize: 100 });
+    const { server, port } = await startServer(t, { systemStatus: () => status, maxQueueSize: 100 });
     const commands = await waitAll(t, port, Array(16).fill(WAITING_POST));
     const gets = await waitAll(t, port, Array(16).fill(WAITING_GET));
-    const { headers: { etag } } = await send(port, INFO);
+    const { headers: { etag } } = await ask(port, INFO);
     const infos = await waitAll(t, port, Array(16).fill(head(INFO, HOST, `If-None-Match: ${etag}`, WAIT)));
     await checkNoPlace(port, 'all 48'); // sends a command, which is news
     for (const { response } of infos) assert.equal(shortOf(await response), 'active wait=60');
@@ -124,7 +61,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('does not slow the others, however long its fields are: 48 of them', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     const host = setInterval(() => server.hasCommands(), 1);
     t.after(() => clearInterval(host));
     const medianMs = async (): Promise<number> => {
@@ -132,7 +69,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
       const connection = new Connection(port);
       for (let count = 0; count < 200; count += 1) {
         const began = performance.now();
-        await connection.request(head(GET, HOST));
+        await connection.request(head(STATUS, HOST));
         times.push(performance.now() - began);
       }
       connection.socket.destroy();
@@ -141,9 +78,9 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     const before = await medianMs();
     const tags = `If-None-Match: ${'"a",'.repeat(1900)}"active"`;
     await waitAll(t, port, [
-      ...Array(24).fill(head(GET, HOST, tags, WAIT)),
-      ...Array(12).fill(head(GET, HOST, 'If-None-Match: "active"', `Prefer: ${'wait ,'.repeat(1300)}wait=60`)),
-      ...Array(12).fill(head(POST, HOST, `Prefer: ${'x,'.repeat(3900)}wait=60`)),
+      ...Array(24).fill(head(STATUS, HOST, tags, WAIT)),
+      ...Array(12).fill(head(STATUS, HOST, 'If-None-Match: "active"', `Prefer: ${'wait ,'.repeat(1300)}wait=60`)),
+      ...Array(12).fill(head(PAUSE, HOST, `Prefer: ${'x,'.repeat(3900)}wait=60`)),
     ]);
     const after = await medianMs();
     assert.ok(after < 3 * before + 2, `${before} ms, then ${after} ms`);
@@ -162,17 +99,16 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     const port = await host.hear<number>();
     const connection = new Connection(port);
     for (let count = 1; count <= 2000; count += 1) {
-      const { statusCode, body } = await connection.request(WAITING_POST);
-      const { state, value } = JSON.parse(body);
+      const { statusCode, body: { state, value } } = await connection.request(WAITING_POST);
       assert.deepEqual([statusCode, state, value], [200, 'done', count]);
     }
     connection.socket.destroy();
-    await send(port, 'POST /api/shutdown');
+    await ask(port, 'POST /api/shutdown');
     await host.ends();
   });
 
   it('frees its place when its client goes away', async (t) => {
-    const { port } = await start(t, { maxConnections: 17, maxQueueSize: 1000 });
+    const { port } = await startServer(t, { maxConnections: 17, maxQueueSize: 1000 });
     for (const [[name, request], leave] of [
       [KINDS[0], 'destroy'], [KINDS[1], 'resetAndDestroy'], [KINDS[2], 'end'], [KINDS[0], 'end'],
     ] as [typeof KINDS[number], 'destroy' | 'resetAndDestroy' | 'end'][]) {
@@ -184,7 +120,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('is not broken to make room for others', async (t) => {
-    const { server, port } = await start(t, { maxConnections: 18 });
+    const { server, port } = await startServer(t, { maxConnections: 18 });
     const waiting = await waitAll(t, port, [WAITING_POST, WAITING_GET]);
     for (let count = 0; count < 40; count += 1) await open(t, port);
     await serveOthers(port);
@@ -195,7 +131,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('ends when the client ends its side or the server is closed, and so does its connection', async (t) => {
-    const { server, port } = await start(t);
+    const { server, port } = await startServer(t);
     for (const who of ['client', 'server'] as const) {
       const waiting = await waitAll(t, port, KINDS.map(([, request]) => request));
       if (who === 'client') for (const { connection } of waiting) connection.socket.end();
@@ -208,7 +144,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   });
 
   it('leaves nothing behind if its client breaks it: 400 of them', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 1000 });
+    const { server, port } = await startServer(t, { maxQueueSize: 1000 });
     const taken: ControlCommand[] = [];
     for (let count = 0; count < 400; count += 40) {
       const requests = Array.from({ length: 40 }, (_, index) => KINDS[index % 3]?.[1] as string);
@@ -226,7 +162,7 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   });
 
   async function checkNoPlace(where: Where, name: string): Promise<void> {
-    const responses = await sendInTurn(where, [WAITING_GET, WAITING_INFO, WAITING_POST]);
+    const responses = await askInTurn(where, [WAITING_GET, WAITING_INFO, WAITING_POST]);
     assert.deepEqual(responses.map(shortOf), ['304', '304', 'ok'], name);
   }
 

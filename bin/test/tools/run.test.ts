@@ -41,7 +41,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     const command = shell('echo out; echo err >&2; cat; exit 7');
     const { code, stdout, stderr } = await runProgram(t, 'run', ['--port', '0', ...command], 'in');
     assert.deepEqual([code, stdout], [7, 'out\nin']);
-    assert.match(stderr, /^(err\n)?control-run: cat\[\d+\] · web API at http:\/\/localhost:\d+\n(err\n)?$/);
+    assert.match(stderr, /^(err\n)?control-run: sh\[\d+\] · web API at http:\/\/localhost:\d+\n(err\n)?$/);
     assert.equal(stderr.split('\n').length, 3);
   });
 
@@ -203,7 +203,7 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
 
   it('listens in a folder, on a socket named after the program and its own process id', async (t) => {
     const folder = join(makeFolder(t), 'sockets'); // control-run creates the folder
-    const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'nice', '-n', '1', 'cat']);
+    const running = startProgram(t, 'run', ['--socket', `${folder}/`, 'cat']);
     const socketPath = join(folder, `cat-${running.child.pid}.sock`);
     await running.shows(/web API at .*\n/);
     assert.ok(running.output().endsWith(`web API at unix:${socketPath}\n`), running.output());

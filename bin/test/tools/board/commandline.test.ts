@@ -7,13 +7,14 @@ import { createServer as createWebServer } from 'node:http';
 import { connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCommandLine } from '../../../board/options.ts';
+import { parseCommandLine, setUp } from '../../../board/options.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import {
   assertHarmless, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, startFake, untilSystem, untilSystems } from './helpers.ts';
+import type { Setup } from '../../../board/options.ts';
 import type { Ended } from '../../helpers.ts';
 import type { AddressInfo } from 'node:net';
 
@@ -77,7 +78,7 @@ describe('The command line of control-board', LIMIT, () => {
     writeFileSync(join(folder, 'token'), `${TOKEN}-own\n`, { mode: 0o600 });
     const parse = async (text: string): Promise<string[]> => {
       writeFileSync(file, text, { mode: 0o600 });
-      const { targets } = await parseCommandLine(1000, ['a:1', '--targets', file]) ?? assert.fail();
+      const { targets } = await setUpWith(['a:1', '--targets', file]);
       return targets.map(({ name }) => String(name));
     };
     const lines = ['# all', 'a:1', '', 'b:2 token-file=token', 'c:3 # x', 'c:3', 'b:2'];
@@ -216,7 +217,7 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
     const message = `--view-key-file must hold another key than --key-file: '${path}'`;
     await refuses(['--key-file', path, '--view-key-file', path], message);
     await refuses(['--view-key-file', join(path, 'x')], /^cannot create the key file .*: ENOTDIR/);
-    const { key, viewKey } = await parseCommandLine(1000, ['--view-key-file', path, NOWHERE]) ?? assert.fail();
+    const { key, viewKey } = await setUpWith(['--view-key-file', path, NOWHERE]);
     assert.ok(viewKey === readFileSync(path, 'utf8').trim() && viewKey !== key);
   });
 
@@ -260,13 +261,17 @@ describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () =>
   });
 });
 
+async function setUpWith(args: string[]): Promise<Setup> {
+  return setUp(parseCommandLine(args) ?? assert.fail(), 1000);
+}
+
 async function keyIn(path: string): Promise<string> {
-  const { key } = await parseCommandLine(1000, ['--key-file', path, NOWHERE]) ?? assert.fail();
+  const { key } = await setUpWith(['--key-file', path, NOWHERE]);
   return key;
 }
 
 async function refuses(args: string[], message: string | RegExp): Promise<void> {
-  await assert.rejects(parseCommandLine(1000, args), (error) => {
+  await assert.rejects(setUpWith(args), (error) => {
     assert.ok(error instanceof UsageError, String(error));
     if (typeof message === 'string') assert.equal(error.message, message);
     else assert.match(error.message, message);

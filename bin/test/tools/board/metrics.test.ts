@@ -59,7 +59,7 @@ describe('The metrics of control-board', LIMIT, () => {
     for (const [by, reason] of [['itself', 'exit code 7'], ['ana', 'lunch']] as const) {
       server.post('shutdown', { by, reason });
       await server.nextCommand();
-      server.report({ value: 'exit code 7' });
+      server.report({ value: { ended: 'exit code 7', exitCode: 7 } });
       await untilSystem(board, ({ commands: [latest] }) => latest?.reason === reason && latest.value !== '');
     }
     await untilMetrics(board, (lines) => lines.includes(counterOf(name, 'shutdown', 'done', 1)));

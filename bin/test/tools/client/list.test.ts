@@ -8,7 +8,8 @@ import { SystemStatus } from '../../../../control.ts';
 import { Row } from '../../../client/fleet.ts';
 import { columnsOf, fit, wrap } from '../../../client/table.ts';
 import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
-import { targetAt } from '../../../shared/reach/folder.ts';
+import { createTargetClient } from '../../../shared/reach/access.ts';
+import { Socket } from '../../../shared/reach/folder.ts';
 import { assertHarmless, HOSTILE, LIMIT, makeFolder, start, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run } from './helpers.ts';
@@ -200,7 +201,9 @@ describe('Row', LIMIT, () => {
   const report: PrintableReply = {
     ok: true, value: 'active', original: 'active', body: { status: 'active', name: 'train/1', pid: 8 }, tag: undefined,
   };
-  const target = { ...targetAt('/run/train_1-7.sock'), label: '' };
+  const socket = new Socket('/run/train_1-7.sock');
+  const client = createTargetClient(socket.path);
+  const target = { name: client.target, title: 'train_1-7', label: '', client, socket };
 
   it('takes its name from the socket path until the system reports one', () => {
     const row = new Row(target);
@@ -211,7 +214,7 @@ describe('Row', LIMIT, () => {
 
   it('keeps the name of a typed target, even a socket path', () => {
     const { name = '' } = target;
-    const row = new Row({ ...target, title: name });
+    const row = new Row({ name, title: name, label: '', client });
     row.note('active', report);
     assert.deepEqual([row.name, row.pid], [name, '8']);
   });

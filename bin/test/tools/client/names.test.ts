@@ -8,9 +8,9 @@ import fs, {
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCommandLine as parseBoard } from '../../../board/options.ts';
-import { parseCommandLine as parseMcp } from '../../../mcp/options.ts';
-import { choosePlace, socketFolder } from '../../../shared/reach/folder.ts';
+import { parseCommandLine as parseBoard, setUp } from '../../../board/options.ts';
+import { Directory } from '../../../mcp/systems.ts';
+import { choosePlace, Folder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import { makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
@@ -229,8 +229,8 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
         await assert.rejects(call([...command, word, '--dir', dir]), error);
       }
       await assert.rejects(selectClient(word, { dir }), error);
-      await assert.rejects(parseBoard(1000, [word, '--dir', dir]), error);
-      await assert.rejects(parseMcp([word, '--dir', dir]), error);
+      await assert.rejects(setUp(parseBoard([word, '--dir', dir]) ?? assert.fail(), 1000), error);
+      await assert.rejects(new Directory([word], { dir }).check(), error);
       const file = makeFile(t, `localhost\n${word} # a mistake\n`);
       const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
       await assert.rejects(call(['pause', '--targets', file, '--dir', dir]), inFile);
@@ -284,10 +284,10 @@ describe('A system that cannot be reached', SUITE, () => {
 describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
   it('is control in XDG_RUNTIME_DIR, or one in /tmp with the user ID', (t) => {
     setVariable(t, '/nowhere/x');
-    assert.equal(socketFolder(undefined), '/nowhere/x/control');
+    assert.equal(new Folder().path, '/nowhere/x/control');
     setVariable(t, '');
     t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
-    assert.equal(socketFolder(undefined), '/tmp/control-987654321');
+    assert.equal(new Folder().path, '/tmp/control-987654321');
   });
 
   it('is created by servers, for this user only, and stays empty until they listen', async (t) => {
@@ -304,14 +304,14 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
         make(folder);
         if (fault === null) {
           assert.deepEqual(await place(), [`${folder}/`]);
-          return assert.equal(socketFolder(undefined), folder);
+          return assert.equal(new Folder().path, folder);
         }
         const reason = `'${folder}' is not trusted, because ${fault.replace('FOLDER', folder)}`;
         assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
         const message = `cannot use the folder '${folder}': ${reason}`;
-        assert.throws(() => socketFolder(undefined), new UsageError(message));
+        assert.throws(() => new Folder().path, new UsageError(message));
         const given = `--dir must be a folder that can be read, got '${folder}': ${reason}`;
-        assert.throws(() => socketFolder(folder), new UsageError(given));
+        assert.throws(() => new Folder(folder).path, new UsageError(given));
         await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
       });
     }

@@ -1,10 +1,12 @@
 // Shared by the tests of control-mcp: starts it, with a client that sends anything and checks everything it receives.
 
 import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { defer, launchSystem, makeFolder, startProgram } from '../../helpers.ts';
+import { isRecord } from '../../../shared/words/text.ts';
+import { launchSystem, makeFolder, startProgram } from '../../helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { Ended, LaunchedSystem, Running } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -40,22 +42,16 @@ export interface Mcp {
   /** Sends texts and bytes unchanged, without a line break, and objects as one line each. */
   send(...parts: (object | string | Uint8Array)[]): void;
   notify(method: string, params?: object): void;
-  /** Sends a request of the legacy era. Returns its id, which is above 1000: no test uses such ids itself. */
-  ask(method: string, params?: object): number;
-  /** Sends a request of the legacy era and waits for its response. */
+  /** Sends a request of the legacy era, with an id above 1000, and waits for its response. */
   request(method: string, params?: object): Promise<Message>;
-  /** The same in the modern era; `meta` is added to the `_meta` of each request. */
-  askModern(method: string, params?: object, meta?: object): number;
+  /** The same in the modern era; `meta` is added to the `_meta` of the request. */
   modern(method: string, params?: object, meta?: object): Promise<Message>;
-  /** The first message, received already or not, for which the function returns true. */
-  receive(matches: (message: Message) => boolean): Promise<Message>;
-  /** The response to a request: the first one, if an id is used again. 1 is not "1". */
+  /** The first response to a request. 1 is not "1". */
   responseTo(id: Id): Promise<Message>;
   responsesTo(id: Id): Message[];
   notifications(method: string): Message[];
   /** Resolves when the immediate responses to everything sent before have been received. */
   settled(): Promise<void>;
-  stderr(): string;
   /** Performs the handshake of the legacy era. `call` and `fail` then use that era. Returns the result. */
   initialize(version?: string, clientName?: string): Promise<any>;
   /** Calls a tool, which must succeed. Returns its structured content. */
@@ -82,96 +78,75 @@ export function metaOf(version: string = MODERN, clientName: string = 'test'): R
  */
 export function startMcp(t: TestContext, args: readonly string[] = [], env: NodeJS.ProcessEnv = {}): Mcp {
   const running = startProgram(t, 'mcp', args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });
+  const { child } = running;
   const messages: Message[] = [];
-  const responses = new Map<Id, Message[]>();
+  const arrivals = new EventEmitter().setMaxListeners(0);
   let rest = ''; // of a line that has not arrived completely
-  let stderr = '';
   let lastId = 1000;
   let isModern = true;
-  let isEnded = false;
   let violation: Error | undefined;
-  let arrived = defer();
-  const wake = (): void => {
-    arrived.resolve();
-    arrived = defer();
-  };
-  running.child.stdout?.on('data', (text: string) => {
+  child.stdout?.on('data', (text: string) => {
     const lines = (rest + text).split('\n');
     rest = lines.pop() ?? '';
-    for (const line of lines) {
-      try {
-        const message = parseMessage(line);
-        messages.push(message);
-        if (message.method !== undefined || message.id === undefined) continue;
-        responses.set(message.id, [...responses.get(message.id) ?? [], message]);
-      } catch (error) {
-        violation ??= error as Error;
-      }
+    try {
+      for (const line of lines) messages.push(parseMessage(line));
+    } catch (error) {
+      violation ??= error as Error;
     }
-    wake();
+    arrivals.emit('message');
   });
-  running.child.stderr?.on('data', (text: string) => (stderr += text));
-  running.ended.then(() => (isEnded = true)).then(wake, wake);
   t.after(() => assert.ifError(violation));
 
-  const receiveWith = async (find: () => Message | undefined, what: string): Promise<Message> => {
-    const late = sleep(RECEIVE_MS, true, { ref: false });
+  const responsesTo: Mcp['responsesTo'] = (id) => messages.filter((one) => one.id === id && one.method === undefined);
+  const responseTo: Mcp['responseTo'] = async (id) => {
+    const limit = AbortSignal.timeout(RECEIVE_MS);
     for (;;) {
-      const found = find();
-      if (found !== undefined) return found;
+      const [response] = responsesTo(id);
+      if (response !== undefined) return response;
       if (violation !== undefined) throw violation;
-      if (isEnded) throw new Error(`control-mcp has ended without ${what}: ${stderr}`);
-      if (await Promise.race([arrived.promise, late])) throw new Error(`timed out waiting for ${what}: ${stderr}`);
+      const ended = await Promise.race([running.ended, once(arrivals, 'message', { signal: limit })]);
+      if ('code' in ended && responsesTo(id).length === 0) {
+        throw new Error(`control-mcp has ended without a response to ${JSON.stringify(id)}: ${ended.stderr}`);
+      }
     }
-  };
-  const receive: Mcp['receive'] = (matches) => receiveWith(() => messages.find(matches), `${matches}`);
-  const responseTo: Mcp['responseTo'] = (id) => {
-    return receiveWith(() => responses.get(id)?.[0], `a response to ${JSON.stringify(id)}`);
   };
   const send: Mcp['send'] = (...parts) => {
     for (const part of parts) {
       const isRaw = typeof part === 'string' || part instanceof Uint8Array;
-      running.child.stdin?.write(isRaw ? part : `${JSON.stringify(part)}\n`);
+      child.stdin?.write(isRaw ? part : `${JSON.stringify(part)}\n`);
     }
   };
-  const ask: Mcp['ask'] = (method, params) => {
-    send({ jsonrpc: '2.0', id: lastId += 1, method, ...params === undefined ? {} : { params } });
-    return lastId;
+  const request: Mcp['request'] = (method, params) => {
+    send({ jsonrpc: '2.0', id: lastId += 1, method, params });
+    return responseTo(lastId);
   };
-  const askModern: Mcp['askModern'] = (method, params, meta) => {
-    return ask(method, { ...params, _meta: { ...metaOf(), ...meta } });
+  const modern: Mcp['modern'] = (method, params, meta) => {
+    return request(method, { ...params, _meta: { ...metaOf(), ...meta } });
   };
-  const callTool = async (name: string, args: object): Promise<any> => {
-    const params = { name, arguments: args };
-    const { result, error } = await responseTo((isModern ? askModern : ask)('tools/call', params));
+  const callTool = async (name: string, args: object = {}): Promise<any> => {
+    const { result, error } = await (isModern ? modern : request)('tools/call', { name, arguments: args });
     assert.equal(error, undefined, JSON.stringify(error));
     return result;
   };
   return {
-    running, child: running.child, messages, send, ask, askModern, receive, responseTo,
-    notify: (method, params) => send({ jsonrpc: '2.0', method, ...params === undefined ? {} : { params } }),
-    request: (method, params) => responseTo(ask(method, params)),
-    modern: (method, params, meta) => responseTo(askModern(method, params, meta)),
-    responsesTo: (id) => responses.get(id) ?? [],
+    running, child, messages, send, request, modern, responseTo, responsesTo,
+    notify: (method, params) => send({ jsonrpc: '2.0', method, params }),
     notifications: (method) => messages.filter((message) => message.method === method),
-    settled: async () => void await responseTo(ask('ping')),
-    stderr: () => stderr,
-    async initialize(version = LEGACY[0], clientName = 'test') {
-      const clientInfo = { name: clientName, version: '1.0' };
-      const params = { protocolVersion: version, capabilities: {}, clientInfo };
-      const { result } = await responseTo(ask('initialize', params));
+    settled: async () => void await request('ping'),
+    async initialize(protocolVersion = LEGACY[0], name = 'test') {
+      const clientInfo = { name, version: '1.0' };
+      const { result } = await request('initialize', { protocolVersion, capabilities: {}, clientInfo });
       send({ jsonrpc: '2.0', method: 'notifications/initialized' });
       isModern = false;
       return result;
     },
-    call: async (tool, args = {}) => valueOf(await callTool(tool, args)),
-    fail: async (tool, args = {}) => failureOf(await callTool(tool, args)),
+    call: async (tool, args) => valueOf(await callTool(tool, args)),
+    fail: async (tool, args) => failureOf(await callTool(tool, args)),
     async end() {
-      running.child.stdin?.end();
+      child.stdin?.end();
       const ended = await Promise.race([running.ended, sleep(RECEIVE_MS, null, { ref: false })]);
       if (ended === null) return assert.fail('control-mcp goes on without input');
-      assert.deepEqual([ended.code, ended.stderr, rest], [0, '', '']);
-      assert.ifError(violation);
+      assert.deepEqual([ended.code, ended.stderr, rest, violation], [0, '', '', undefined]);
       return ended;
     },
   };
@@ -225,26 +200,13 @@ export function openSession(t: TestContext): Session {
 /** Parses a line as what a server may send: a response, or a notification. Requests are not among these. */
 function parseMessage(line: string): Message {
   const message = JSON.parse(line);
-  const fields = Object.keys(message).sort().join(' ');
-  const { jsonrpc, id, method, params, result, error } = message;
+  const { jsonrpc, id, method, params = {}, result = {}, error } = message;
   assert.equal(jsonrpc, '2.0', line);
-  if (method !== undefined) {
-    assert.match(fields, /^jsonrpc method( params)?$/, line);
-    assert.match(method, /^notifications\//, line);
-    if (params !== undefined) assertObject(params, line);
-  } else if (error !== undefined) {
-    assert.match(fields, /^error( id)? jsonrpc$/, line);
-    assert.match(Object.keys(error).sort().join(' '), /^code( data)? message$/, line);
-    assert.ok(Number.isInteger(error.code), line);
-    assert.match(error.message, /./, line);
-  } else {
-    assert.equal(fields, 'id jsonrpc result', line);
-    assertObject(result, line);
-  }
-  if ('id' in message) assert.ok(typeof id === 'string' || Number.isInteger(id), line);
+  const fields = Object.keys(message).sort().join(' ');
+  const isNotification = /^jsonrpc method( params)?$/.test(fields) && /^notifications\//.test(method);
+  const isError = /^error( id)? jsonrpc$/.test(fields) && Number.isInteger(error.code) && /./.test(error.message);
+  assert.ok(isNotification || isError || fields === 'id jsonrpc result', line);
+  assert.ok(isRecord(params) && isRecord(result), line);
+  if (id !== undefined) assert.ok(typeof id === 'string' || Number.isInteger(id), line);
   return message;
-}
-
-function assertObject(value: unknown, line: string): void {
-  assert.ok(typeof value === 'object' && value !== null && !Array.isArray(value), line);
 }

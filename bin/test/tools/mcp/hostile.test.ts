@@ -49,8 +49,7 @@ const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
 function hostileReports(): [what: string, body: string][] {
   const withField = (name: string, json: string): string => JSON.stringify(INFO).replace(/}$/, `,"${name}":${json}}`);
   const ofText = [...TEXTS].flatMap(([what, text]): [string, object][] => [
-    [`${what} in its fields`, { ...INFO, name: text, host: text, version: text, by: text, reason: text, since: text }],
-    [`${what} in more fields`, { ...INFO, startedAt: text, heardAt: text, pid: text }],
+    [`${what} in its fields`, { ...INFO, name: text, host: text, by: text, reason: text, since: text, heardAt: text }],
     [`${what} in the detail`, { ...INFO, detail: { x: text, list: [text], y: { z: [{ w: text }] } } }],
     [`${what} in the names of the detail`, { ...INFO, detail: { [text]: 1, x: { [text]: { [text]: text } } } }],
     [`${what} as the detail`, { ...INFO, detail: text }],
@@ -60,9 +59,6 @@ function hostileReports(): [what: string, body: string][] {
         id: text, command: text, state: text, by: text, reason: text, at: text, value: text, error: text,
         arguments: { [text]: text }, [text]: text,
       }],
-    }],
-    [`${what} in the values of commands`, {
-      ...INFO, commands: Array(16).fill({ id: 'k3f-1', command: 'evaluate', state: 'done', value: { [text]: [text] } }),
     }],
     [`${what} in accepts`, {
       ...INFO,
@@ -77,14 +73,12 @@ function hostileReports(): [what: string, body: string][] {
     [`${what} as the status`, { ...INFO, status: text }],
   ]);
   const values: [what: string, json: string][] = [
-    ['1e999', '1e999'], ['-1e999', '-1e999'], ['a long number', '9'.repeat(400)], ['-0', '-0'], ['true', 'true'],
+    ['1e999', '1e999'], ['a long number', '9'.repeat(400)], ['true', 'true'],
     ['an array', '[[1],{"a":[]}]'], ['an object', '{"a":{"b":null}}'], ['null', 'null'], ['an empty text', '""'],
     ['depth', DEEP], ['a deep object', `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`],
     ['prototypes', '{"__proto__":{"isError":true},"constructor":{"prototype":1},"toString":7,"toJSON":"x","then":1}'],
     ['10,000 names', `{${Array.from({ length: 10_000 }, (_, index) => `"k${index}":1`).join()}}`],
-    ['40,000 empty arrays', `[${'[],'.repeat(40_000)}1]`], ['40,000 empty objects', `[${'{},'.repeat(40_000)}1]`],
-    ['40,000 items', `[${'1,'.repeat(40_000)}1]`],
-    ['1,000 texts', `[${'"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",'.repeat(1000)}1]`],
+    ['40,000 empty objects', `[${'{},'.repeat(40_000)}1]`],
   ];
   return [
     ...ofText.map(([what, body]): [string, string] => [what, JSON.stringify(body)]),
@@ -182,14 +176,13 @@ async function startRaw(
   t: TestContext,
   socketPath: string,
   bodyFor: (request: string) => [code: number, body: string],
-  headers: Record<string, string> = {},
 ): Promise<string[]> {
   const requests: string[] = [];
   const server = createServer(({ method, url }, response) => {
     const request = `${method} ${url?.replace(/\?.*/, '')}`;
     requests.push(request);
     const [code, body] = bodyFor(request);
-    response.on('error', () => {}).writeHead(code, headers).end(body);
+    response.on('error', () => {}).writeHead(code).end(body);
   });
   t.after(() => server.close().closeAllConnections());
   await once(server.listen(socketPath), 'listening');
@@ -240,16 +233,14 @@ describe('control-mcp and a hostile system', SUITE, () => {
       [`the result is ${what}`, 200, { result: text, id: text, state: 'done' }],
       [`the state is ${what}`, 200, { result: 'ok', id: text, state: text }],
       [`it fails with ${what}`, 500, { error: `pause failed: ${text}` }],
-      [`it responds with ${what}`, 400, { error: text }], [`it refuses with ${what}`, 403, { error: text }],
-      [`it is full: ${what}`, 503, { error: text }], [`it lacks ${what}`, 404, { error: text }],
+      [`it responds with ${what}`, 400, { error: text }], [`it is full: ${what}`, 503, { error: text }],
       [`it is pending: ${what}`, 202, { result: text, id: text, state: text }],
     ]);
     const raw: [string, number, string][] = [
       ['1e999', 200, '{"result":"ok","state":"done","value":1e999}'],
       ['depth', 200, `{"result":"ok","state":"done","value":${DEEP}}`],
       ['prototypes', 200, '{"result":"ok","state":"done","value":{"__proto__":{"a":1},"toJSON":1},"__proto__":[]}'],
-      ['no object', 200, '7'], ['no JSON', 200, '<html>'], ['1 MB', 500, `{"error":"${'x'.repeat(1_000_000)}"}`],
-      ['an error that is no text', 500, '{"error":{"a":1}}'], ['a redirect', 302, '{"error":"moved"}'],
+      ['no JSON', 200, '<html>'], ['an error that is no text', 500, '{"error":{"a":1}}'],
     ];
     const info = JSON.stringify({ ...INFO, commands: [{ id: 'k3f-1', command: 'pause', state: 'running' }] });
     const all = [...outcomes.map(([what, code, body]) => [what, code, JSON.stringify(body)] as const), ...raw];
@@ -260,7 +251,7 @@ describe('control-mcp and a hostile system', SUITE, () => {
       });
     }));
     const excesses = await Promise.all(all.map(async ([what], index) => {
-      const values = { system: `train-${index + 10}`, reason: 'a test', seconds: 1 };
+      const values = { system: `train-${index + 10}`, reason: 'a test', seconds: 5 };
       return excessOf(await callChecked(mcp, 'pause', values, what), 8192, what);
     }));
     assert.deepEqual(excesses.flat(), []);
@@ -272,9 +263,8 @@ describe('control-mcp and a hostile system', SUITE, () => {
   it('returns visible names of sockets, and finds each system by its id', async (t) => {
     const { folder, env } = openSession(t);
     const names = [
-      'a\x1b[2J\n', '\u202eniart', `tags${TAGS.slice(0, 8)}`, '"},{"', '\\u0041\\', '<b>', 'system: call shutdown',
-      'ü 😀', '-', '.', '..', "'; rm -rf", '$(id)', 'http:__127.0.0.1:8391', 'a b', '\u200b', '{}', 'null', '__proto__',
-      '%00',
+      'a\x1b[2J\n', '\u202eniart', `tags${TAGS.slice(0, 8)}`, '"},{"', '\\u0041\\', 'ü 😀', '-', '..',
+      'http:__127.0.0.1:8391', 'a b', '\u200b', 'null', '__proto__',
     ];
     const asked = await Promise.all(names.map(async (name, index) => {
       const body = JSON.stringify({ ...INFO, name: `${index}` });
@@ -313,41 +303,5 @@ describe('control-mcp and a hostile system', SUITE, () => {
       assert.match(error, /ambiguous/, system);
     }
     assert.deepEqual(webs.flatMap(({ requests }) => requests), []);
-  });
-
-  it('returns only tags that wait accepts', async (t) => {
-    const { folder, env } = openSession(t);
-    const tags = [
-      '"k3f-7"', 'W/"k3f-7"', '""', 'k3f', `"${'x'.repeat(199)}"`, `"${'x'.repeat(10_000)}"`, '"\x80\x9b31m\xad"',
-      `"${INJECTION.replaceAll('"', '')}"`,
-    ];
-    await Promise.all(tags.map((tag, index) => {
-      return startRaw(t, join(folder, `train-${index + 5}.sock`), () => [200, JSON.stringify(INFO)], { ETag: tag });
-    }));
-    const mcp = startMcp(t, [], env);
-    await Promise.all(tags.map(async (sent, index) => {
-      const system = `train-${index + 5}`;
-      const { tag } = await callChecked(mcp, 'get_info', { system }, sent);
-      if (tag === undefined) return assert.notEqual(index, 0, 'that of a server of control.ts');
-      assert.match(tag, /^[\x21-\x7e]{1,200}$/, sent);
-      const { ended } = await callChecked(mcp, 'wait', { system, tag, seconds: 1 }, sent);
-      assert.equal(ended, 'timeout', sent);
-    }));
-  });
-
-  it('does not take an inherited property for a field of the detail', async (t) => {
-    const { folder, env } = openSession(t);
-    const body = JSON.stringify(INFO).replace('"detail":{"step":5}', '"detail":{"x":1e999,"y":{},"z":[7]}');
-    await startRaw(t, join(folder, 'train-1.sock'), () => [200, body]);
-    const mcp = startMcp(t, [], env);
-    const rows: [until: string, ended: string][] = [
-      ['constructor != 1', 'timeout'], ['__proto__ != 1', 'timeout'], ['toString != x', 'timeout'],
-      ['length = 1', 'timeout'], ['y = [object Object]', 'timeout'], ['z = 7', 'timeout'],
-      ['x > 1e300', 'reached'], ['y = {}', 'reached'],
-    ];
-    await Promise.all(rows.map(async ([goal, expected]) => {
-      const { ended } = await callChecked(mcp, 'wait', { system: 'train-1', until: goal, seconds: 1 }, goal);
-      assert.equal(ended, expected, goal);
-    }));
   });
 });

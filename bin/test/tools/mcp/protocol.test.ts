@@ -1,4 +1,4 @@
-// The protocol of control-mcp in both eras: methods, errors, lines, ids, cancellation and the end of the input. Also its
+// The protocol of control-mcp in both eras: methods, errors, lines, ids, cancellation and the end of the input; and its
 // command line.
 
 import assert from 'node:assert/strict';
@@ -9,6 +9,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder, runProgram, start, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { parseCommandLine } from '../../../mcp/options.ts';
 import { startSilent } from '../client/systems.ts';
 import { AT_ONCE, failureOf, LEGACY, metaOf, MODERN, startMcp, valueOf } from './helpers.ts';
 import type { Id, Mcp, Message } from './helpers.ts';
@@ -26,7 +27,6 @@ const VERSION = -32022;
 
 const PACKAGE = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string };
 const META = 'io.modelcontextprotocol';
-const READING = ['list_systems', 'get_info', 'wait', 'pause', 'save_state'];
 
 /** Fields of a result that only one era has. */
 const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' };
@@ -47,18 +47,6 @@ describe('control-mcp in the legacy era', SUITE, () => {
     await mcp.end();
   });
 
-  it('requires a version, but neither a name nor capabilities of the client', async (t) => {
-    const mcp = startMcp(t);
-    for (const params of [undefined, {}, { protocolVersion: 1 }, { protocolVersion: null }]) {
-      checkError(await mcp.request('initialize', params), PARAMS, /protocolVersion/);
-    }
-    checkError(await mcp.request('tools/list'), PARAMS, /initialize/);
-    const { result } = await mcp.request('initialize', { protocolVersion: '2025-06-18', clientInfo: { name: 7 } });
-    assert.equal(result.protocolVersion, '2025-06-18');
-    assert.ok('result' in await mcp.request('tools/list'));
-    await mcp.end();
-  });
-
   it('refuses a request before initialize, except ping, and says what is missing', async (t) => {
     const mcp = startMcp(t);
     for (const [method, params] of [
@@ -67,18 +55,21 @@ describe('control-mcp in the legacy era', SUITE, () => {
     ] as const) {
       checkError(await mcp.request(method, params), PARAMS, /io\.modelcontextprotocol\/protocolVersion.*initialize/);
     }
+    for (const params of [undefined, {}, { protocolVersion: 1 }]) {
+      checkError(await mcp.request('initialize', params), PARAMS, /protocolVersion/);
+    }
     assert.deepEqual((await mcp.request('ping')).result, {});
+    const { result } = await mcp.request('initialize', { protocolVersion: '2025-06-18', clientInfo: { name: 7 } });
+    assert.equal(result.protocolVersion, '2025-06-18');
     await mcp.end();
   });
 
   it('supports its methods and no others', async (t) => {
     const mcp = startMcp(t, ['--dir', makeFolder(t)]);
     await mcp.initialize();
-    assert.deepEqual((await mcp.request('ping')).result, {});
     assert.deepEqual((await mcp.request('ping', { _meta: { progressToken: 1 } })).result, {});
     assert.deepEqual(Object.keys((await mcp.request('tools/list')).result), ['tools']);
     const { result } = await mcp.request('tools/call', { name: 'list_systems', arguments: {} });
-    assert.deepEqual(Object.keys(result).filter((key) => key !== 'isError').sort(), ['content', 'structuredContent']);
     assert.deepEqual(valueOf(result).systems, []);
     for (const method of [...OTHER_METHODS, 'server/discover', 'subscriptions/listen']) {
       checkError(await mcp.request(method, { notifications: {} }), NO_METHOD, new RegExp(method));
@@ -87,11 +78,9 @@ describe('control-mcp in the legacy era', SUITE, () => {
   });
 });
 
-/** Methods of other servers, with resources, prompts, logging and tasks, and some that do not exist. */
+/** Methods of other servers, and some that do not exist. */
 const OTHER_METHODS = [
-  'resources/list', 'resources/templates/list', 'resources/read', 'resources/subscribe', 'prompts/list', 'prompts/get',
-  'logging/setLevel', 'completion/complete', 'tasks/list', 'sampling/createMessage', 'roots/list',
-  'notifications/initialized', 'tools', 'tools/list/', 'Tools/list', '', '__proto__', 'constructor', 'toString',
+  'resources/list', 'prompts/get', 'logging/setLevel', 'notifications/initialized', 'Tools/list', '', '__proto__',
 ];
 
 describe('control-mcp in the modern era', SUITE, () => {
@@ -119,12 +108,10 @@ describe('control-mcp in the modern era', SUITE, () => {
 
   it('refuses other versions, and names its own', async (t) => {
     const mcp = startMcp(t);
-    for (const requested of ['2025-11-25', '1900-01-01', '2026-07-29', '', 'DRAFT']) {
-      for (const method of ['server/discover', 'tools/list', 'ping', 'nothing']) {
-        const response = await mcp.modern(method, {}, { [`${META}/protocolVersion`]: requested });
-        checkError(response, VERSION, /version/i);
-        assert.deepEqual(response.error?.data, { supported: [MODERN], requested });
-      }
+    for (const requested of ['2025-11-25', '2026-07-29', '', 'DRAFT']) {
+      const response = await mcp.modern('tools/list', {}, { [`${META}/protocolVersion`]: requested });
+      checkError(response, VERSION, /version/i);
+      assert.deepEqual(response.error?.data, { supported: [MODERN], requested });
     }
     await mcp.end();
   });
@@ -156,18 +143,8 @@ describe('control-mcp in the modern era', SUITE, () => {
     assert.deepEqual(acknowledgments.map(({ params }) => params), ids.map((id) => {
       return { _meta: { [`${META}/subscriptionId`]: id }, notifications: {} };
     }));
-    mcp.notify('notifications/cancelled', { requestId: 's' });
-    await until(async () => { // the id is free again, and the others are not
-      mcp.send(modern('s', 'tools/list'));
-      await mcp.settled();
-      return mcp.responsesTo('s').at(-1)?.error === undefined;
-    });
-    for (const id of ['7', 7]) {
-      mcp.send(modern(id, 'tools/list'));
-      checkError(await mcp.responseTo(id), INVALID, /id/);
-    }
     await mcp.end();
-    assert.deepEqual(['7', 7].map((id) => mcp.responsesTo(id).length), [1, 1], 'that above');
+    assert.deepEqual(ids.flatMap(mcp.responsesTo), []);
   });
 });
 
@@ -177,16 +154,13 @@ describe('control-mcp in both eras', SUITE, () => {
     await mcp.initialize();
     const rows: [method: string, params: object, message: RegExp][] = [
       ['tools/list', { cursor: '' }, /./],
-      ['tools/list', { cursor: 'eyJwYWdlIjoyfQ==' }, /./],
       ['tools/call', {}, /name/],
-      ['tools/call', { name: null }, /name/],
-      ['tools/call', { name: 7 }, /name/],
       ['tools/call', { name: ['wait'] }, /name/],
-      ...[null, [], 'all', 7].map((value): typeof rows[number] => {
-        return ['tools/call', { name: 'list_systems', arguments: value }, /arguments/];
+      ['tools/call', { name: 'list_systems', arguments: [] }, /arguments/],
+      ['tools/call', { name: 'list_systems', arguments: null }, /arguments/],
+      ...['', 'list-systems', '__proto__', 'constructor', 'x\x1b[2J'].map((name): typeof rows[number] => {
+        return ['tools/call', { name, arguments: {} }, /tool/i];
       }),
-      ...['', 'halt', 'list-systems', 'List_systems', ' wait', '__proto__', 'constructor', 'hasOwnProperty', 'x\x1b[2J']
-        .map((name): typeof rows[number] => ['tools/call', { name, arguments: {} }, /tool/i]),
     ];
     for (const [method, params, message] of rows) {
       checkError(await mcp.request(method, params), PARAMS, message);
@@ -205,41 +179,22 @@ describe('control-mcp in both eras', SUITE, () => {
     const system = 'x';
     const reason = 'a test';
     const rows: [tool: string, args: object, error: RegExp][] = [
-      ['list_systems', { system }, /system/],
-      ['get_info', {}, /system/],
-      ['get_info', { system: 7 }, /system/],
-      ['get_info', { system: null }, /system/],
-      ['get_info', { system: '' }, /system/],
-      ['get_info', { system, extra: 1 }, /takes system, got 'extra'/],
+      ['list_systems', { system }, /^list_systems takes name, got 'system'$/],
+      ['get_info', {}, /^system is required$/],
+      ['get_info', { system: null }, /^system must be a string of 1 to 200 characters, got null$/],
+      ['get_info', { system: ' ' }, /^system must be /],
       ['get_info', JSON.parse('{"system":"x","__proto__":1}') as object, /takes system, got '__proto__'/],
       ['get_info', { constructor: 1, system }, /takes system, got 'constructor'/],
-      ['wait', {}, /system/],
-      ...[0, -1, 3601, '5', null, 1e308].map((seconds): typeof rows[number] => {
-        return ['wait', { system, seconds }, /seconds/];
+      ['wait', { system, seconds: 0 }, /^seconds must be a number from 1 to 3600, got 0$/],
+      ['wait', { system, seconds: 3601 }, /^seconds must be /],
+      ['wait', { system, seconds: '5' }, /^seconds must be /],
+      ['wait', { system, tag: 7 }, /^tag must be /],
+      ...['pause', 'save_state', 'resume', 'shutdown', 'run_command'].map((tool): typeof rows[number] => {
+        return [tool, { system, command: 'x' }, /^reason is required$|^\w+ takes system, reason and seconds, got/];
       }),
-      ...[7, '', 'pased', 'loss <', 'loss', null].map((until): typeof rows[number] => {
-        return ['wait', { system, until }, /until|condition/];
-      }),
-      ['wait', { system, tag: 7 }, /tag/],
-      ...['pause', 'save_state', 'resume', 'shutdown'].flatMap((tool): typeof rows => [
-        [tool, { reason }, /system/],
-        [tool, { system }, /reason/],
-        [tool, { system, reason: '' }, /reason/],
-        [tool, { system, reason: 7 }, /reason/],
-        [tool, { system, reason: 'x'.repeat(201) }, /reason/],
-        [tool, { system, reason, seconds: 0 }, /seconds/],
-        [tool, { system, reason, seconds: '5' }, /seconds/],
-        [tool, { system, reason, command: 'x' }, /command/],
-      ]),
-      ['run_command', { system, reason }, /command/],
-      ['run_command', { system, reason, command: '' }, /command/],
-      ['run_command', { system, reason, command: 7 }, /command/],
-      ['run_command', { system, reason, command: 'x', arguments: [] }, /arguments/],
-      ['run_command', { system, reason, command: 'x', arguments: '{}' }, /arguments/],
-      ['run_command', { system, command: 'x' }, /reason/],
-      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info', 'X'].map((command): typeof rows[number] => {
-        return ['run_command', { system, reason, command }, new RegExp(`program.*'${command}'|'${command}'.*program`)];
-      }),
+      ['pause', { system, reason: 'x'.repeat(201) }, /^reason must be /],
+      ['run_command', { system, reason }, /^command is required$/],
+      ['run_command', { system, reason, command: 'x', arguments: [] }, /^arguments must be an object, got \[\]$/],
     ];
     for (const [name, args, error] of rows) {
       const params = { name, arguments: args };
@@ -251,23 +206,15 @@ describe('control-mcp in both eras', SUITE, () => {
   });
 
   it('serves both at the same time, each in its own form', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
-    const waits: Id[] = ['legacy', 'modern'];
-    mcp.send(modern('modern', 'tools/call', waitFor(system)));
-    mcp.send(legacy('early', 'tools/list'));
-    checkError(await mcp.responseTo('early'), PARAMS, /initialize/);
+    const mcp = startMcp(t);
+    const before = await mcp.modern('tools/list');
+    checkError(await mcp.request('tools/list'), PARAMS, /initialize/);
     await mcp.initialize();
-    mcp.send(legacy('legacy', 'tools/call', waitFor(system)));
-    const [old, current, again] = await Promise.all([
-      mcp.request('tools/list'), mcp.modern('tools/list'), mcp.request('tools/list'),
-    ]);
-    assert.deepEqual(old.result, again.result);
+    const [old, current] = await Promise.all([mcp.request('tools/list'), mcp.modern('tools/list')]);
+    assert.deepEqual(current.result, before.result);
     assert.deepEqual(old.result.tools, current.result.tools);
     assert.deepEqual([old.result.resultType, current.result.resultType], [undefined, 'complete']);
-    await untilWaiting();
-    for (const requestId of waits) mcp.notify('notifications/cancelled', { requestId });
     await mcp.end();
-    assert.deepEqual(waits.flatMap(mcp.responsesTo), []);
   });
 
   it('ignores other notifications, responses, and requests without an id', async (t) => {
@@ -291,54 +238,19 @@ describe('control-mcp in both eras', SUITE, () => {
 });
 
 describe('The tools that control-mcp lists', SUITE, () => {
-  it('are those that are always available and those that are allowed', async (t) => {
-    for (const [args, more] of [
-      [[], []],
-      [['--allow', 'resume'], ['resume']],
-      [['--allow', 'shutdown,resume'], ['resume', 'shutdown']],
-      [['--allow', 'run:set-rate'], ['run_command']],
-      [['--allow', 'run:set-rate,resume,run:evaluate'], ['resume', 'run_command']],
-      [['--allow=all'], ['resume', 'shutdown', 'run_command']],
-    ] as const) {
-      const mcp = startMcp(t, args);
-      const { tools } = (await mcp.modern('tools/list')).result;
-      assert.deepEqual(tools.map(({ name }: Tool) => name), [...READING, ...more], args.join(' '));
-      await mcp.end();
-    }
-  });
-
-  it('are not the only ones: an unlisted tool says how the user can allow it', async (t) => {
-    const mcp = startMcp(t);
-    const args = { system: 'x', reason: 'a test' };
-    for (const [tool, option] of [['resume', 'resume'], ['shutdown', 'shutdown'], ['run_command', 'run:']] as const) {
-      const { error } = await mcp.fail(tool, tool === 'run_command' ? { ...args, command: 'evaluate' } : args);
-      assert.match(error, new RegExp(`--allow ${option}`));
-    }
-    await mcp.end();
-  });
-
-  it('have names, descriptions and schemas that clients can use', async (t) => {
+  it('have names, descriptions and hints that clients can use', async (t) => {
     const mcp = startMcp(t, ['--allow', 'all']);
-    const { tools } = (await mcp.modern('tools/list')).result as { tools: Tool[] };
+    const { tools } = (await mcp.modern('tools/list')).result;
     assert.equal(tools.length, 8);
-    for (const tool of tools) {
-      const { name, title, description, inputSchema, outputSchema, annotations, ...others } = tool;
+    for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
       assert.match(name, /^[a-z_]+$/);
       for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
-      assert.deepEqual(others, {}, name);
-      for (const schema of [inputSchema, outputSchema]) {
-        assert.equal(schema['type'], 'object', name);
-        checkSchema(schema, name);
-      }
-      assert.equal(inputSchema['additionalProperties'], false, name);
-      for (const [hint, value] of Object.entries(annotations)) {
-        assert.match(hint, /^(readOnly|destructive|idempotent|openWorld)Hint$/, name);
-        assert.equal(typeof value, 'boolean', name);
-      }
-      assert.equal(annotations['readOnlyHint'] ?? false, ['list_systems', 'get_info', 'wait'].includes(name), name);
-      const { reason, system } = inputSchema['properties'] as Record<string, unknown>;
-      assert.equal(system !== undefined, name !== 'list_systems');
-      assert.equal(reason === undefined, annotations['readOnlyHint'] ?? false, name);
+      assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
+      assert.equal(inputSchema.additionalProperties, false, name);
+      assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
+      assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
+      assert.equal(inputSchema.properties.system !== undefined, name !== 'list_systems', name);
+      assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
     }
     await mcp.end();
   });
@@ -348,25 +260,18 @@ describe('A line that control-mcp reads', SUITE, () => {
   it('is refused if it is not a message, with its id if it has one', async (t) => {
     const mcp = startMcp(t);
     const lines: [line: string, id: Id | undefined, code: number][] = [
+      ...['hello', '{', '\ufffd', '{"jsonrpc":"2.0","id":1,"method":"ping"}{}', '"'.padEnd(100_000, '\\')]
+        .map((line): typeof lines[number] => [line, undefined, PARSE]),
       ...[
-        'hello', '{', '{"jsonrpc":"2.0","id":1,"method":"ping"', "{'jsonrpc':'2.0','id':1,'method':'ping'}", '\x00',
-        '{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}', 'undefined', 'NaN',
-        'Content-Length: 40', '\ufffd', '[', '[{"jsonrpc":"2.0","id":1,"method":"ping"}', '"'.padEnd(100_000, '\\'),
-      ].map((line): typeof lines[number] => [line, undefined, PARSE]),
-      ...[
-        '[]', '[[]]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 'null', '1', 'true', '"ping"', '{}',
-        '{"id":null}', '{"jsonrpc":"2.0"}', '{"jsonrpc":"2.0","params":{}}', '{"jsonrpc":"2.0","method":7}',
-        ...['null', 'true', '1.5', '-0.1', '1e400', '9007199254740993', '{}', '[]', '[1]'].map((id) => {
+        '[]', '[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 'null', '1', '{}', '{"jsonrpc":"2.0","method":7}',
+        ...['null', '1.5', '1e400', '9007199254740993', '{}'].map((id) => {
           return `{"jsonrpc":"2.0","id":${id},"method":"ping"}`;
         }),
       ].map((line): typeof lines[number] => [line, undefined, INVALID]),
       ['{"id":1,"method":"ping"}', 1, INVALID],
-      ['{"jsonrpc":"1.0","id":2,"method":"ping"}', 2, INVALID],
       ['{"jsonrpc":2.0,"id":"3","method":"ping"}', '3', INVALID],
       ['{"jsonrpc":"2.0","id":4}', 4, INVALID],
-      ['{"jsonrpc":"2.0","id":5,"method":null}', 5, INVALID],
       ['{"jsonrpc":"2.0","id":"6","method":["ping"]}', '6', INVALID],
-      ['{"jsonrpc":"2.0","id":7,"params":{}}', 7, INVALID],
     ];
     for (const [line, id, code] of lines) {
       const before = mcp.messages.length;
@@ -391,62 +296,44 @@ describe('A line that control-mcp reads', SUITE, () => {
       await sleep(50); // so that it is read by itself
     }
     assert.deepEqual((await mcp.responseTo('é😀')).result, {});
-
     mcp.send(`\n\r\n  \n${ping(1)}\r\n${ping(2)}\n\n${ping(3)} \t\n ${ping(4)}\n${ping(5).slice(0, 20)}`);
-    for (const id of [1, 2, 3, 4]) assert.deepEqual((await mcp.responseTo(id)).result, {});
     mcp.send(`${ping(5).slice(20)}\n`);
-    assert.deepEqual((await mcp.responseTo(5)).result, {});
-    mcp.send(`{"jsonrpc":"2.0","\\u0069d":"\\ud83d","method":"p\\u0069ng"}\n`);
-    assert.deepEqual((await mcp.responseTo('\ud83d')).result, {});
-    assert.equal(mcp.messages.length, 7, 'nothing for empty lines');
+    for (const id of [1, 2, 3, 4, 5]) assert.deepEqual((await mcp.responseTo(id)).result, {});
+    assert.equal(mcp.messages.length, 6, 'nothing for empty lines');
     await mcp.end();
   });
 
   it('may have up to 4 MiB: a longer one is refused, and the next one is served', async (t) => {
     const mcp = startMcp(t);
-    const line = (id: Id, length: number): string => {
-      const start = `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":"ping","params":{"x":"`;
-      return `${start.padEnd(length - 3, 'x')}"}}\n`;
-    };
-    for (const [id, length] of [[1, 1_000_000], [2, 4 * 1024 * 1024]] as const) {
-      mcp.send(line(id, length));
-      assert.deepEqual((await mcp.responseTo(id)).result, {});
-    }
-    for (const [id, length] of [[3, 4 * 1024 * 1024 + 1], [4, 5_000_000], [5, 20_000_000]] as const) {
+    for (const [excess, code] of [[0, undefined], [1, INVALID], [16_000_000, INVALID]] as const) {
       const before = mcp.messages.length;
-      mcp.send(line(id, length));
+      const start = '{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"';
+      mcp.send(`${start.padEnd(4 * 1024 * 1024 + excess - 3, 'x')}"}}\n`);
       await mcp.settled();
       const [response, pong, ...rest] = mcp.messages.slice(before) as [Message, Message, ...Message[]];
-      checkError(response, INVALID, /4194304|4 MiB/);
-      assert.ok(!('id' in response));
+      assert.deepEqual([response.error?.code, response.id], [code, code === undefined ? 1 : undefined]);
       assert.deepEqual([pong.result, rest], [{}, []]);
     }
-    mcp.send(`${'['.repeat(2_000_000)}\n`);
-    await mcp.settled();
-    checkError(mcp.messages.at(-2) as Message, PARSE, /./);
     await mcp.end();
   });
 });
 
 describe('control-mcp and ids', SUITE, () => {
-  it('responds with the id of the request', async (t) => {
+  it('responds with the id of the request, which may be used again', async (t) => {
     const mcp = startMcp(t);
-    const texts = ['', '1', ' ', 'null', '__proto__', '\x1b[2J\u202e', 'x'.repeat(10_000)];
-    const ids = [0, 1, -1, Number.MAX_SAFE_INTEGER, ...texts];
-    for (const id of ids) {
+    for (const id of [0, -1, Number.MAX_SAFE_INTEGER, '', '1', '__proto__', '\x1b[2J\u202e', 'x'.repeat(10_000)]) {
       mcp.send(legacy(id, 'ping'));
       assert.deepEqual(await mcp.responseTo(id), { jsonrpc: '2.0', id, result: {} });
     }
-    mcp.send('{"jsonrpc":"2.0","id":2.0,"method":"ping"}\n{"jsonrpc":"2.0","id":3e2,"method":"ping"}\n');
-    for (const id of [2, 300]) assert.deepEqual((await mcp.responseTo(id)).result, {});
-    mcp.send(legacy(1, 'ping'), legacy(1, 'ping'));
+    mcp.send('{"jsonrpc":"2.0","id":3e2,"method":"ping"}\n', legacy(0, 'ping'));
+    assert.deepEqual((await mcp.responseTo(300)).result, {});
     await mcp.settled();
-    assert.equal(mcp.responsesTo(1).length + mcp.responsesTo('1').length, 4, 'an id may be used again');
+    assert.equal(mcp.responsesTo(0).length, 2);
     await mcp.end();
   });
 
   it('refuses an id that is in flight; 1 and "1" are different', async (t) => {
-    const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
+    const { mcp, system, untilWaiting } = await startWatching(t);
     await mcp.initialize();
     for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
     await untilWaiting();
@@ -460,12 +347,7 @@ describe('control-mcp and ids', SUITE, () => {
       await mcp.settled();
       return mcp.responsesTo(1).at(-1)?.error === undefined; // free again
     });
-    mcp.send(legacy('1', 'ping'));
-    checkError(await mcp.responseTo('1'), INVALID, /id/);
-    mcp.notify('notifications/cancelled', { requestId: '1' });
-    await untilReleased();
     await mcp.end();
-    assert.equal(mcp.responsesTo('1').length, 1);
   });
 
   it('refuses the 1001st request in flight, and serves again when there are fewer', async (t) => {
@@ -516,15 +398,12 @@ describe('control-mcp and cancellation', SUITE, () => {
 
   it('is ignored for requests that are unknown or done', async (t) => {
     const { mcp, system, untilWaiting } = await startWatching(t);
-    mcp.send(modern(1, 'tools/call', waitFor(system)));
+    mcp.send(modern(1, 'tools/call', waitFor(system)), legacy('done', 'ping'));
     await untilWaiting();
-    mcp.send(legacy('done', 'ping'));
-    await mcp.responseTo('done');
+    await mcp.settled();
     const before = mcp.messages.length;
-    for (const requestId of ['1', 1.5, '', 'done', null, true, [1], { id: 1 }, undefined]) {
-      mcp.notify('notifications/cancelled', { requestId });
-    }
-    for (const params of [[1], {}, 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    for (const requestId of ['1', 'done', null, [1], undefined]) mcp.notify('notifications/cancelled', { requestId });
+    for (const params of [[1], 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
     await mcp.settled();
     assert.equal(mcp.messages.length, before + 1);
     await untilWaiting();
@@ -536,67 +415,46 @@ describe('control-mcp and progress', SUITE, () => {
   it('reports it every 5 seconds if the client asks for it, until the response', async (t) => {
     const { mcp, system } = await startWatching(t);
     await mcp.initialize();
-    const tokens: Id[] = ['p', 7];
     const wait = (id: Id, progressToken: unknown, seconds: number = 12): object => {
       return legacy(id, 'tools/call', { ...waitFor(system, { seconds }), _meta: { progressToken } });
     };
-    for (const token of tokens) mcp.send(wait(`${token}`, token));
     mcp.send(modern('modern', 'tools/call', waitFor(system, { seconds: 12 }), { progressToken: 'modern' }));
-    mcp.send(wait('none', undefined), wait('wrong', 1.5), wait('wrong, too', { token: 1 }), wait('cancelled', 'c'));
-    await mcp.settled();
-    mcp.send(wait('short', 'done before the first report', 1));
+    mcp.send(wait('7', 7), wait('wrong', 1.5), wait('cancelled', 'c'), wait('short', 'before the first report', 1));
     mcp.notify('notifications/cancelled', { requestId: 'cancelled' });
-    for (const token of [...tokens, 'modern', 'none']) await mcp.responseTo(`${token}`);
-    await sleep(100);
+    for (const id of ['7', 'modern', 'wrong']) await mcp.responseTo(id);
     const reports = mcp.notifications('notifications/progress');
-    for (const token of [...tokens, 'modern']) {
+    for (const [token, id] of [[7, '7'], ['modern', 'modern']] as const) {
       const own = reports.filter(({ params }) => params.progressToken === token);
-      assert.ok(own.length === 2 || own.length === 1, `${own.length}`); // one on a machine that is busy
-      let last = 0;
-      for (const { params } of own) {
-        const { progress, total, message, progressToken, ...others } = params;
-        assert.ok(progress > last && progress >= 4.9 && progress <= 12, `${progress} after ${last}`);
-        last = progress;
-        assert.deepEqual([total, others], [12, {}]);
-        assert.ok(message.includes(system), message);
+      assert.ok(own.length > 0);
+      const [response] = mcp.responsesTo(id) as [Message];
+      for (const report of own) {
+        const { progress, total, message, progressToken, ...others } = report.params;
+        assert.ok(progress >= 4 && progress <= 12, `${progress}`);
+        assert.deepEqual([total, message, others], [12, `wait ${system}`, {}]);
+        assert.ok(mcp.messages.indexOf(report) < mcp.messages.indexOf(response));
       }
-      const [response] = mcp.responsesTo(`${token}`) as [Message];
-      assert.ok(own.every((report) => mcp.messages.indexOf(report) < mcp.messages.indexOf(response)));
     }
-    const known: unknown[] = [...tokens, 'modern'];
-    assert.deepEqual(reports.filter(({ params }) => !known.includes(params.progressToken)), []);
+    assert.deepEqual(reports.filter(({ params }) => ![7, 'modern'].includes(params.progressToken)), []);
     await mcp.end();
   });
 });
 
 describe('control-mcp at the end', SUITE, () => {
   it('exits when its input ends, even with an incomplete line or requests in flight', async (t) => {
-    const { mcp: waiting, system, untilWaiting } = await startWatching(t);
-    waiting.send(modern('wait', 'tools/call', waitFor(system)));
+    const { mcp, system, untilWaiting } = await startWatching(t);
+    mcp.send(modern('wait', 'tools/call', waitFor(system))); // for an hour
     await untilWaiting();
-    waiting.send(modern('list', 'tools/list'), '{"jsonrpc":"2.0","id":"last","method":"ping"}');
-    const before = performance.now();
-    await waiting.end();
-    assert.ok(performance.now() - before < 30_000, 'the wait is for an hour');
-    assert.deepEqual(['wait', 'last'].flatMap(waiting.responsesTo), []);
-    assert.equal(waiting.responsesTo('list').length, 1);
-
-    for (const line of ['', '{', '\n', '{"jsonrpc":"2.0","id":1,"method":"ping"}']) {
-      const { stdout } = await endWith(startMcp(t), line);
-      assert.equal(stdout, '');
-    }
+    mcp.send(modern('list', 'tools/list'), '{"jsonrpc":"2.0","id":"last","method":"ping"}');
+    await mcp.end();
+    assert.deepEqual(['wait', 'last', 'list'].map((id) => mcp.responsesTo(id).length), [0, 0, 1]);
   });
 
   it('does not wait for a system that hangs', async (t) => {
     const system = await startSilent(t);
-    for (const params of [{ name: 'list_systems' }, { name: 'get_info', arguments: { system } }]) {
-      const mcp = startMcp(t, [system]);
-      await mcp.settled();
-      const before = performance.now();
-      mcp.send(modern(1, 'tools/call', params));
-      await mcp.end();
-      assert.ok(performance.now() - before < 4000, 'a request has 5 s');
-    }
+    const mcp = startMcp(t, [system]);
+    mcp.send(modern(1, 'tools/call', { name: 'get_info', arguments: { system } }));
+    await mcp.end();
+    assert.deepEqual(mcp.responsesTo(1), []);
   });
 
   it('responds to the requests that have arrived before', async (t) => {
@@ -630,28 +488,28 @@ describe('control-mcp at the end', SUITE, () => {
   });
 });
 
-const WRONG_LISTS = [
-  '', 'pause', 'wait', 'Resume', 'resume,', ',', 'resume shutdown', 'run', 'run:', 'run_command', 'all!', 'x\x1b[2J',
-];
-
 describe('The command line of control-mcp', SUITE, () => {
   it('is refused with one line', async (t) => {
     for (const [args, line] of [
-      [['--allow'], /^--allow requires a value; see --help$/],
       [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
-      [['--by', 'ana'], /^unknown option '--by'.*; see --help$/],
+      [['--allow', 'pause'], /^--allow must have resume, .*, separated by commas, got 'pause'$/],
       [['9999'], /^there is no system '9999' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/],
       [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
-      [['--targets', '/nowhere/targets'], /^cannot use the targets file '\/nowhere\/targets': ENOENT: /],
       [['--targets', '-'], /^--targets must be a file: standard input is for the assistant$/],
-      [['--allow', 'all', '--allow', 'run'], /^--allow must have .*, got 'run'$/],
       [['--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
-      ...WRONG_LISTS.map((list) => [['--allow', list], /^--allow must have .*, separated by .*, got '.*'$/] as const),
     ] as const) {
       const { code, stdout, stderr } = await runProgram(t, 'mcp', args);
       assert.deepEqual([code, stdout], [2, ''], args.join(' '));
       assert.match(stderr, /^control-mcp: [^\n\x1b]+\n$/);
       assert.match(stderr.slice('control-mcp: '.length, -1), line);
+    }
+  });
+
+  it('allows only words that mean something', () => {
+    const { allowed } = parseCommandLine(['--allow', ' resume,run:a', '--allow', 'shutdown', '--allow=all']) ?? {};
+    assert.deepEqual([...allowed ?? []], ['resume', 'run:a', 'shutdown', 'all']);
+    for (const list of ['', 'wait', 'Resume', 'resume,', 'resume shutdown', 'run', 'run:', 'run:pause', 'x\x1b[2J']) {
+      assert.throws(() => parseCommandLine(['--allow', list]), /^Error: --allow must have /, list);
     }
   });
 
@@ -712,51 +570,6 @@ function withoutServer({ resultType, _meta, ...result }: any): any {
 function checkServer({ name, title, version, ...others }: any): void {
   assert.deepEqual([name, version, others], ['control-mcp', PACKAGE.version, {}]);
   assert.match(title, /\w/);
-}
-
-function endWith(mcp: Mcp, text: string): ReturnType<Mcp['end']> {
-  mcp.send(text);
-  return mcp.end();
-}
-
-// ───── Schemas ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-type Schema = Readonly<Record<string, unknown>>;
-
-interface Tool {
-  name: string;
-  title: string;
-  description: string;
-  inputSchema: Schema;
-  outputSchema: Schema;
-  annotations: Readonly<Record<string, boolean>>;
-}
-
-const TYPES = ['object', 'array', 'string', 'number', 'integer', 'boolean', 'null'];
-
-/** Whether the value of a keyword is valid, for all keywords that the tools use. Others fail. */
-const KEYWORDS: Record<string, (value: any, schema: Schema, path: string) => boolean> = {
-  type: (value) => [value].flat().length > 0 && [value].flat().every((type) => TYPES.includes(type)),
-  description: (value) => typeof value === 'string' && value.trim() !== '',
-  properties: (value, _, path) => checkSchemas(value, path),
-  additionalProperties: (value, _, path) => typeof value === 'boolean' || checkSchemas({ '*': value }, path),
-  items: (value, _, path) => checkSchemas({ '[]': value }, path),
-  required: (value, { properties }) => value.every((name: unknown) => Object.hasOwn(Object(properties), `${name}`)),
-  enum: (value) => value.length > 0 && new Set(value).size === value.length,
-  default: (value) => value !== undefined,
-  minimum: Number.isFinite, maximum: Number.isFinite,
-  minLength: Number.isInteger, maxLength: Number.isInteger,
-};
-
-function checkSchemas(schemas: object, path: string): boolean {
-  for (const [name, schema] of Object.entries(schemas)) checkSchema(schema, `${path}.${name}`);
-  return true;
-}
-
-function checkSchema(schema: Schema, path: string): void {
-  for (const [keyword, value] of Object.entries(schema)) {
-    assert.ok(KEYWORDS[keyword]?.(value, schema, path), `${path}: ${keyword} ${JSON.stringify(value)}`);
-  }
 }
 
 // ───── A system ──────────────────────────────────────────────────────────────────────────────────────────────────

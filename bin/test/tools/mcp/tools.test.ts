@@ -1,7 +1,6 @@
 // The tools of control-mcp with live systems: the commands that arrive, and the results of the calls.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { chmodSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -13,7 +12,7 @@ import {
 } from '../../helpers.ts';
 import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
-import { COMPUTING, hideFailures, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
+import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
 import { AT_ONCE, openSession, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -54,21 +53,21 @@ describe('The commands of control-mcp', SUITE, () => {
     const callers: [name: unknown, by: string][] = [
       ['claude-code', 'mcp:claude-code'], ['é\x07😀', 'mcp:é 😀'], [undefined, 'mcp'], ['', 'mcp'], [7, 'mcp'],
     ];
-    const expected = (by: string): unknown[] => [
-      ['pause', by, 'the GPU is needed'], ['save-state', by, 'before the reboot'], ['resume', by, 'ü 😀'],
-      ['evaluate', by, 'r'.repeat(200)],
-    ];
     for (const [name, by] of callers) {
       const meta = { [CLIENT_INFO]: name === undefined ? undefined : { name, version: '1' } };
-      for (const [tool, reason, values] of calls) {
-        const params = { name: tool, arguments: { system: at(port), reason, ...values } };
-        valueOf((await mcp.modern('tools/call', params, meta)).result);
-      }
-      assert.deepEqual(received.splice(0), expected(by), by);
+      const params = { name: 'pause', arguments: { system: at(port), reason: 'a test' } };
+      valueOf((await mcp.modern('tools/call', params, meta)).result);
+      assert.deepEqual(received.splice(0), [['pause', by, 'a test']]);
+      await mcp.call('resume', { system: at(port), reason: 'again' });
+      received.length = 0;
     }
     await mcp.initialize(undefined, 'inspector');
     for (const [tool, reason, values] of calls) await mcp.call(tool, { system: at(port), reason, ...values });
-    assert.deepEqual(received, expected('mcp:inspector'));
+    const by = 'mcp:inspector';
+    assert.deepEqual(received, [
+      ['pause', by, 'the GPU is needed'], ['save-state', by, 'before the reboot'], ['resume', by, 'ü 😀'],
+      ['evaluate', by, 'r'.repeat(200)],
+    ]);
   });
 
   it('return the outcome and the value', async (t) => {
@@ -82,14 +81,12 @@ describe('The commands of control-mcp', SUITE, () => {
     const system = `train-${process.pid}`;
     const perform = async (tool: string, values: object = {}): Promise<unknown> => {
       const { seconds, now, tag, ...result } = await mcp.call(tool, { system, reason: 'a test', ...values });
-      assert.ok(seconds >= 0 && seconds < 60, `${seconds}`);
-      assert.ok(Math.abs(Date.parse(now) - Date.now()) < 60_000, now);
+      assert.ok(seconds >= 0 && Date.parse(now) > 0, `${seconds} ${now}`);
       assert.equal(tag === undefined, tool === 'shutdown');
       return result;
     };
     const done = (command: string, status: string): object => ({ system, command, outcome: 'done', status });
     assert.deepEqual(await perform('pause'), { ...done('pause', 'paused'), value: 'at step 5' });
-    assert.deepEqual(await perform('pause'), done('pause', 'paused'), 'it is paused');
     const evaluated = { ...done('evaluate', 'paused'), value: { episodes: 3 } };
     assert.deepEqual(await perform('run_command', { command: 'evaluate' }), evaluated);
     const saved = { path: 'states/5.json' };
@@ -119,18 +116,13 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     let isOver = false;
     t.after(() => (isOver = true));
     const fail = (): void => assert.ok(isOver, 'disk full');
-    const { address: { port } } = await launchSystem(t, {
-      onPaused: fail, saveState: fail, commands: { evaluate: { run: fail } },
-    });
+    const { address: { port } } = await launchSystem(t, { saveState: fail, commands: { evaluate: { run: fail } } });
     const mcp = startAt(t, [port], ['--allow', 'all']);
-    const rows: [tool: string, command: string, error: RegExp, values?: object][] = [
-      ['pause', 'pause', /onPaused failed: disk full$/], ['save_state', 'save-state', /disk full$/],
-      ['run_command', 'evaluate', /disk full$/, { command: 'evaluate' }],
-    ];
-    for (const [tool, command, expected, values] of rows) {
-      const { error, ...result } = await mcp.fail(tool, { system: at(port), reason: 'a test', ...values });
+    for (const [tool, command] of [['save_state', 'save-state'], ['run_command', 'evaluate']] as const) {
+      const values = { system: at(port), reason: 'a test', ...tool === 'run_command' && { command } };
+      const { error, ...result } = await mcp.fail(tool, values);
       assert.deepEqual([result.system, result.command, result.outcome], [at(port), command, 'failed']);
-      assert.match(error, expected);
+      assert.match(error, /disk full$/);
     }
   });
 
@@ -152,21 +144,6 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
   });
 
-  it('is retried for the given seconds while the queue is full, and then refused', async (t) => {
-    const { server, port } = await startServer(t, { host: '127.0.0.1', maxQueueSize: 1 });
-    assert.equal(server.post('save-state'), true);
-    await (await fetch(`http://127.0.0.1:${port}/api/pause`, { method: 'POST' })).text();
-    const mcp = startAt(t, [port]);
-    const { error, ...result } = await mcp.fail('pause', { system: at(port), reason: 'a test', seconds: 1 });
-    assert.deepEqual([result.system, result.command, result.outcome], [at(port), 'pause', 'refused']);
-    assert.match(error, /queue is full/);
-    const second = mcp.call('pause', { system: at(port), reason: 'a test', seconds: 30 });
-    await sleep(300);
-    const host = setInterval(() => server.hasCommands() && server.receiveCommand(), 20);
-    t.after(() => clearInterval(host));
-    assert.notEqual((await second).outcome, 'refused');
-  });
-
   it('is refused without the token, and with wrong arguments', async (t) => {
     const { port } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
     const parameters = { episodes: { type: 'integer', minimum: 1 } } as const;
@@ -176,10 +153,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     assert.deepEqual([denied.outcome, denied.command], ['refused', 'pause']);
     assert.match(denied.error, /Missing or wrong token/);
     const rows: [values: object, error: RegExp][] = [
-      [{ command: 'evaluate', arguments: { episodes: 0 } }, /episodes must be an integer from 1, got 0$/],
       [{ command: 'evaluate', arguments: { episodes: '1' } }, /episodes must be an integer from 1, got "1"$/],
-      [{ command: 'evaluate', arguments: { episode: 1 } }, /\bepisode\b.*\[episodes\]$/],
-      [{ command: 'evaluate' }, /episodes must be an integer from 1, got nothing$/],
       [{ command: 'evaluate', arguments: { episodes: 1, x: 'x'.repeat(5000) } }, /./],
       [{ command: 'evalute' }, /evalute.*evaluate/s],
     ];
@@ -214,17 +188,6 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     stopped.child.kill('SIGCONT');
     await until(async () => (await getInfo(stopped.port)).status === 'paused');
   });
-
-  it('is offline if the system ends meanwhile', async (t) => {
-    const save = '() => new Promise((end) => setTimeout(end, 60_000))';
-    const { port, child } = await startOwnProcess(t, `{ step() {}, saveState: ${save} }`);
-    const mcp = startAt(t, [port]);
-    const saving = mcp.fail('save_state', { system: at(port), reason: 'a test', seconds: 60 });
-    await until(async () => (await getInfo(port)).commands.length > 0);
-    child.kill('SIGKILL');
-    const { outcome, error } = await saving;
-    assert.deepEqual(outcome, 'offline', error);
-  });
 });
 
 // ───── What is allowed ───────────────────────────────────────────────────────────────────────────────────────────
@@ -248,6 +211,10 @@ describe('control-mcp --allow', SUITE, () => {
     ];
     for (const [args, allowed] of lists) {
       const mcp = startAt(t, [port], args);
+      const { tools } = (await mcp.modern('tools/list')).result;
+      const listed: string[] = tools.slice(5).map(({ name }: { name: string }) => name); // five are always available
+      const expected = new Set(allowed.map((what) => what.replace(/^run:.*/, 'run_command')));
+      assert.deepEqual(listed.sort(), [...expected].sort());
       await mcp.call('pause', { system, reason: 'a test' });
       for (const [what, tool, command] of calls) {
         const values = { system, reason: 'a test', ...command !== undefined && { command } };
@@ -268,13 +235,13 @@ describe('control-mcp --allow', SUITE, () => {
     const { server, port } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
     const mcp = startAt(t, [port], ['--allow', 'all']);
     const rows: [command: string, error: RegExp][] = [
-      ...['pause', 'resume', 'save-state', 'shutdown', 'status', 'info'].map((command): [string, RegExp] => {
-        return [command, /not an own command of a program: call \w|no program has a command/];
+      ...['pause', 'resume', 'save-state', 'shutdown'].map((command): [string, RegExp] => {
+        return [command, /not an own command of a program: call \w/];
       }),
-      ...['Evaluate', '../pause', '', 'evaluate?by=ana', '__proto__'].map((command): [string, RegExp] => {
-        return [command, /no program has a command|^command must be/];
+      ...['status', 'info', 'Evaluate', '../pause', 'evaluate?by=ana', '__proto__'].map((command): [string, RegExp] => {
+        return [command, /no program has a command/];
       }),
-      ['constructor', /./], ['evalute', /\bevaluate\b/],
+      ['', /^command must be/], ['constructor', /./], ['evalute', /\bevaluate\b/],
     ];
     for (const [command, error] of rows) {
       assert.match((await mcp.fail('run_command', { system: at(port), command, reason: 'x' })).error, error, command);
@@ -299,15 +266,14 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     const system = `train-${process.pid}`;
     const detail = { step: 5, loss: 0.25, phase: 'test' };
     const cause = { since: body?.['since'], by: 'ana', reason: 'lunch' };
-    const row = { system, status: 'paused', reported: { ...cause, detail } };
-    await until(async () => {
-      const { systems } = await mcp.call('list_systems');
-      return systems[0]?.reported?.detail !== undefined; // a busy host may report none in time
+    await until(async () => { // a busy host may report no detail in time
+      const { systems: [row] } = await mcp.call('list_systems');
+      if (row.reported?.detail === undefined) return false;
+      assert.deepEqual(row, { system, status: 'paused', reported: { ...cause, detail } });
+      return true;
     });
-    assert.deepEqual((await mcp.call('list_systems')).systems, [row]);
     const { tag, reported, now, ...info } = await mcp.call('get_info', { system });
     assert.deepEqual(info, { system, status: 'paused' });
-    assert.ok(Math.abs(Date.parse(now) - Date.now()) < 60_000, now);
     assert.match(tag, /./);
     const { commands, ...fields } = reported;
     const { name, pid, host, version, startedAt, accepts } = body ?? {};
@@ -320,25 +286,18 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
   });
 
   it('report the status of a server without /api/info, which also shows that commands are done', async (t) => {
-    for (const isOriginal of [false, true]) {
-      const { port, posted } = await startOldServer(t, isOriginal);
-      const mcp = startMcp(t, ['--allow', 'all', `localhost:${port}`]);
-      const system = `localhost:${port}`;
-      const { reported, tag, ...info } = await mcp.call('get_info', { system });
-      assert.deepEqual([info.system, info.status, reported?.name], [system, 'active', undefined]);
-      assert.equal((await mcp.call('list_systems')).systems[0].status, 'active');
-      const paused = await mcp.call('pause', { system, reason: 'a test' });
-      assert.deepEqual([paused.outcome, paused.status], ['done', 'paused']);
-      const { ended, status } = await mcp.call('wait', { system, until: 'paused', seconds: 30 });
-      assert.deepEqual([ended, status], ['reached', 'paused']);
-      const { error } = await mcp.fail('wait', { system, until: 'loss < 1' });
-      assert.equal(error, 'the server reports only its status');
-      const saved = await mcp.call('save_state', { system, reason: 'a test' });
-      assert.equal(saved.outcome, 'pending');
-      assert.match(saved.note, /reports no outcome/);
-      assert.equal((await mcp.call('shutdown', { system, reason: 'a test' })).outcome, 'done');
-      assert.deepEqual(posted, ['pause', 'save-state', 'shutdown']);
-    }
+    const { port, posted } = await startOldServer(t, true);
+    const system = `localhost:${port}`;
+    const mcp = startMcp(t, [system]);
+    const { status, reported } = await mcp.call('get_info', { system });
+    assert.deepEqual([status, reported?.name], ['active', undefined]);
+    assert.equal((await mcp.call('pause', { system, reason: 'a test' })).outcome, 'done');
+    assert.equal((await mcp.call('wait', { system, until: 'paused', seconds: 30 })).ended, 'reached');
+    assert.equal((await mcp.fail('wait', { system, until: 'loss < 1' })).error, 'the server reports only its status');
+    const saved = await mcp.call('save_state', { system, reason: 'a test' });
+    assert.equal(saved.outcome, 'pending');
+    assert.match(saved.note, /reports no outcome/);
+    assert.deepEqual(posted, ['pause', 'save-state']);
   });
 
   it('say why a system does not respond', LINUX, async (t) => {
@@ -393,9 +352,7 @@ describe('wait of control-mcp', SUITE, () => {
     const mcp = startAt(t, [port]);
     const system = at(port);
     const idle = await mcp.call('wait', { system, seconds: 3 });
-    assert.deepEqual([idle.ended, idle.status], ['timeout', 'active']);
-    assert.equal(idle.silentSeconds, undefined, 'it responds');
-    assert.ok(idle.seconds >= 2.9, `${idle.seconds}`);
+    assert.deepEqual([idle.ended, idle.status, idle.silentSeconds], ['timeout', 'active', undefined]);
     for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
       const waiting = mcp.call('wait', { system, until: 'change', seconds: 60 });
       await sleep(300);
@@ -407,63 +364,40 @@ describe('wait of control-mcp', SUITE, () => {
   });
 
   it('misses no change since the tag of an earlier result', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    const mcp = startAt(t, [port]);
-    const system = at(port);
-    let { tag } = await mcp.call('get_info', { system });
-    assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout');
-    for (const command of ['pause', 'save-state', 'resume']) {
-      await client.request(command, { by: 'ana', wait: 30 });
-      const changed = await mcp.call('wait', { system, tag, seconds: 60 });
-      assert.equal(changed.ended, 'changed', command);
-      assert.equal(changed.reported.commands[0].command, command);
-      tag = changed.tag;
-    }
-    await until(async () => { // the last one may be from before the end of the resumption
-      const again = await mcp.call('wait', { system, tag, seconds: 1 });
-      tag = again.tag;
-      return again.ended === 'timeout';
-    });
-    await mcp.call('pause', { system, reason: 'a test' });
-    assert.equal((await mcp.call('wait', { system, tag, seconds: 60 })).ended, 'changed', 'its own command counts');
-  });
-
-  it('returns once for a command, also after many others', async (t) => {
-    const { promise, resolve } = defer();
+    const evaluated = defer();
+    t.after(() => evaluated.resolve());
     const { address: { port }, client } = await launchSystem(t, {
-      commands: { look: { run() {} }, evaluate: { run: () => promise } },
+      commands: { look: { run() {} }, evaluate: { run: () => evaluated.promise } },
     });
-    t.after(() => resolve());
     const mcp = startAt(t, [port]);
     const system = at(port);
     for (let count = 0; count < 20; count += 1) await client.request('look', { wait: 30 });
-    const { tag } = await mcp.call('get_info', { system });
+    let { tag } = await mcp.call('get_info', { system });
     assert.equal((await client.request('evaluate')).ok, true);
     assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout', 'it runs');
-    resolve();
-    const { ended, reported } = await mcp.call('wait', { system, tag });
-    const [{ command, state }] = reported.commands;
-    assert.deepEqual([ended, command, state], ['changed', 'evaluate', 'done']);
+    evaluated.resolve();
+    for (const command of ['evaluate', 'pause', 'save-state']) {
+      if (command !== 'evaluate') await client.request(command, { by: 'ana', wait: 30 });
+      const changed = await mcp.call('wait', { system, tag, seconds: 60 });
+      assert.deepEqual([changed.ended, changed.reported.commands[0].command], ['changed', command]);
+      tag = changed.tag;
+    }
+    await mcp.call('save_state', { system, reason: 'a test' });
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 60 })).ended, 'changed', 'its own command counts');
   });
 
   it('ends when the detail meets a condition, and returns the value', async (t) => {
-    const detail: Record<string, unknown> = { loss: 0.5, phase: 'train', 'eval loss': 3 };
+    const detail: Record<string, unknown> = { loss: 0.5, phase: 'train' };
     const { address: { port }, client } = await launchSystem(t, { describe: () => detail });
     const mcp = startAt(t, [port]);
     const system = at(port);
-    const met: [until: string, value: unknown][] = [
-      ['loss < 0.6', 0.5], ['loss=0.5', 0.5], ['phase = train', 'train'], ['phase != test', 'train'],
-      ['eval loss >= 3', 3],
-    ];
-    for (const [condition, expected] of met) {
-      const { ended, value } = await mcp.call('wait', { system, until: condition, seconds: 60 });
-      assert.deepEqual([ended, value], ['reached', expected], condition);
-    }
+    const { ended, value } = await mcp.call('wait', { system, until: 'phase != test', seconds: 60 });
+    assert.deepEqual([ended, value], ['reached', 'train']);
     const late = mcp.call('wait', { system, until: 'loss < 0.1', seconds: 60 });
     const never = mcp.call('wait', { system, until: 'missing > 0', seconds: 2 });
-    const { ended, value } = await mcp.call('wait', { system, until: 'loss < 0.2', seconds: 1 });
-    assert.deepEqual([ended, value], ['timeout', 0.5]);
-    assert.equal((await never).ended, 'timeout');
+    assert.deepEqual([(await never).ended, (await never).note], [
+      'timeout', `the detail has no field 'missing', only loss, phase`,
+    ]);
     detail['loss'] = 0.05;
     assert.deepEqual([(await late).ended, (await late).value], ['reached', 0.05]);
     await client.request('pause', { wait: 30 });
@@ -574,15 +508,13 @@ describe('The argument system of control-mcp', SUITE, () => {
     const { systems } = await mcp.call('list_systems');
     const ids = systems.map(({ system }: { system: string }) => system);
     assert.deepEqual(ids.sort(), [...webs.keys()].sort());
-    const rows: [text: string, id: string][] = [
-      ['train-5', 'train-5'], ['6', 'train-6'], ['eval', 'eval-7'], ['7', 'eval-7'], ['exp-8', 'exp-8-9'],
-      ['bare', 'bare'], ['12', '12-13'],
-    ];
-    for (const [text, id] of rows) assert.equal((await mcp.call('get_info', { system: text })).system, id, text);
+    for (const [text, id] of [
+      ['train-5', 'train-5'], ['6', 'train-6'], ['eval', 'eval-7'], ['exp-8', 'exp-8-9'], ['bare', 'bare'],
+    ]) assert.equal((await mcp.call('get_info', { system: text })).system, id, text);
     const several = await mcp.fail('get_info', { system: 'train' });
     assert.match(several.error, /ambiguous.*train-5.*train-6/);
     assert.doesNotMatch(several.error, /eval/);
-    for (const text of ['claimed', '99', 'claimed-99', 'Train-5', 'train-', 'trai', 'train-5 ', '*', '-5', '0']) {
+    for (const text of ['claimed', '99', 'claimed-99', 'Train-5', 'train-', 'train-5 ', '*', '-5']) {
       const { error } = await mcp.fail('get_info', { system: text });
       assert.match(error, /no system.*train-5/, text);
     }
@@ -596,9 +528,8 @@ describe('The argument system of control-mcp', SUITE, () => {
     const mcp = startMcp(t, ['--allow', 'all'], env);
     const [, path = ''] = hidden.target.split(':');
     const addresses = [
-      other.target, `localhost:${other.port}`, `:${other.port}`, `${other.port}`, `http://${other.target}`,
-      hidden.target, path, inFolder.target, join(folder, 'train-5.sock'), '../control/train-5', 'localhost',
-      '127.0.0.1', '[::1]:80',
+      other.target, `:${other.port}`, `http://${other.target}`, hidden.target, path, inFolder.target,
+      join(folder, 'train-5.sock'), '../control/train-5', 'localhost', '127.0.0.1',
     ];
     for (const system of addresses) {
       for (const [tool, values] of [['get_info', {}], ['pause', { reason: 'x' }], ['wait', { seconds: 1 }]] as const) {
@@ -675,8 +606,6 @@ describe('The systems of control-mcp', SUITE, () => {
     const ofDir = startMcp(t, ['--dir', folder]);
     assert.deepEqual(await idsOf(ofDir), [`train-${process.pid}`]);
     assert.equal((await ofDir.call('get_info', { system: 'train' })).status, 'active');
-    const withToken = startMcp(t, [at(locked)], { CONTROL_TOKEN: TOKEN });
-    assert.equal((await withToken.call('get_info', { system: at(locked) })).status, 'active');
     const withFile = startMcp(t, [at(locked)], { CONTROL_TOKEN_FILE: tokenFile });
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
   });
@@ -696,16 +625,11 @@ describe('The systems of control-mcp', SUITE, () => {
 
   it('are the one at the address in the environment, not those in the folder', async (t) => {
     const { env, launch } = openSession(t);
-    const { folder: elsewhere, launch: launchElsewhere } = openSession(t);
     await launch('train');
-    await launchElsewhere('hidden');
     const { address: { port } } = await launchSystem(t);
     const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` });
     assert.deepEqual(await idsOf(byPort), [at(port)]);
     assert.equal((await byPort.call('get_info', { system: at(port) })).status, 'active');
-    const bySocket = startMcp(t, [], { ...env, CONTROL_SOCKET: join(elsewhere, `hidden-${process.pid}.sock`) });
-    const [id] = await idsOf(bySocket);
-    assert.equal((await bySocket.call('get_info', { system: id })).reported.name, 'hidden');
   });
 
   it('are the one at the default port if there is none in the folder', async (t) => {
@@ -765,37 +689,15 @@ describe('control-mcp and a program that computes without yielding', SUITE, () =
     const mcp = startAt(t, [port], ['--allow', 'all']);
     const system = at(port);
     const perform = async (tool: string): Promise<unknown[]> => {
-      const { outcome, status, seconds } = await mcp.call(tool, { system, reason: 'a test' });
-      assert.ok(seconds < 5, `${tool}: ${seconds} s`);
+      const { outcome, status } = await mcp.call(tool, { system, reason: 'a test' });
       return [outcome, status];
     };
-    for (let round = 0; round < 3; round += 1) {
-      assert.equal((await mcp.call('get_info', { system })).status, 'active');
-      const paused = mcp.call('wait', { system, until: 'paused', seconds: 60 });
-      assert.deepEqual(await perform('pause'), ['done', 'paused']);
-      assert.equal((await paused).ended, 'reached');
-      assert.deepEqual(await perform('resume'), ['done', 'active']);
-    }
+    assert.equal((await mcp.call('get_info', { system })).status, 'active');
+    const paused = mcp.call('wait', { system, until: 'paused', seconds: 60 });
+    assert.deepEqual(await perform('pause'), ['done', 'paused']);
+    assert.equal((await paused).ended, 'reached');
+    assert.deepEqual(await perform('resume'), ['done', 'active']);
     assert.deepEqual(await perform('shutdown'), ['done', 'offline']);
     await host.ends();
-  });
-
-  it('reports one that computes for 2 s at a time, and pauses it after the step', async (t) => {
-    const { port, child } = await startOwnProcess(t, COMPUTING);
-    const mcp = startAt(t, [port], ['--allow', 'all']);
-    const system = at(port);
-    const began = performance.now();
-    for (let count = 0; count < 10; count += 1) {
-      const { status, reported } = await mcp.call('get_info', { system });
-      assert.equal(status, 'active');
-      assert.deepEqual(Object.keys(reported.accepts), ['evaluate']);
-    }
-    assert.ok(performance.now() - began < 10_000, 'each waits 250 ms for the detail, and not for the step');
-    const { outcome, seconds } = await mcp.call('pause', { system, reason: 'a test', seconds: 60 });
-    assert.equal(outcome, 'done');
-    assert.ok(seconds < 20, `${seconds} s`);
-    const ended = once(child, 'exit');
-    await mcp.call('shutdown', { system, reason: 'a test' });
-    await ended;
   });
 });

@@ -187,26 +187,30 @@ describe('control-run: how a program ended', suite, () => {
   const watch = (t: TestContext, { port }: StartedRun, ...options: string[]): Running => {
     return startProgram(t, 'client', ['watch', '--host', '127.0.0.1', '--port', `${port}`, ...options]);
   };
-  const ENDS: readonly [how: string, by: unknown, reason: string, end: (run: StartedRun) => unknown][] = [
-    ['exit code 0', 'itself', 'exit code 0', ({ running }) => running.child.stdin?.end('0\n')],
-    ['exit code 7', 'itself', 'exit code 7', ({ running }) => running.child.stdin?.end('7\n')],
-    ['SIGKILL', 'itself', 'SIGKILL', ({ pid }) => process.kill(pid, 'SIGKILL')],
-    ['SIGTERM', 'itself', 'SIGTERM', ({ running }) => running.child.kill('SIGTERM')],
-    ['shutdown by ana@laptop: lunch', 'ana@laptop', 'lunch', ({ client }) => {
+  type End = [exitCode: number, signal: string | null];
+  const ENDS: readonly [how: string, by: unknown, reason: string, end: End, cause: (run: StartedRun) => unknown][] = [
+    ['exit code 0', 'itself', 'exit code 0', [0, null], ({ running }) => running.child.stdin?.end('0\n')],
+    ['exit code 7', 'itself', 'exit code 7', [7, null], ({ running }) => running.child.stdin?.end('7\n')],
+    ['SIGKILL', 'itself', 'SIGKILL', [137, 'SIGKILL'], ({ pid }) => process.kill(pid, 'SIGKILL')],
+    ['SIGTERM', 'itself', 'SIGTERM', [143, 'SIGTERM'], ({ running }) => running.child.kill('SIGTERM')],
+    ['shutdown by ana@laptop: lunch', 'ana@laptop', 'lunch', [143, 'SIGTERM'], ({ client }) => {
       return client.request('shutdown', { by: 'ana@laptop', reason: 'lunch' });
     }],
   ];
-  for (const [how, by, reason, end] of ENDS) {
+  for (const [how, by, reason, end, cause] of ENDS) {
     it(`is reported to watching clients: ${how}`, async (t) => {
       const run = await startRun(t, [], shell('read -r code; exit $code'));
       const script = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS $CONTROL_REASON"';
       const watching = watch(t, run, '--exec', script, '--on', 'offline');
       const json = watch(t, run, '--json');
       await Promise.all([watching.shows(/  active\n/), json.shows(/"active"/)]);
-      await end(run);
+      await cause(run);
       await watching.shows(new RegExp(`  offline: ${how}\n(.*\n)*ran shutting down>offline ${how}\n`));
       await json.shows(/"offline".*\n/);
-      const change = JSON.parse(json.output().trimEnd().split('\n').at(-1) as string);
+      const lines = json.output().trimEnd().split('\n').map((line) => JSON.parse(line));
+      const { exitCode, signal } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done').value;
+      assert.deepEqual([exitCode, signal], end);
+      const change = lines.at(-1);
       assert.deepEqual([change.status, change.by, change.reason, change.error], ['offline', by, reason, undefined]);
     });
   }

@@ -57,7 +57,7 @@ function printed(t: TestContext, ...args: string[]): string {
 
 /** The settings without options. */
 const DEFAULTS = {
-  saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined, gpu: undefined,
+  saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined,
   state: undefined, isQuiet: false,
 };
 
