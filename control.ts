@@ -1158,7 +1158,7 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
     if (this.#state !== 'idle') throw new Error('Cannot start the server: it is already running');
     this.#state = 'starting';
-    this.publish();
+    this.#publish();
     const { host: boundHost, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
     try {
@@ -1171,18 +1171,12 @@ export class WebApiServer<Name extends string = never> {
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
 
-  /** Publishes the status, as each look for commands does: for a host that changes it and then blocks. */
+  /** Shows clients the status at once, as each look for commands does: for a host that changes it and then blocks. */
   publish(): void {
-    if (this.#isSampling) return;
-    const code = this.#sampleStatus();
-    if (code !== this.#published.code) {
-      const cause = this.#taken?.isRunning === true ? this.#taken : null;
-      const { by, reason } = cause === null ? { by: 'itself' } : this.request as CommandRequest;
-      const isBack = code === cause?.before.code; // after a save, or a pause that failed
-      const next = isBack ? cause.before : { code, since: Date.now(), origin: originOf(by, reason) };
-      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
-    }
-    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
+    const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
+    this.#publish();
+    // A client that has sent a command and asks for the status is to see its effect.
+    if (!this.#isSampling && !this.#holdsCommands()) this.#acknowledge(sequence);
   }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
@@ -1190,11 +1184,11 @@ export class WebApiServer<Name extends string = never> {
     if (this.#isSampling) return this.#holdsCommands();
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
-      this.publish();
+      this.#publish();
       return false;
     }
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
-    this.publish();
+    this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
@@ -1278,7 +1272,7 @@ export class WebApiServer<Name extends string = never> {
    * taken, a new signal takes its place. Does not keep the process alive.
    */
   get signal(): AbortSignal {
-    this.publish(); // the status may have changed since the latest poll
+    this.#publish(); // the status may have changed since the latest poll
     if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // each command wakes the host
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
     this.#interruptStep();
@@ -1288,7 +1282,7 @@ export class WebApiServer<Name extends string = never> {
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
     checkOptions('report', outcome, ['value', 'error']);
-    this.publish(); // while the command is known to be the cause of a new status
+    this.#publish(); // while the command is known to be the cause of a new status
     this.#complete(outcome);
   }
 
@@ -1365,6 +1359,19 @@ export class WebApiServer<Name extends string = never> {
     if (isClosed) throw new EmptyError('The server is closed');
   }
 
+  #publish(): void {
+    if (this.#isSampling) return;
+    const code = this.#sampleStatus();
+    if (code !== this.#published.code) {
+      const cause = this.#taken?.isRunning === true ? this.#taken : null;
+      const { by, reason } = cause === null ? { by: 'itself' } : this.request as CommandRequest;
+      const isBack = code === cause?.before.code; // after a save, or a pause that failed
+      const next = isBack ? cause.before : { code, since: Date.now(), origin: originOf(by, reason) };
+      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
+    }
+    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
+  }
+
   #appendStatus(status: { code: number; since: number; origin: string }): void {
     this.#published = status;
     this.#statuses.append(status.code, status.since, status.origin);
@@ -1426,7 +1433,7 @@ export class WebApiServer<Name extends string = never> {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
       if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
-      this.publish();
+      this.#publish();
       this.#acknowledge(sequence);
     });
   }
