@@ -15,18 +15,15 @@ import type { Outcome } from './send.ts';
 
 export async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
   const start = performance.now();
-  const reply = await client.request('status');
-  if (isDenied(reply)) return failure(reply);
-  let status = null as SystemStatus | null;
-  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
-  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
-  const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
-    if (error.name !== 'TimeoutError') throw error;
-    return false;
-  });
-  const json = { seconds: elapsedSeconds(start), status: status?.statusName };
-  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
-  return notReached(target.statusName, json, describeCurrent(status));
+  let latest = null as SystemStatus | null;
+  for await (const { status, reply } of observe(client, 'status', AbortSignal.timeout(Math.ceil(timeoutMs)))) {
+    if (isDenied(reply)) return failure(reply);
+    latest = Object.values(SystemStatus).find(({ statusName }) => statusName === status) ?? latest;
+    if (latest !== target) continue;
+    return { exitCode: EXIT.DONE, text: status, json: { seconds: elapsedSeconds(start), status } };
+  }
+  const json = { seconds: elapsedSeconds(start), status: latest?.statusName };
+  return notReached(target.statusName, json, describeCurrent(latest));
 }
 
 /** Waits even if the system is offline, or does not report the field yet. */
