@@ -1,34 +1,29 @@
 // control-client wait: waits until a system has a status, or a field of its detail meets a condition.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { fieldOf, fieldsOf } from '../shared/words/condition.ts';
 import { describeCurrent } from '../shared/reach/follow.ts';
+import { observe } from '../shared/reach/observe.ts';
 import { elapsedSeconds } from '../shared/reach/limit.ts';
 import { EXIT } from '../shared/line/options.ts';
-import { isDenied, statusNameOf } from '../shared/reach/replies.ts';
+import { isDenied, STATUS_ONLY, statusNameOf } from '../shared/reach/replies.ts';
 import { excerpt, excerptOfJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
 import type { Condition } from '../shared/words/condition.ts';
 import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 import type { Outcome } from './send.ts';
 
-const POLL_MS = 1000; // the ETag does not cover the detail, so a change cannot be awaited
-
 export async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
   const start = performance.now();
-  const reply = await client.request('status');
-  if (isDenied(reply)) return failure(reply);
-  let status = null as SystemStatus | null;
-  const timeout = Math.max(1, timeoutMs - (performance.now() - start));
-  const options = { timeout, onStatus: (current: SystemStatus) => void (status = current) };
-  const reached = await client.waitFor(target, options).then(() => true, (error: Error) => {
-    if (error.name !== 'TimeoutError') throw error;
-    return false;
-  });
-  const json = { seconds: elapsedSeconds(start), status: status?.statusName };
-  if (reached) return { exitCode: EXIT.DONE, text: target.statusName, json };
-  return notReached(target.statusName, json, describeCurrent(status));
+  let latest = null as SystemStatus | null;
+  for await (const { status, reply } of observe(client, 'status', AbortSignal.timeout(Math.ceil(timeoutMs)))) {
+    if (isDenied(reply)) return failure(reply);
+    latest = Object.values(SystemStatus).find(({ statusName }) => statusName === status) ?? latest;
+    if (latest !== target) continue;
+    return { exitCode: EXIT.DONE, text: status, json: { seconds: elapsedSeconds(start), status } };
+  }
+  const json = { seconds: elapsedSeconds(start), status: latest?.statusName };
+  return notReached(target.statusName, json, describeCurrent(latest));
 }
 
 /** Waits even if the system is offline, or does not report the field yet. */
@@ -38,18 +33,19 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
   const limit = AbortSignal.timeout(Math.ceil(timeoutMs));
   let latest = null as PrintableReply | null;
   let detail: unknown;
-  while (!limit.aborted) {
-    const reply = await client.request('info', { signal: limit });
-    if (limit.aborted) break;
-    if (isDenied(reply) || (!reply.ok && reply.statusCode === 404)) return failure(reply); // 404: status only
+  for await (const { reply, endpoint, isNew } of observe(client, 'detail', limit)) {
+    if (isDenied(reply)) return failure(reply);
+    if (!isNew) continue;
     latest = reply;
+    if (reply.ok && endpoint === 'status') {
+      return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
+    }
     if (reply.ok) detail = reply.body['detail'];
     const value = fieldOf(detail, field);
     if (reply.ok && value !== undefined && isMetBy(value)) {
       const json = { seconds: elapsedSeconds(start), value, status: statusNameOf(reply) };
       return { exitCode: EXIT.DONE, text: excerptOfJson(value), json };
     }
-    await sleep(POLL_MS, undefined, { signal: limit }).catch(() => {});
   }
   const status = latest === null ? undefined : statusNameOf(latest);
   const json = { seconds: elapsedSeconds(start), value: fieldOf(detail, field), status };

@@ -5,7 +5,6 @@ import { observe } from '../shared/reach/observe.ts';
 import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 
 const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
-const DETAIL_S = 1; // between queries of the detail: servers do not notify clients of its changes
 
 export interface Listener {
   /** Whether it also needs the detail, once a second. */
@@ -62,11 +61,9 @@ class Feed {
     await setImmediate(); // listeners that join at the same time share the round
     const client = this.#client;
     const isOnDetail = [...this.#listeners].some((listener) => listener.isOnDetail);
-    for await (const { reply, isNew } of observe(client, 'info', signal, isOnDetail ? DETAIL_S : REQUEST_S)) {
-      if (!isNew && !isOnDetail) continue;
-      const latest = isNew ? reply : await client.ask({ signal });
-      if (signal.aborted) return;
-      for (const listener of this.#listeners) listener.note(latest);
+    const replies = isOnDetail ? observe(client, 'detail', signal) : observe(client, 'info', signal, REQUEST_S);
+    for await (const { reply, isNew } of replies) {
+      if (isNew) for (const listener of this.#listeners) listener.note(reply);
     }
   }
 }

@@ -68,6 +68,9 @@ export function follow(client: PrintableClient, command: string, options: Follow
 /** The outcome of a command, with a summary unless that is `not paused: ` and the error. */
 type Conclusion = Pick<Followed, 'state' | 'error'> & { summary?: string | undefined };
 
+/** When to conclude. `ending`: the system is observed to end for the second time. */
+type Moment = 'responded' | 'observed' | 'ending' | 'over';
+
 const DONE: Conclusion = { state: 'done', error: '' };
 
 /** One command, from the request to its outcome. */
@@ -158,63 +161,57 @@ class Follower {
   /** Observes the system until the outcome is certain or cannot become any clearer. */
   async #settle(reply: PrintableReply): Promise<Conclusion> {
     this.#report = reportIn(reply, this.#command);
-    let conclusion = this.#concludeFromReport(reply);
+    const conclusion = this.#conclude(reply, 'responded');
     if (conclusion !== null) return conclusion;
     for await (const { body, isEnding } of this.#observe('info', this.#end.signal)) {
       this.#report = latest(this.#report, body);
-      conclusion = this.#concludeFromReport(reply) ?? this.#concludeFromStatus(reply, isEnding);
-      if (conclusion !== null) return conclusion;
+      const clearer = this.#conclude(reply, isEnding ? 'ending' : 'observed');
+      if (clearer !== null) return clearer;
     }
-    return this.#concludeNow(reply);
+    return this.#conclude(reply, 'over') as Conclusion;
   }
 
-  /** Concludes from the response and the report. For a shutdown, neither shows whether the system ends. */
-  #concludeFromReport(reply: PrintableReply): Conclusion | null {
+  /** Concludes from the response, the report and the status; null, unless `over`, if observing may make it clearer. */
+  #conclude(reply: PrintableReply, moment: Moment): Conclusion | null {
     const { state } = this.#report;
-    const isShutdown = this.#goal === OFFLINE;
-    if (state === 'done') return isShutdown ? null : DONE;
-    if (state === 'failed') return isShutdown ? null : this.#failed();
-    if (reply.ok) {
-      const summary = `${this.#command} accepted, but the server reports no outcome`;
-      return this.#goal === undefined && !isUnfinished(this.#report) ? { state: 'pending', error: '', summary } : null;
+    const status = this.#status;
+    const isShutdown = this.#goal === OFFLINE; // neither response nor report shows whether the system ends
+    if (state === 'done' && !isShutdown) return DONE;
+    if (state === 'failed') {
+      const error = excerptOf(this.#report.error, MAX_VALUE_LENGTH);
+      if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
+        if (moment === 'responded') return null;
+        const hasEnded = status === OFFLINE || moment === 'ending';
+        if (hasEnded) return { state, error, summary: `shut down, but: ${error}` };
+        if (status === SHUTTING_DOWN) return null;
+      }
+      return { state, error };
     }
-    const { error, phase } = reply;
-    if (phase === 'answered') { // an error about arguments names the command
-      return { state: 'failed', error, summary: reply.statusCode === 400 ? error : undefined };
+    if (reply.ok && this.#goal === undefined && !isUnfinished(this.#report)) {
+      return { state: 'pending', error: '', summary: `${this.#command} accepted, but the server reports no outcome` };
     }
-    if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
-    if (!isUnanswered(reply)) return { state: 'offline', error };
-    return phase === 'sent' && (isShutdown || isCut(reply)) ? null : this.#concludeNow(reply);
-  }
-
-  /** Concludes from the status that was just observed. */
-  #concludeFromStatus(reply: PrintableReply, isEnding: boolean): Conclusion | null {
-    const isOffline = this.#status === OFFLINE;
-    if (this.#report.state === 'failed') { // a shutdown, now cancelled unless the system ends anyway
-      if (isOffline || isEnding) return this.#failed('shut down, but: ');
-      return this.#status === SHUTTING_DOWN ? null : this.#failed();
+    if (!reply.ok) {
+      const { error, phase, statusCode } = reply;
+      if (phase === 'answered') { // an error about arguments names the command
+        return { state: 'failed', error, summary: statusCode === 400 ? error : undefined };
+      }
+      if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
+      if (!isUnanswered(reply)) return { state: 'offline', error };
     }
-    if (this.#goal === OFFLINE) return isOffline ? DONE : null;
-    if (this.#status === this.#goal && reply.ok && !isUnfinished(this.#report)) return DONE;
-    return isOffline || isEnding || !reply.ok ? this.#concludeNow(reply) : null;
-  }
-
-  /** Concludes from incomplete information. */
-  #concludeNow(reply: PrintableReply): Conclusion {
-    const { state } = this.#report;
-    const current = describeCurrent(this.#status);
-    if (state === 'failed') return this.#failed();
-    if (this.#status === OFFLINE) return this.#goal === OFFLINE ? DONE : { state: 'offline', error: current };
-    const isHeard = this.#status !== null && !isCut(reply);
-    if (!reply.ok && !isHeard) return { state: 'unanswered', error: reply.error, summary: reply.error };
-    const isPending = state === undefined ? !reply.ok : state !== 'done'; // unless the server reports no outcome
-    const isSettled = this.#status === SHUTTING_DOWN || !isPending;
-    return { state: 'pending', error: isSettled ? current : `${current}; the command is still pending` };
-  }
-
-  #failed(prefix?: string): Conclusion {
-    const error = excerptOf(this.#report.error, MAX_VALUE_LENGTH);
-    return { state: 'failed', error, summary: prefix && prefix + error };
+    const mayTakeEffect = reply.ok || (reply.phase === 'sent' && (isShutdown || isCut(reply)));
+    if (mayTakeEffect && moment === 'responded') return null;
+    if (status === OFFLINE) return isShutdown ? DONE : { state: 'offline', error: describeCurrent(status) };
+    if (mayTakeEffect && moment !== 'over') {
+      if (isShutdown) return null;
+      if (reply.ok && status === this.#goal && !isUnfinished(this.#report)) return DONE;
+      if (reply.ok && moment !== 'ending') return null;
+    }
+    if (!reply.ok && (status === null || isCut(reply))) {
+      return { state: 'unanswered', error: reply.error, summary: reply.error };
+    }
+    const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
+    const isSettled = status === SHUTTING_DOWN || !isPending;
+    return { state: 'pending', error: `${describeCurrent(status)}${isSettled ? '' : '; the command is still pending'}` };
   }
 
   /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isCut, lacksInfo, statusNameOf } from './replies.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
-const WAIT_S = 1;
+const WAIT_S = 1; // with `detail`, also the time between two queries of the detail
 const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
 
@@ -12,6 +12,7 @@ const RETRY_MS = 250; // if the system is offline, or its server cannot wait
 export interface Observation {
   status: string; // or `offline`, `no answer`, …
   reply: PrintableReply;
+  endpoint: 'status' | 'info'; // where the reply is from
   isNew: boolean; // the reply may differ from the one before
 }
 
@@ -19,16 +20,18 @@ export interface Observation {
  * Yields the result of each request: as soon as something changes, and after `waitS` while the system responds.
  * Ignores a single connection that breaks.
  *
- * @param endpoint `info` also reports the cause and the commands, unless the server reports its status only.
+ * @param query `info` also reports the cause and the commands, unless the server reports its status only. `detail` also
+ *   queries the detail each second: servers do not notify clients of its changes.
  * @param waitS Time limit of each request: a program that neither polls nor yields reports changes only on request.
  */
 export async function* observe(
   client: PrintableClient,
-  endpoint: 'status' | 'info',
+  query: 'status' | 'info' | 'detail',
   signal: AbortSignal,
   waitS: number = WAIT_S,
 ): AsyncGenerator<Observation, void> {
-  let current = endpoint;
+  const endpoint = query === 'status' ? 'status' : 'info';
+  let current: Observation['endpoint'] = endpoint;
   let status = '';
   let wasCut = false;
   for (let tag: string | undefined; !signal.aborted;) {
@@ -40,10 +43,11 @@ export async function* observe(
     }
     const isNew = !reply.ok || tag === undefined || reply.tag !== tag; // otherwise it has no body
     if (isNew) status = statusNameOf(reply);
-    if (!isCut(reply) || wasCut) yield { status, reply, isNew };
+    if (!isCut(reply) || wasCut) yield { status, reply, endpoint: current, isNew };
     wasCut = isCut(reply);
-    tag = reply.ok ? reply.tag : undefined;
+    const hasTag = reply.ok && reply.tag !== undefined;
+    tag = hasTag && (isNew || query !== 'detail') ? reply.tag : undefined;
     if (!reply.ok) current = endpoint; // another server may take over
-    await sleep(tag === undefined ? RETRY_MS : PAUSE_MS, undefined, { signal }).catch(() => {});
+    await sleep(hasTag ? PAUSE_MS : RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }

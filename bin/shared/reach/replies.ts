@@ -11,14 +11,20 @@ export const UNKNOWN = 'unknown';
 /** Shown as the status of a system that accepts requests but does not respond: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
 
+/** The error of a server that has no `/api/info`, like PAMIQ's. */
+export const STATUS_ONLY = 'the server reports its status only';
+
 /** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
   ['EAGAIN', 'its queue of connections is full'], ['EMFILE', 'too many open files'], ['ENFILE', 'too many open files'],
   ['EACCES', 'nothing was sent'],
 ]);
 
+/** Errors of connect() where nothing listens. */
+const ABSENT_CODES: ReadonlySet<string | undefined> = new Set(['ECONNREFUSED', 'ENOENT']);
+
 /** Errors of connect() that say nothing about the system. */
-const UNKNOWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EACCES']);
+const UNKNOWN_CODES: ReadonlySet<string | undefined> = new Set(['EMFILE', 'ENFILE', 'EACCES']);
 
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
 const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
@@ -77,8 +83,7 @@ export class PrintableClient extends WebApiClient {
       return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
     }
     if (endpoint === 'info' && lacksInfo(reply)) {
-      const error = 'the server reports its status only';
-      return { ...reply, phase: 'answered', error, original: error };
+      return { ...reply, phase: 'answered', error: STATUS_ONLY, original: STATUS_ONLY };
     }
     if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
     if (reply.statusCode !== undefined) return { ...reply, error: printable(reply.error), original: reply.error };
@@ -93,7 +98,7 @@ export class PrintableClient extends WebApiClient {
     }
     const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
     const why = reply.code === 'ABORT_ERR' ? `${silence}no connection within ${seconds} s` : reply.error;
-    const hint = HINTS.get(connectErrorOf(reply));
+    const hint = HINTS.get(reply.code);
     const original = `${before}${why}${hint === undefined ? '' : `; ${hint}`}`;
     return { ...reply, error: printable(original), original };
   }
@@ -107,7 +112,7 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
 /** Whether nothing responded although the system may run: only what is known to be absent is offline. */
 export function isUnanswered(reply: WebApiReply): boolean {
   if (reply.ok || reply.phase === 'answered' || reply.statusCode !== undefined) return false;
-  return reply.phase === 'sent' || !isAbsent(reply) && !UNKNOWN_CODES.has(`${reply.code}`);
+  return reply.phase === 'sent' || !isAbsent(reply) && !UNKNOWN_CODES.has(reply.code);
 }
 
 /** Whether the connection broke before the response: the system may be ending. */
@@ -118,7 +123,7 @@ export function isCut(reply: WebApiReply): boolean {
 
 /** Whether nothing listens at the address. False for a mistyped host or a network that is down. */
 export function isAbsent(reply: WebApiReply): boolean {
-  return /^(ECONNREFUSED|ENOENT)$/.test(connectErrorOf(reply) ?? '');
+  return ABSENT_CODES.has(connectErrorOf(reply));
 }
 
 /** The code of the error with which connecting failed. */
@@ -153,7 +158,7 @@ export function statusNameOf(reply: PrintableReply): string {
   if (reply.statusCode === 403) return 'access denied';
   if (reply.phase === 'answered') return UNKNOWN;
   if (isUnanswered(reply)) return NO_ANSWER;
-  return UNKNOWN_CODES.has(`${connectErrorOf(reply)}`) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
+  return UNKNOWN_CODES.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
 }
 
 /** The commands that `/api/info` lists; their fields may be missing or have any type. */
