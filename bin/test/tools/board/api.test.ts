@@ -268,8 +268,11 @@ describe('The web API of control-board', LIMIT, () => {
     let { version, systems: all } = await newsOf(board);
     assert.deepEqual(all.map(described), [[], [], [], [], ['evaluate']]);
     assert.deepEqual(all[DECLARING]?.accepts?.[0]?.parameters, [
-      { name: 'episodes', description: '', type: 'integer', minimum: 1, maximum: 1000, default: 100 },
-      { name: 'note', description: '', type: 'string' },
+      {
+        name: 'episodes', description: '', hint: 'from 1 to 1000', type: 'integer', minimum: 1, maximum: 1000,
+        default: 100,
+      },
+      { name: 'note', description: '', hint: 'required', type: 'string' },
     ]);
     const next = async (command?: 'pause' | 'resume'): Promise<Update> => {
       if (command !== undefined) {
@@ -285,10 +288,18 @@ describe('The web API of control-board', LIMIT, () => {
     };
     assert.equal(described(await next('pause')), undefined);
     assert.equal(described(await next('resume')), undefined);
-    server.commands = {};
-    let names: unknown[] | undefined; // the pause may still be news
-    while (names === undefined) names = described(await next());
-    assert.deepEqual(names, []);
+    const text = 'a\u001b\n\u202e<b>'; // a page sends it back
+    const mode = { type: 'string', default: text, maxLength: 9, enum: ['', text] } as const;
+    server.commands = { 'set-2': { parameters: { mode, isLoud: { type: 'boolean', default: false } } } };
+    let accepts: Update['accepts']; // the pause may still be news
+    while (accepts === undefined) ({ accepts } = await next());
+    assert.deepEqual(accepts, [{
+      name: 'set-2', description: '',
+      parameters: [
+        { name: 'mode', description: '', hint: '', ...mode },
+        { name: 'isLoud', description: '', hint: '', type: 'boolean', default: false },
+      ],
+    }]);
     assert.equal((await board.post(`/api/systems/${DECLARING}/evaluate`)).status, 404);
     server.commands = { evaluate: EVALUATE };
     await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);

@@ -13,7 +13,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
-import { currentValues, declarationsOf } from '../../../board/declarations.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { BY } from '../../../shared/reach/access.ts';
 import { isCrash, isEndError, savedBy } from '../../../shared/reach/end.ts';
@@ -25,7 +24,7 @@ import { lacks } from '../../needs.ts';
 import {
   checkMetrics, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
 } from './helpers.ts';
-import type { Declaration } from '../../../board/declarations.ts';
+import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Update } from '../../../board/state.ts';
 import type { Target } from '../../../shared/reach/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
@@ -324,6 +323,11 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
       ...Object.entries(hostileDeclarations(deep)).map(([what, accepts]): [string, string] => {
         return [what, with_(`"accepts":${typeof accepts === 'string' ? accepts : JSON.stringify(accepts)}`)];
       }),
+      ['current values', JSON.stringify({
+        ...INFO, accepts: declare('a', 'b', 'c', 'd', 'e', 'f', 'toString'),
+        detail: { a: 1.5, b: false, c: 'x', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 },
+      })],
+      ['current values that are too large', with_(`"detail":{"a":1e999},"accepts":${JSON.stringify(declare('a'))}`)],
       ['a huge body', 'x'.repeat(500_000)],
       ['100,000 fields', with_(`"detail":{${Array.from({ length: 100_000 }, (_, index) => `"k${index}":1`).join()}}`)],
       ...['"7"', '-5', '0', '1e308', '1e999', '[9]', '{}', 'null', '"<b>"'].map((of): [string, string] => {
@@ -388,9 +392,14 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     }
     const declared = new Map(bodies.map(([what], index) => [what, systems[index]?.accepts?.map(({ name }) => name)]));
     assert.deepEqual(declared.get('reserved names'), ['ok']);
+    const find = (what: string): Update => systems[bodies.findIndex(([name]) => name === what)] ?? assert.fail(what);
+    assert.equal(find('10,000 commands').accepts?.length, 32);
+    assert.equal(find('40 parameters').accepts?.[0]?.parameters.length, 32);
+    assert.deepEqual(find('fields that do not fit their type').accepts?.[0]?.parameters, FITTING);
+    assert.deepEqual(find('current values').current, [['a', 1.5], ['b', false], ['c', 'x']]);
+    assert.deepEqual(find('current values that are too large').current, []);
     assert.deepEqual(declared.get('the names of prototypes as commands'), ['constructor']);
-    const proto = systems[bodies.findIndex(([what]) => what === 'the names of prototypes')];
-    const shown = Object.fromEntries((proto?.detail ?? []).map(({ name, value }) => [`[${name}]`, value]));
+    const shown = Object.fromEntries(find('the names of prototypes').detail.map(({ name, value }) => [`[${name}]`, value]));
     assert.deepEqual(shown, {
       '[__proto__]': '{"x":1}', '[constructor]': 7, '[toString]': 'null', '[]': 1, '[hasOwnProperty]': 'x',
     });
@@ -416,64 +425,6 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     pid = 2;
     const second = await untilSystem(board, ({ process }) => process === 'process 2 on box');
     assert.deepEqual(second.sent, []);
-  });
-});
-
-describe('declarationsOf', () => {
-  const parameterOf = (fields: object): unknown => {
-    return declarationsOf({ accepts: { x: { parameters: { a: fields } } } })[0]?.parameters[0];
-  };
-
-  it('keeps valid declarations exactly', () => {
-    const text = 'a\\u001b\n\u202e<b>';
-    const parameters = {
-      a: { type: 'integer', description: 'How many', default: 0, minimum: -1, maximum: 5 },
-      b: { type: 'string', default: text, maxLength: 9, enum: ['', text] },
-      c: { type: 'boolean', default: false }, constructor: { type: 'number', default: 0.1 },
-    };
-    const [declaration] = declarationsOf(JSON.parse(JSON.stringify({ accepts: { 'set-2': { parameters } } })));
-    assert.equal(declaration?.name, 'set-2');
-    const received = JSON.parse(JSON.stringify(declaration?.parameters)) as { name: string }[];
-    const sent = Object.entries(parameters).map(([name, fields]) => ({ name, description: '', ...fields }));
-    assert.deepEqual(received, sent);
-    const names = Array.from({ length: 32 }, (_, index) => `parameter${index}`);
-    const commands = names.map((name, index) => [`c${index}`, { parameters: { [name]: { type: 'string' } } }]);
-    assert.equal(declarationsOf({ accepts: Object.fromEntries(commands) }).length, 32);
-    const full = { set: { description: 'x'.repeat(8100) } }; // 8 KiB
-    assert.equal(declarationsOf({ accepts: full }).length, 1);
-    const boxes = Object.fromEntries(names.map((name) => [name, { type: 'boolean', default: true }]));
-    const many = { set: { parameters: boxes } };
-    assert.equal(declarationsOf({ accepts: many })[0]?.parameters.length, 32);
-  });
-
-  it('drops fields of the wrong type', () => {
-    for (const [fields, expected] of [
-      [{ type: 'integer', default: 1.5, minimum: '1', maximum: null, enum: 7 }, {}],
-      [{ type: 'integer', default: 3, enum: [1, 2, '3', null, 1.5] }, { enum: [1, 2] }],
-      [{ type: 'number', default: '1', enum: [] }, {}], [{ type: 'boolean', default: 0, enum: ['x'] }, {}],
-      [{ type: 'string', default: 7, maxLength: [], description: {} }, {}],
-    ] as const) {
-      const { name, type, description, ...others } = parameterOf(fields) as Record<string, unknown>;
-      assert.deepEqual([name, type, description], ['a', fields.type, '']);
-      assert.deepEqual(JSON.parse(JSON.stringify(others)), expected);
-    }
-    for (const fields of [{}, { type: 'array' }, { type: ['string'] }, { type: null }, [], 7, null]) {
-      assert.equal(parameterOf(Object(fields)), undefined);
-    }
-    for (const accepts of [null, undefined, 7, 'x', [], [{ x: {} }]]) assert.deepEqual(declarationsOf({ accepts }), []);
-  });
-});
-
-describe('currentValues', () => {
-  it('returns the fields of the detail that have the names of parameters, if they are short scalars', () => {
-    const names = ['a', 'b', 'c', 'd', 'e', 'f', 'toString'];
-    const parameters = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
-    const integer = { parameters: { a: { type: 'integer' } } };
-    const declarations = declarationsOf({ accepts: { x: { parameters }, y: integer } });
-    const detail = { a: 1.5, b: false, c: 'x\n', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 };
-    assert.deepEqual(currentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
-    for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(currentValues(other, declarations), []);
-    assert.deepEqual(currentValues(JSON.parse('{"a":1e999}'), declarations), []);
   });
 });
 
@@ -615,6 +566,30 @@ function createSystem(
   return new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, listener);
 }
 
+/** A command with parameters of these names. */
+function declare(...names: string[]): object {
+  return { x: { parameters: Object.fromEntries(names.map((name) => [name, { type: 'string' }])) } };
+}
+
+/** Fields of parameters, most of which do not fit the type. */
+const MISFITS: Record<string, unknown> = {
+  a: { type: 'integer', default: 1.5, minimum: '1', maximum: null, enum: 7 },
+  b: { type: 'integer', default: 3, enum: [1, 2, '3', null, 1.5] }, c: { type: 'number', default: '1', enum: [] },
+  d: { type: 'boolean', default: 0, enum: ['x'] }, e: { type: 'string', default: 7, maxLength: [], description: {} },
+  f: {}, g: { type: 'array' }, h: { type: ['string'] }, i: { type: null }, j: [], k: 7, l: null,
+  constructor: { type: 'number', default: 0.1, minimum: 0 },
+};
+
+/** What a page receives of them. */
+const FITTING: readonly object[] = [
+  { name: 'a', type: 'integer', description: '', hint: 'required' },
+  { name: 'b', type: 'integer', description: '', hint: 'required', enum: [1, 2] },
+  { name: 'c', type: 'number', description: '', hint: 'required' },
+  { name: 'd', type: 'boolean', description: '', hint: '' },
+  { name: 'e', type: 'string', description: '', hint: 'required' },
+  { name: 'constructor', description: '', hint: 'from 0', type: 'number', default: 0.1, minimum: 0 },
+];
+
 /** Values of `accepts`, or their JSON text. */
 function hostileDeclarations(deep: string): Record<string, unknown> {
   const entries = (count: number, value: unknown, prefix = 'a'): object => {
@@ -627,11 +602,13 @@ function hostileDeclarations(deep: string): Record<string, unknown> {
     'a deep default': `{"x":{"parameters":{"a":{"type":"string","default":${deep},"enum":${deep}}}}}`,
     '10,000 commands': entries(10_000, {}), 'large commands': entries(30, { description: 'x'.repeat(999) }),
     '10,000 parameters': { x: { parameters: entries(10_000, string) } },
+    '40 parameters': { x: { parameters: entries(40, string) } },
     'an enum of 10,000': { x: { parameters: { a: { type: 'integer', enum: [...Array(10_000).keys()] } } } },
     'hostile declarations': {
       [HOSTILE]: {},
       x: { description: HOSTILE, parameters: { [HOSTILE]: string, a: { ...string, description: HOSTILE } } },
     },
+    'fields that do not fit their type': { x: { parameters: MISFITS } },
     'limits that are no numbers':
       '{"x":{"parameters":{"a":{"type":"number","minimum":-1e999,"maximum":1e999,"default":1e999}}}}',
     'reserved names': { pause: {}, info: {}, 'save-state': {}, Evaluate: {}, '': {}, 'a b': {}, ok: null },
@@ -640,7 +617,7 @@ function hostileDeclarations(deep: string): Record<string, unknown> {
   };
 }
 
-function checkDeclarations(accepts: readonly Declaration[], what: string): void {
+function checkDeclarations(accepts: readonly OwnCommand[], what: string): void {
   assert.ok(accepts.length <= 32 && JSON.stringify(accepts).length < 20_000, what);
   for (const { name, parameters } of accepts) {
     assert.match(name, /^[a-z][a-z0-9-]*$/, what);
