@@ -126,14 +126,21 @@ describe('Samples', LIMIT, () => {
     assert.deepEqual(all.map(({ length }) => length), [0, 0, 0]);
   });
 
-  it('of a long series are further apart, and the interval says so', () => {
-    for (const [period, seconds] of [[LIVE, 3600], [RECORD, 86_400], [LIVE, 100]] as const) {
-      const series = new Series(period);
-      for (let ms = 0; ms < seconds * 1000; ms += period.intervalMs) series.add(START + ms, ms);
-      const times = series.since(0).map(([time]) => time);
-      const gaps = times.slice(1).map((time, index) => time - (times[index] as number));
-      assert.ok(Math.max(...gaps) <= 2.5 * series.intervalMs, `${Math.max(...gaps)} and ${series.intervalMs}`);
-      assert.ok(series.intervalMs <= Math.max(period.intervalMs, seconds * 1000 / 300));
+  it('are kept for the time of the period, and those of a long series are thinned in order', async (t) => {
+    for (const [period, hours, kept] of [[LIVE, 3, 1], [RECORD, 30, 24]] as const) {
+      let count = 0;
+      const { system, tick } = await createSystem(t, period, () => ({ x: count += 1 }));
+      system.setWatched(true);
+      for (let ms = 0; ms < hours * 3_600_000; ms += period.intervalMs) await tick(period.intervalMs);
+      const { detail: [row] } = system.updateSince(0);
+      const { samples = [], intervalMs = 0 } = row ?? {};
+      const [[first], [last, value]] = [samples[0] ?? assert.fail(), samples.at(-1) ?? assert.fail()];
+      const coveredHours = (last - first) / 3_600_000;
+      assert.ok(coveredHours <= kept && coveredHours > 0.99 * kept, `${coveredHours} hours`);
+      assert.equal(value, count, 'the latest');
+      assert.ok(samples.length <= 301 && samples.length >= 150, `${samples.length} samples`);
+      const gaps = samples.slice(1).map(([time], index) => time - (samples[index]?.[0] ?? 0));
+      assert.ok(Math.min(...gaps) > 0 && Math.max(...gaps) <= 2.5 * intervalMs, `gaps of ${Math.max(...gaps)}`);
     }
   });
 });
