@@ -1,8 +1,8 @@
 // The specification of control.ts: its promises to the program into which it is copied, and to the people who control
 // that program. Each promise appears once, in the order in which a newcomer asks; bin/test/module/ has the tests with
-// more rows, time or stress. The program under control is mostly this process: `startServer()` starts its server,
-// and the test takes the commands. A program that blocks its thread, exits or gets signals is a separate process: `runHost()`.
-// Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
+// more rows, time or stress. The program under control is mostly this process: `startServer()` starts its server, and
+// the test takes the commands. A program that blocks its thread, exits or gets signals is a separate process:
+// `runHost()`. Clients speak plain HTTP: `ask()` sends one request, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -321,8 +321,9 @@ describe('POST with Prefer: wait', { ...LIMIT, concurrency: 8 }, () => {
         'wait=10;x=y ; z="a, wait=20"', 'x; wait=20, wait=10'],
       [undefined,
         'wait=0', 'wait=-1', 'wait=1.5', 'wait=', 'wait', 'wait=""', 'wait="10"', 'wait="10", wait=20',
-        'wait=0, wait=10', 'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"', "wait='10'", 'wait="10', 'wait:10',
-        '', 'x-wait=10', 'wait-x=10', 'await=10', 'x; wait=10', 'x="wait=10"', 'x="a, wait=10"', 'respond-async'],
+        'wait=0, wait=10', 'wait=+10', 'wait=1e1', 'wait=0x10', 'wait=10s', 'wait=1 0', 'wait="1 0"',
+        "wait='10'", 'wait="10', 'wait:10', '', 'x-wait=10', 'wait-x=10', 'await=10', 'x; wait=10', 'x="wait=10"',
+        'x="a, wait=10"', 'respond-async'],
     ];
     for (const [applied, ...prefers] of rows) {
       for (const prefer of prefers) {
@@ -729,7 +730,7 @@ describe('The signal', LIMIT, () => {
 
 // ───── Sleeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('A program that sleeps', LIMIT, () => {
+describe('A program that sleeps', { ...LIMIT, concurrency: 3 }, () => {
   it('gets a waiting command or the next one from nextCommand(); several callers get one each, in order', async (t) => {
     const { server, port } = await startServer(t);
     await ask(port, PAUSE);
@@ -889,7 +890,6 @@ describe('A server', LIMIT, () => {
 });
 
 // ───── Access ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 describe('A request', LIMIT, () => {
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [

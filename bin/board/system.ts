@@ -187,8 +187,8 @@ export class BoardSystem {
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';
     sent.text = this.#client.shorten(summary) || `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    const [, parameter] = /^[\w-]+: (\w+) must be /.exec(error) ?? [];
-    if (followed.isInvalid && parameter !== undefined) sent.parameter = parameter;
+    const parameter = excerptOf(reply.ok ? undefined : reply.body['parameter']);
+    if (parameter !== '') sent.parameter = parameter;
     const at = new Date().toISOString();
     if (command === 'shutdown' && sent.state === 'done') {
       this.#takeSave({ command, state: 'done', value: received.value, at });

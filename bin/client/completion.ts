@@ -81,23 +81,33 @@ end`,
 
 /** @param shellWords The part of the last word that the shell replaces, and all words as the shell splits them. */
 export async function complete(line: string = '', ...shellWords: string[]): Promise<number> {
-  const limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
+  const [program = '', ...words] = wordsBefore(line);
+  let limit: NodeJS.Timeout | undefined;
   try {
-    await printCandidates(wordsBefore(line), shellWords);
+    const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
+    limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
+    await printCandidates(program, help, words, shellWords);
   } catch {} // the user is still typing; the complete line reports errors
   clearTimeout(limit);
   return EXIT.DONE;
 }
 
-async function printCandidates([program = '', ...words]: string[], [replaced, ...split]: string[]): Promise<void> {
+function isClient(program: string): boolean {
+  return basename(program) === 'control-client';
+}
+
+async function printCandidates(
+  program: string,
+  help: string,
+  words: string[],
+  [replaced, ...split]: string[],
+): Promise<void> {
   const current = words.pop() ?? '';
   const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
   const offer = (offers: readonly string[]): void => {
     for (const word of offers) if (word.startsWith(current)) console.log(word.slice(kept));
   };
-  const isClient = basename(program) === 'control-client';
-  const help = isClient ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
-  const options = withCommon(isClient ? CLIENT_OPTIONS : optionsIn(help));
+  const options = withCommon(isClient(program) ? CLIENT_OPTIONS : optionsIn(help));
   const known = Object.fromEntries(options);
   const config = { options: known, strict: false, allowPositionals: true, tokens: true } as const;
   const { values, positionals, tokens } = parseArgs({ ...config, args: words });
@@ -117,26 +127,35 @@ async function printCandidates([program = '', ...words]: string[], [replaced, ..
     const list = current.slice(0, Math.max(start.length, current.lastIndexOf(',') + 1));
     return offer((option.completion ?? []).map((word) => list + word));
   }
-  const command = isClient ? findCommand('client', positionals[0] ?? '') : undefined;
   if (isOption) {
+    const [word] = isClient(program) ? positionals : [];
+    const command = findCommand('client', word ?? '');
     const isTaken = ([name]: NamedOption): boolean => {
-      const owners = isClient && positionals.length > 0 ? ownersOf(name) : [];
+      const owners = word === undefined ? [] : ownersOf(name);
       return owners.length === 0 || owners.some((owner) => owner === command);
     };
     return offer(options.filter(isTaken).flatMap(([name, { short, help: what }]) => {
       return [...short === undefined ? [] : [`-${short}\t${what}`], `--${name}\t${what}`];
     }));
   }
-  const { dir } = values as Values;
-  const [word, name, ...others] = positionals;
-  if (isClient && word === undefined) {
-    return offer(commandsFor('client').map(({ name: other, help: what }) => `${other}\t${what}`));
-  }
-  const takesTargets = command ? !command.isLocal && !command.takesNoTargets : /^Usage: .*\bTARGET\b/m.test(help);
-  if (name === undefined && command?.argument !== undefined) offer(command.argument.values ?? []);
-  else if (takesTargets) offer(await completeName(current, dir));
-  if (command?.name !== 'run') return;
-  const targets = await selectTargets(others.filter((word) => !isArgument(word)), values as Values, COMPLETION_MS, '');
+  if (isClient(program)) return offerArguments(positionals, values as Values, current, offer);
+  if (/^Usage: .*\bTARGET\b/m.test(help)) offer(await completeName(current, (values as Values).dir));
+}
+
+/** Offers commands of control-client, or what follows one. */
+async function offerArguments(
+  [word, name, ...others]: string[],
+  values: Values,
+  current: string,
+  offer: (words: readonly string[]) => void,
+): Promise<void> {
+  if (word === undefined) return offer(commandsFor('client').map((command) => `${command.name}\t${command.help}`));
+  const command = findCommand('client', word);
+  if (command === undefined) return;
+  if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
+  else if (!command.isLocal && !command.takesNoTargets) offer(await completeName(current, values.dir));
+  if (command.name !== 'run') return;
+  const targets = await selectTargets(others.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
   const accepts = acceptedIn(await targets[0]?.client.request('info'));
   const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
   offer(completionsOf(accepts, [...typed, current]));

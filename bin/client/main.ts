@@ -4,30 +4,25 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
-import { paintStatus } from '../shared/line/color.ts';
 import { STATUS_WORDS } from '../shared/words/commands.ts';
-import { describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
 import { Folder } from '../shared/reach/folder.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
-import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
 import { helpOn, parseCommandLine, resumeLineFor, senderIn } from './options.ts';
-import { failure, finish, runDeclared, send } from './send.ts';
+import { failure, finish, getInfo, getStatus, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { CommandName, Shell } from '../shared/words/commands.ts';
-import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Find } from './fleet.ts';
 import type { CommandLine, Values } from './options.ts';
 import type { Outcome } from './send.ts';
-import type { WatchOptions } from './watch.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const HINT = '; arguments are name=value'; // for an argument mistaken for a target
@@ -89,7 +84,7 @@ interface Task extends CommandLine {
   signal?: AbortSignal;
 }
 
-function execute(target: Target, task: Task): Promise<Outcome> {
+async function execute(target: Target, task: Task): Promise<Outcome> {
   const { name: command, argument, values, condition, invocation, timeoutMs, hook, end, signal } = task;
   const { name, label, client } = target;
   const { json = false, wait = false, mine = false, reason } = values;
@@ -99,14 +94,18 @@ function execute(target: Target, task: Task): Promise<Outcome> {
     case 'wait':
       if (condition !== null) return waitUntil(client, condition, timeoutMs);
       return waitFor(client, parseStatus(argument), timeoutMs);
-    case 'watch': return watchUntil(client, { signal: end, json, label, target: name, hook });
+    case 'watch': {
+      const denied = await watch(client, { signal: end, json, label, target: name, hook });
+      return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
+    }
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
   const options = { timeoutMs, by: senderIn(values), reason, output, ...(signal && { signal }) };
   if (command === 'pause' && values.for !== undefined) return pauseMine(client, options);
-  if (mine) return resumeMine(client, wait ? finish : send, options);
-  if (command === 'run') return runDeclared(client, invocation, wait ? finish : send, options);
-  return (wait ? finish : send)(client, command, options);
+  const act = wait ? finish : send;
+  if (mine) return resumeMine(client, act, options);
+  if (command === 'run') return runDeclared(client, invocation, act, options);
+  return act(client, command, options);
 }
 
 /** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */
@@ -140,8 +139,6 @@ function endOfOutput(): AbortSignal {
   return end.signal;
 }
 
-// ───── Outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
-
 /** Prints an outcome; each line begins with the target, if it has a name. */
 function print({ text = '', json, error = '' }: Outcome, target: Target, isJson: boolean): void {
   const { name, title, label, client } = target;
@@ -155,32 +152,4 @@ function print({ text = '', json, error = '' }: Outcome, target: Target, isJson:
     if (name !== undefined) return;
   }
   if (error !== '') warn(name === undefined ? error : `${title}: ${reason}`);
-}
-
-// ───── Queries ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Scripts compare the word on stdout, so the cause is printed only on a terminal. */
-async function getStatus(client: PrintableClient, isVerbose: boolean): Promise<Outcome> {
-  const reply = await client.request('status');
-  const name = statusNameOf(reply);
-  if (!reply.ok && reply.phase === 'answered') return failure(reply);
-  if (!reply.ok) return { ...failure(reply, name), text: paintStatus(name, name) };
-  if (name === UNKNOWN) {
-    const error = describeUnknown(reply.original);
-    return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
-  }
-  const known = isVerbose ? await client.request('info') : null;
-  const text = known?.ok === true ? describeStatusAndSave(known.body) : name;
-  return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
-}
-
-async function getInfo(client: PrintableClient): Promise<Outcome> {
-  const reply = await client.request('info');
-  if (!reply.ok) return failure(reply);
-  return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
-}
-
-async function watchUntil(client: PrintableClient, options: WatchOptions): Promise<Outcome> {
-  const denied = await watch(client, options);
-  return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
 }

@@ -1,9 +1,13 @@
-// Sends one command to a system, and returns what control-client prints.
+// Sends one request to a system, and returns what control-client prints.
 
 import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/words/accepts.ts';
+import { paintStatus } from '../shared/line/color.ts';
+import { describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
 import { describeDone, follow, GOALS } from '../shared/reach/follow.ts';
 import { EXIT } from '../shared/line/options.ts';
-import { isInvalid, isUnanswered, lacksInfo } from '../shared/reach/replies.ts';
+import {
+  describeUnknown, isInvalid, isUnanswered, lacksInfo, statusNameOf, UNKNOWN,
+} from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { printableJson } from '../shared/words/text.ts';
 import type { Typed } from '../shared/words/accepts.ts';
@@ -33,6 +37,27 @@ export function failure(reply: FailedReply, status?: string): Outcome {
   const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
   const exitCode = phase === 'answered' ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
   return { exitCode, json: { status, error: original }, error };
+}
+
+/** Scripts compare the word on stdout, so the cause is printed only on a terminal. */
+export async function getStatus(client: PrintableClient, isVerbose: boolean): Promise<Outcome> {
+  const reply = await client.request('status');
+  const name = statusNameOf(reply);
+  if (!reply.ok && reply.phase === 'answered') return failure(reply);
+  if (!reply.ok) return { ...failure(reply, name), text: paintStatus(name, name) };
+  if (name === UNKNOWN) {
+    const error = describeUnknown(reply.original);
+    return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
+  }
+  const known = isVerbose ? await client.request('info') : null;
+  const text = known?.ok === true ? describeStatusAndSave(known.body) : name;
+  return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
+}
+
+export async function getInfo(client: PrintableClient): Promise<Outcome> {
+  const reply = await client.request('info');
+  if (!reply.ok) return failure(reply);
+  return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
 }
 
 export async function send(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {

@@ -109,22 +109,19 @@ export class Calls implements Tools {
     const { signal } = caller;
     const { name, until, tag, system: id = '', seconds = tools.DEFAULT_SECONDS } = values;
     const start = performance.now();
-    switch (tool) {
-      case tools.LIST_SYSTEMS: return this.#list(signal, name);
-      case tools.GET_INFO: return getInfo(await this.#systems.find(id), signal);
-      case tools.WAIT: {
-        const goal = parseGoal(until, tag);
-        const system = await this.#systems.find(id);
-        const ended = wait(system, goal, { feeds: this.#feeds, start, seconds, signal });
-        return withProgress(ended, { message: `wait ${system.id}`, start, total: seconds }, caller);
-      }
-      default: {
-        const command = COMMANDS.get(tool) ?? this.#checkCommand(values.command ?? '');
-        const system = await this.#systems.find(id);
-        const outcome = send(system, command, { ...values, seconds }, caller);
-        return withProgress(outcome, { message: `${tool.name} ${system.id}`, start, total: seconds }, caller);
-      }
-    }
+    if (tool === tools.LIST_SYSTEMS) return this.#list(signal, name);
+    if (tool === tools.GET_INFO) return getInfo(await this.#systems.find(id), signal);
+    const goal = parseGoal(until, tag);
+    const command = tool === tools.WAIT ? null : COMMANDS.get(tool) ?? this.#checkCommand(values.command ?? '');
+    const system = await this.#systems.find(id);
+    const timer = setInterval(() => {
+      const progress = Math.round((performance.now() - start) / 1000);
+      caller.report({ progress, total: seconds, message: `${tool.name} ${system.id}` });
+    }, PROGRESS_MS);
+    const result = command === null
+      ? wait(system, goal, { feeds: this.#feeds, start, seconds, signal })
+      : send(system, command, { ...values, seconds }, caller);
+    return result.finally(() => clearInterval(timer));
   }
 
   async #list(signal: AbortSignal, part: string = ''): Promise<object> {
@@ -164,18 +161,6 @@ export class Calls implements Tools {
 /** @param word The missing word of --allow. */
 function refuse(what: string, word: string): never {
   throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
-}
-
-/** Reports progress until there is a result. */
-async function withProgress<T>(
-  result: Promise<T>,
-  { start, ...rest }: { start: number; total: number; message: string },
-  caller: Caller,
-): Promise<T> {
-  const timer = setInterval(() => {
-    caller.report({ progress: Math.round((performance.now() - start) / 1000), ...rest });
-  }, PROGRESS_MS);
-  return result.finally(() => clearInterval(timer));
 }
 
 async function getInfo(system: System, signal: AbortSignal): Promise<object> {

@@ -14,16 +14,16 @@ export interface Listener {
 }
 
 export class Feeds {
-  readonly #feeds: Map<string, Feed> = new Map(); // by URL
+  readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
 
   /** Calls `note` with the current report and each new one. Returns a function that ends this. */
   subscribe(client: PrintableClient, listener: Listener): () => void {
-    const { baseUrl } = client;
-    const feed = this.#feeds.get(baseUrl) ?? new Feed(client);
-    this.#feeds.set(baseUrl, feed);
+    const { key } = client;
+    const feed = this.#feeds.get(key) ?? new Feed(client);
+    this.#feeds.set(key, feed);
     feed.add(client, listener);
     return () => {
-      if (feed.remove(listener) === 0) this.#feeds.delete(baseUrl);
+      if (feed.remove(listener) === 0) this.#feeds.delete(key);
     };
   }
 }

@@ -41,6 +41,11 @@ class ProtocolError extends Error {
   }
 }
 
+/** @throws {ProtocolError} With the message, if the condition is false. */
+function check(isValid: boolean, message: string, code: number = ERROR.INVALID_PARAMS): asserts isValid {
+  if (!isValid) throw new ProtocolError(code, message);
+}
+
 type Id = string | number;
 type Params = Readonly<Record<string, unknown>>;
 
@@ -96,38 +101,31 @@ export class McpServer {
   #receive(line: string | null): void {
     let id: Id | undefined;
     try {
-      if (line === null) {
-        throw new ProtocolError(ERROR.INVALID_REQUEST, `a message must have at most ${MAX_LINE_BYTES} bytes`);
-      }
+      check(line !== null, `a message must have at most ${MAX_LINE_BYTES} bytes`, ERROR.INVALID_REQUEST);
       if (line.trim() === '') return;
       const message = parse(line);
       id = idOf(message);
       if (isRecord(message) && !('method' in message) && ('result' in message || 'error' in message)) return;
       const { method, params } = checkMessage(message);
       if (id !== undefined) this.#start(id, method, params);
-      else if (method === 'notifications/cancelled') this.#cancel(params);
+      else if (method === 'notifications/cancelled') this.#inFlight.get(Object(params).requestId)?.end.abort();
     } catch (error) {
       this.#sendError(id, error as Error);
     }
   }
 
-  #cancel(params: unknown): void {
-    this.#inFlight.get(Object(params).requestId)?.end.abort();
-  }
-
   #start(id: Id, method: string, params: unknown): void {
-    if (this.#inFlight.has(id)) throw new ProtocolError(ERROR.INVALID_REQUEST, `the id ${id} is in use`);
-    if (this.#inFlight.size >= MAX_REQUESTS) {
-      throw new ProtocolError(ERROR.INTERNAL, `more than ${MAX_REQUESTS} requests are in flight`);
-    }
+    check(!this.#inFlight.has(id), `the id ${id} is in use`, ERROR.INVALID_REQUEST);
+    check(this.#inFlight.size < MAX_REQUESTS, `more than ${MAX_REQUESTS} requests are in flight`, ERROR.INTERNAL);
     const end = new AbortController();
     const done = this.#respond(id, method, params, end.signal).finally(() => this.#inFlight.delete(id));
     this.#inFlight.set(id, { end, done });
   }
 
-  async #respond(id: Id, method: string, params: unknown, signal: AbortSignal): Promise<void> {
+  async #respond(id: Id, method: string, params: unknown = {}, signal: AbortSignal): Promise<void> {
     try {
-      const result = await this.#perform({ id, method, params: checkParams(params), signal });
+      check(isRecord(params), 'params must be an object');
+      const result = await this.#perform({ id, method, params, signal });
       if (!signal.aborted) this.#send({ id, result });
     } catch (error) {
       if (!signal.aborted) this.#sendError(id, error as Error);
@@ -140,15 +138,13 @@ export class McpServer {
     if (typeof version === 'string') return this.#performModern(version, request);
     if (method === 'initialize') return this.#initialize(params);
     if (method === 'ping') return {};
-    if (this.#session !== null) return this.#performCommon(request, this.#session.client);
-    const message = `_meta must have ${PREFIX}/protocolVersion, a string, unless the client begins with initialize`;
-    throw new ProtocolError(ERROR.INVALID_PARAMS, message);
+    const hint = `_meta must have ${PREFIX}/protocolVersion, a string, unless the client begins with initialize`;
+    check(this.#session !== null, hint);
+    return this.#performCommon(request, this.#session.client);
   }
 
   #initialize({ protocolVersion, clientInfo }: Params): object {
-    if (typeof protocolVersion !== 'string') {
-      throw new ProtocolError(ERROR.INVALID_PARAMS, 'protocolVersion must be a string');
-    }
+    check(typeof protocolVersion === 'string', 'protocolVersion must be a string');
     this.#session = { client: nameIn(clientInfo) };
     return {
       protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS[0],
@@ -162,9 +158,7 @@ export class McpServer {
       const data = { supported: [MODERN_VERSION], requested: version };
       throw new ProtocolError(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
     }
-    if (!isRecord(meta[`${PREFIX}/clientCapabilities`])) {
-      throw new ProtocolError(ERROR.INVALID_PARAMS, `_meta must have ${PREFIX}/clientCapabilities, an object`);
-    }
+    check(isRecord(meta[`${PREFIX}/clientCapabilities`]), `_meta must have ${PREFIX}/clientCapabilities, an object`);
     const result = await this.#modernResult(request, nameIn(meta[`${PREFIX}/clientInfo`]));
     return { resultType: 'complete', ...result, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
   }
@@ -182,7 +176,7 @@ export class McpServer {
 
   /** Acknowledges a subscription, which lasts until cancelled. It gets no notifications: the tools never change. */
   async #listen({ id, params: { notifications }, signal }: Request): Promise<object> {
-    if (!isRecord(notifications)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'notifications must be an object');
+    check(isRecord(notifications), 'notifications must be an object');
     const params = { _meta: { [`${PREFIX}/subscriptionId`]: id }, notifications: {} };
     this.#send({ method: 'notifications/subscriptions/acknowledged', params });
     return once(signal, 'abort'); // the result is not sent
@@ -190,26 +184,23 @@ export class McpServer {
 
   async #performCommon(request: Request, client: string | undefined): Promise<object> {
     const { method, params } = request;
-    switch (method) {
-      case 'tools/call': return this.#call(request, client);
-      case 'tools/list': break;
-      default: throw new ProtocolError(ERROR.METHOD_NOT_FOUND, `Method not found: ${excerpt(method)}`);
-    }
-    if (params['cursor'] !== undefined) throw new ProtocolError(ERROR.INVALID_PARAMS, 'there is only one page');
+    if (method === 'tools/call') return this.#call(request, client);
+    check(method === 'tools/list', `Method not found: ${excerpt(method)}`, ERROR.METHOD_NOT_FOUND);
+    check(params['cursor'] === undefined, 'there is only one page');
     return { tools: this.#tools.offered };
   }
 
   async #call({ params, signal }: Request, client: string | undefined): Promise<object> {
     const { name, arguments: values = {} } = params;
-    if (typeof name !== 'string') throw new ProtocolError(ERROR.INVALID_PARAMS, 'name must be a string');
-    if (!isRecord(values)) throw new ProtocolError(ERROR.INVALID_PARAMS, 'arguments must be an object');
+    check(typeof name === 'string', 'name must be a string');
+    check(isRecord(values), 'arguments must be an object');
     const { progressToken } = metaOf(params);
     const report: Caller['report'] = (progress) => {
       if (!isId(progressToken) || signal.aborted) return;
       this.#send({ method: 'notifications/progress', params: { progressToken, ...progress } });
     };
     const result = this.#tools.call(name, values, { name: client, signal, report });
-    if (result === null) throw new ProtocolError(ERROR.INVALID_PARAMS, `Unknown tool: ${excerpt(name)}`);
+    check(result !== null, `Unknown tool: ${excerpt(name)}`);
     return result;
   }
 
@@ -266,17 +257,12 @@ function isId(value: unknown): value is Id {
 }
 
 function checkMessage(message: unknown): { method: string; params: unknown } {
-  if (Array.isArray(message)) throw new ProtocolError(ERROR.INVALID_REQUEST, 'send one message per line, not a batch');
+  check(!Array.isArray(message), 'send one message per line, not a batch', ERROR.INVALID_REQUEST);
   const { jsonrpc, id, method, params } = Object(message) as Params;
-  if (jsonrpc !== '2.0') throw new ProtocolError(ERROR.INVALID_REQUEST, 'jsonrpc must be "2.0"');
-  if (typeof method !== 'string') throw new ProtocolError(ERROR.INVALID_REQUEST, 'method must be a string');
-  if (id === undefined || isId(id)) return { method, params };
-  throw new ProtocolError(ERROR.INVALID_REQUEST, 'id must be a string or an integer');
-}
-
-function checkParams(params: unknown = {}): Params {
-  if (isRecord(params)) return params;
-  throw new ProtocolError(ERROR.INVALID_PARAMS, 'params must be an object');
+  check(jsonrpc === '2.0', 'jsonrpc must be "2.0"', ERROR.INVALID_REQUEST);
+  check(typeof method === 'string', 'method must be a string', ERROR.INVALID_REQUEST);
+  check(id === undefined || isId(id), 'id must be a string or an integer', ERROR.INVALID_REQUEST);
+  return { method, params };
 }
 
 function metaOf({ _meta: meta }: Params): Params {

@@ -83,7 +83,7 @@ export class Gpu {
     if (failures.length === 0) failures.push(...await this.#findUnreleased());
     const [failure] = failures;
     if (failure === undefined) return;
-    const text = textOf(failure, BUSY.test(failure.text) ? 'the GPU is busy' : 'the GPU cannot be released');
+    const text = errorOf(failure, BUSY.test(failure.text) ? 'the GPU is busy' : 'the GPU cannot be released');
     const undone = await this.#undo(failures).then(() => '', (error: Error) => `; ${error.message}`);
     throw new Error(`${text}${undone}`);
   }
@@ -122,11 +122,11 @@ export class Gpu {
     await this.#checkFree();
     const [failure] = await this.#act('restore', [...this.#checkpointed], this.#locked);
     if (failure !== undefined) {
-      throw new Error(textOf(failure, FULL.test(failure.text) ? IN_USE : 'the GPU cannot be restored'));
+      throw new Error(errorOf(failure, FULL.test(failure.text) ? IN_USE : 'the GPU cannot be restored'));
     }
     const unlocked = [...this.#locked];
     const [stuck] = await this.#findBlocked(unlocked, await this.#act('unlock', unlocked, null));
-    if (stuck !== undefined) throw new Error(textOf(stuck, 'the GPU cannot be restored'));
+    if (stuck !== undefined) throw new Error(errorOf(stuck, 'the GPU cannot be restored'));
   }
 
   /** Also here, only the state counts. A later call continues from there. */
@@ -187,7 +187,7 @@ export class Gpu {
   }
 }
 
-function textOf({ pid, action, text }: Failure, what: string): string {
+function errorOf({ pid, action, text }: Failure, what: string): string {
   return `${what}: process ${pid} could not be ${DONE[action]}: ${excerpt(text, MAX_VALUE_LENGTH)}`;
 }
 

@@ -111,7 +111,7 @@ fi
 `;
 
 /** A process id, and a start time, which differs for a later process with the same id; 0 if unknown. */
-export interface Target {
+export interface Watched {
   pid: number;
   startedAt: number;
 }
@@ -141,13 +141,13 @@ export class Keeper {
   }
 
   /** The program has started: from its first process, the keeper finds the others. */
-  watch(main: Target): void {
-    this.#write('watch', textOf(main));
+  watch(main: Watched): void {
+    this.#write('watch', wordOf(main));
   }
 
   /** Adds processes that the keeper might not find, because their parents may end first. */
-  add(targets: readonly Target[]): void {
-    if (targets.length > 0) this.#write('add', ...targets.map(textOf));
+  add(targets: readonly Watched[]): void {
+    if (targets.length > 0) this.#write('add', ...targets.map(wordOf));
   }
 
   /** Nothing is left to end. */
@@ -161,6 +161,6 @@ export class Keeper {
   }
 }
 
-function textOf({ pid, startedAt }: Target): string {
+function wordOf({ pid, startedAt }: Watched): string {
   return `${pid}:${startedAt}`;
 }

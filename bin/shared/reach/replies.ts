@@ -80,18 +80,19 @@ export class PrintableClient extends WebApiClient {
       const error = 'the server reports its status only';
       return { ...reply, phase: 'answered', error, original: error };
     }
+    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
+    if (reply.statusCode !== undefined) return { ...reply, error: printable(reply.error), original: reply.error };
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    if (reply.phase === 'sent' && reply.statusCode === undefined) {
-      const [, reason = ''] = /does not respond: (.*)$/s.exec(reply.error) ?? [];
-      const how = isCut(reply) ? `(${printable(reason)})` : `within ${seconds} s`;
+    const silence = `${this.baseUrl} does not respond: `;
+    if (reply.phase === 'sent') {
+      const how = isCut(reply) ? `(${printable(reply.error.slice(silence.length))})` : `within ${seconds} s`;
       const error = isCommand
         ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;
       return { ...reply, error, original: error };
     }
-    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
     const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
-    const why = reply.error.replace(/: the request was cancelled$/, `: no connection within ${seconds} s`);
+    const why = reply.code === 'ABORT_ERR' ? `${silence}no connection within ${seconds} s` : reply.error;
     const hint = HINTS.get(connectErrorOf(reply));
     const original = `${before}${why}${hint === undefined ? '' : `; ${hint}`}`;
     return { ...reply, error: printable(original), original };

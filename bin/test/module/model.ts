@@ -6,7 +6,6 @@ import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
-import { INFO } from '../http.ts';
 import { randomNumbers } from './helpers.ts';
 import type { CommandInfo, SystemInfo } from '../../../control.ts';
 
@@ -378,7 +377,7 @@ interface Fate extends Post {
 }
 
 /** What counts of a response. */
-export interface Response {
+interface Response {
   statusCode: number;
   tag: string;
   wasGranted: boolean; // to wait
@@ -615,12 +614,12 @@ class Model {
   }
 
   /** A response to GET, whose tag was known or not. */
-  noteGet(line: string, known: string | null, response: Response, exchange: Exchange, endedEarly: boolean): void {
+  noteGet(isInfo: boolean, known: string | null, response: Response, exchange: Exchange, endedEarly: boolean): void {
     const { statusCode, tag, body } = response;
     assert.ok(statusCode === 200 || (statusCode === 304 && known !== null), inspect(response));
     const isNew = statusCode === 200;
     const asked = { ...exchange, waitMs: endedEarly ? 0 : exchange.waitMs };
-    if (line === INFO) return this.#checkInfo(asked, tag, isNew ? body as SystemInfo : null, known);
+    if (isInfo) return this.#checkInfo(asked, tag, isNew ? body as SystemInfo : null, known);
     this.#checkStatus(asked, nameOf(tag), isNew, known === null ? null : nameOf(known));
     if (body !== undefined) assert.equal((body as SystemInfo).status, nameOf(tag));
   }

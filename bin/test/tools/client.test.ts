@@ -13,7 +13,7 @@ import {
 } from '../helpers.ts';
 import { LIMIT } from '../module/helpers.ts';
 import { lacks } from '../needs.ts';
-import { hideFailures, startSilent } from './client/systems.ts';
+import { hideFailures } from './client/systems.ts';
 import type { Ended } from '../helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -22,11 +22,6 @@ hideFailures();
 const LOCAL = { webApiAddress: ['localhost', 0] } as const;
 
 describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
-  it('prints the status', async (t) => {
-    const { address: { port } } = await launchSystem(t, {}, LOCAL);
-    assert.deepEqual(await client(t, port, 'status'), { code: 0, stdout: 'active\n', stderr: '' });
-  });
-
   it('sends a command with its sender and reason', async (t) => {
     const { port, server, client: api } = await startServer(t);
     const sent = await client(t, port, 'save-state', '--reason', 'before the update');
@@ -55,17 +50,6 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(id, /^\w{3}-4$/);
     assert.deepEqual(outcome, { result: 'ok', state: 'done', value: 'states/1.json', status: 'offline' });
     assert.ok(seconds > 0.1, `the last save alone takes 0.15 s, got ${seconds}`);
-  });
-
-  it('reports a command that --wait does not see completed, and exits with 5 without a response', async (t) => {
-    const [{ port }, silent] = [await startServer(t), await startSilent(t)];
-    const targets = [`127.0.0.1:${port}`, silent];
-    const { code, stdout, stderr } = await runProgram(t, 'client', ['pause', '--wait', '--timeout', '4', ...targets]);
-    assert.deepEqual([code, stdout], [5, '']);
-    const lines = stderr.trimEnd().split('\n');
-    const [late, unanswered] = lines.sort((one, other) => +one.includes(silent) - +other.includes(silent));
-    assert.match(`${late}`, /: not paused after \d+\.\d s: the system is active; the command is still pending$/);
-    assert.match(`${unanswered}`, /: pause sent, but no response within \d+(\.\d)? s: it may still take effect$/);
   });
 
   it('runs an own command of the program, and lists them', async (t) => {
@@ -104,13 +88,6 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
       /^name      cartpole \(process \d+ on .+\)$/m, /^status    paused \d+ s ago by ana@laptop: lunch$/m,
       /^detail    episode 7, note  $/m, /^commands  pause by ana@laptop \(lunch\) done in \d+\.\d\d s$/m,
     ]) assert.match(stdout, line);
-  });
-
-  it('waits for a status, even if the system is offline', async (t) => {
-    const port = await freePort();
-    const ended = client(t, port, 'wait', 'active');
-    await launchSystem(t, {}, { webApiAddress: ['localhost', port] });
-    assert.deepEqual(await ended, { code: 0, stdout: 'active\n', stderr: '' });
   });
 
   it('watches each new status and each completed command, and runs the command of --exec', async (t) => {

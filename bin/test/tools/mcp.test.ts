@@ -30,7 +30,9 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual(pick(await waiting, 'ended', 'value'), { ended: 'reached', value: 0.05 });
     const { tag } = await mcp.call('get_info', { system });
     const paused = await mcp.call('pause', { system, reason: 'GPU needed' });
-    assert.deepEqual(pick(paused, 'outcome', 'status'), { outcome: 'done', status: 'paused' });
+    assert.deepEqual(pick(paused, 'system', 'command', 'outcome', 'status'), {
+      system, command: 'pause', outcome: 'done', status: 'paused',
+    });
     assert.equal((await mcp.call('wait', { system, tag })).ended, 'changed');
     assert.equal((await mcp.call('save_state', { system: 'train', reason: 'before the end' })).value, 'states/1.json');
     const info = await client.info();

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { parseDuration } from '../../../shared/line/options.ts';
 import {
-  assertHarmless, freePort, getInfo, HOSTILE, launchSystem, start, startOldServer, startProgram, startServer, until,
+  freePort, getInfo, launchSystem, start, startOldServer, startProgram, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, linesOf, onTerminal } from './helpers.ts';
@@ -98,18 +98,6 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     const { code, stdout } = await call(['--port', `${port}`, 'wait', 'loss < 1', '--timeout', '300']);
     assert.deepEqual([code, stdout], [1, '']);
   });
-
-  it('prints no control characters of the system', async (t) => {
-    const { port } = await report(t, () => ({ detail: { [HOSTILE]: 1, text: HOSTILE, long: 'x'.repeat(100_000) } }));
-    for (const condition of ['loss < 1', 'text = x', 'text != x', 'long != x', 'loss = \x1b[2J']) {
-      const { stdout, stderr } = await call([...at(port), 'wait', condition, '--timeout', '1']);
-      assertHarmless(stdout + stderr);
-      assert.ok(stdout.length + stderr.length < 3000);
-    }
-    const { stdout } = await call([...at(port), 'wait', 'text != x', '--json']);
-    assertHarmless(stdout);
-    assert.equal(JSON.parse(stdout).value, HOSTILE); // the whole text
-  });
 });
 
 describe('control-client resume --mine', AT_ONCE, () => {
@@ -185,15 +173,6 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.equal((await call(['pause', ...options])).stdout, 'paused\n');
     const { code, stdout, stderr } = await call(['resume', '--mine', ...options]);
     assert.deepEqual([code, stdout, stderr], [0, 'active\n', '']);
-  });
-
-  it('respects a pause that is no longer in the list of commands', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    for (const by of ['ana', 'ben']) await client.request('pause', { by, wait: 30 });
-    for (let count = 0; count < 16; count += 1) await client.request('save-state', { by: 'ana', wait: 30 });
-    const { code, stderr } = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
-    assert.deepEqual([code, stderr], [1, `control-client: not resumed: ${FORGOTTEN}\n`]);
-    assert.equal(await client.getStatus(), SystemStatus.PAUSED);
   });
 });
 

@@ -7,13 +7,10 @@ import {
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import {
-  assertHarmless, defer, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN,
-  until,
-} from '../../helpers.ts';
+import { defer, launchSystem, makeFolder, startProgram, startServer, TOKEN, until } from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { AT_ONCE, call, linesOf, run, watch } from './helpers.ts';
+import { AT_ONCE, call, linesOf, run } from './helpers.ts';
 import { startFull, startSilent, startWeb } from './systems.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
@@ -64,13 +61,6 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual([code, stdout.match(/^(pole|sleep)-\d+ +paused$/gm)?.length], [0, 2], stdout);
     assert.equal((await call(['shutdown', '--wait', '--all'], env)).code, 0);
     await until(() => readdirSync(join(session, 'control')).length === 0); // it is offline a moment before that
-  });
-
-  it('looks in the folder of the session by default', async (t) => {
-    const { root: session, launch } = openFolder(t, 'control');
-    await launch('demo');
-    const { stdout } = await call(['list'], { XDG_RUNTIME_DIR: session });
-    assert.match(stdout, new RegExp(`^demo .* unix:${session}/control/demo-${process.pid}\\.sock\\n$`));
   });
 
   it('refuses a file as the default folder', async (t) => {
@@ -129,23 +119,6 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual(await call(['list', '--dir', folder]), { code: 0, stdout: `agent  5  paused    ${target}\n`, stderr: '' });
   });
 
-  it('prints no control characters of a server or a socket path', async (t) => {
-    const folder = makeFolder(t);
-    const fields = ['name', 'pid', 'since', 'by', 'reason'];
-    const info = Object.fromEntries(fields.map((field) => [field, HOSTILE]));
-    const rows = [['a\x1b[2J\n-5.sock', 'active'], ['b\x1b[2J-6.sock', HOSTILE]] as const;
-    for (const [name, status] of rows) {
-      await startWeb(t, () => ({ ...info, status }), { socketPath: join(folder, name) });
-    }
-    for (const option of [[], ['--json']]) {
-      const { code, stdout, stderr } = await call(['list', ...option, '--dir', folder]);
-      assert.deepEqual([code, stderr], [0, '']);
-      assert.equal(linesOf(stdout).length, 2, stdout);
-      assertHarmless(stdout);
-      if (option.length === 0) assert.ok(stdout.startsWith(HARMLESS), stdout);
-    }
-  });
-
   it('sends nothing to the socket of another user, and reports that', { skip: lacks('root') }, async (t) => {
     const { folder, launch } = openFolder(t);
     const path = join(folder, 'foreign-5.sock');
@@ -198,36 +171,6 @@ describe('control-client --all', SUITE, () => {
     const ended = await call(['shutdown', '--wait', '--all', '--dir', folder]);
     assert.deepEqual([ended.code, linesOf(ended.stdout).sort()], [0, lines('offline', 'offline: x')], ended.stderr);
     for (const { finished } of systems) await finished;
-  });
-
-  it('watches all systems', async (t) => {
-    const { folder, launch } = openFolder(t);
-    const { client } = await launch('a');
-    await launch('b');
-    const { child, shows, output } = watch(t, ['--all', '--dir', folder]);
-    const title = (name: string): string => ` ${name}-${process.pid}`;
-    for (const name of ['a', 'b']) await shows(new RegExp(`${title(name)}  active.*\\n`));
-    await client.pause();
-    await shows(new RegExp(`${title('a')}  paused.*\\n`));
-    assert.doesNotMatch(output(), new RegExp(`${title('b')}  paus`));
-    child.kill('SIGTERM');
-  });
-
-  it('exits with the highest code of all', async (t) => {
-    const { folder, launch } = openFolder(t);
-    const { client } = await launch('a');
-    const args = ['pause', '--wait', '--all', '--dir', folder];
-    assert.equal((await call(args)).code, 0);
-    await startServer(t, { socketPath: `${folder}/`, name: 'locked', token: TOKEN });
-    const denied = await call(args);
-    assert.equal(denied.code, 1);
-    assert.equal(denied.stderr, `control-client: locked-${process.pid}: not paused: ${NO_TOKEN}\n`);
-    await startSilent(t, join(folder, 'silent-5.sock'));
-    const status = await call(['status', '--all', '--dir', folder]);
-    assert.equal(status.code, 5);
-    assert.match(status.stdout, /^silent-5 +no answer: /m);
-    assert.match(status.stdout, new RegExp(`^a-${process.pid} +paused$`, 'm'));
-    assert.equal(await client.getStatus(), SystemStatus.PAUSED);
   });
 
   it('ignores the address in the environment', async (t) => {

@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { Row } from '../../../client/fleet.ts';
 import { columnsOf, fit, wrap } from '../../../client/table.ts';
-import { describeDetail, describeInfo, progressOf, splitDetail } from '../../../shared/words/describe.ts';
+import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
 import { createTargetClient } from '../../../shared/reach/access.ts';
 import { Socket } from '../../../shared/reach/folder.ts';
 import { assertHarmless, HOSTILE, LIMIT, makeFolder, start, startServer, until } from '../../helpers.ts';
@@ -156,75 +156,44 @@ describe('columnsOf, fit and wrap', LIMIT, () => {
   });
 });
 
-describe('progressOf', LIMIT, () => {
-  it('returns the number before "of"', () => {
-    const rows: [detail: unknown, progress: ReturnType<typeof progressOf>][] = [
-      [{ step: 7, of: 100 }, { name: 'step', done: 7, of: 100 }],
-      [{ episode: 3, step: 7.5, unit: 'k', of: 100, loss: 2 }, { name: 'step', done: 7.5, of: 100 }],
-      [{ step: 0, of: 1 }, { name: 'step', done: 0, of: 1 }],
-      [{ step: 100, of: 100 }, { name: 'step', done: 100, of: 100 }],
-      [JSON.parse('{"__proto__": 1, "of": 2}'), { name: '__proto__', done: 1, of: 2 }],
-    ];
-    for (const [detail, progress] of rows) assert.deepEqual(progressOf(detail), progress, JSON.stringify(detail));
-  });
-
-  it('returns null without a number from 0 to "of"', () => {
-    const others = [
-      null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
-      { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
-      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN }, { step: -2, of: -1 },
-    ];
-    for (const detail of others) assert.equal(progressOf(detail), null, JSON.stringify(detail));
-  });
-});
-
-describe('splitDetail', LIMIT, () => {
-  it("separates the program's fields from control-run's", () => {
-    const run = {
-      pid: 7, command: 'train.py', started: '2026-11-21T14:03:07.120Z', processes: 1, 'CPU seconds': 1.5,
-      'memory MiB': 40, canSave: true,
-    };
-    const own = { step: 7, of: 100, pid: 8, command: 'no', gpu: 0.93, state: 'warmup' };
-    assert.deepEqual(splitDetail({ ...own, run }), { own, run });
-    assert.deepEqual(Object.keys(splitDetail({ run, ...own }).own), Object.keys(own), 'in their order');
-    const { own: odd } = splitDetail(JSON.parse('{"__proto__":{"x":1},"run":{"pid":7,"started":""}}'));
-    assert.deepEqual(Object.entries(odd), [['__proto__', { x: 1 }]]);
-  });
-
-  it('leaves a detail without such an object alone', () => {
-    const details = [
-      { pid: 7, command: 'x' }, { run: 7 }, { run: null, loss: 1 }, { run: [{}] }, {}, { run: {} },
-      { run: { id: 'abc', name: 'sweep-7' } }, { run: { pid: 7 } }, { run: { pid: 'x', started: 'x' } },
-    ];
-    for (const own of details) {
-      assert.deepEqual(splitDetail(own), { own, run: {} });
-    }
-    for (const detail of [null, undefined, 7, 'x', [1]]) assert.deepEqual(splitDetail(detail), { own: {}, run: {} });
-  });
-});
-
 describe('describeDetail', LIMIT, () => {
-  it('begins with the progress bar, which is full only at the end', () => {
-    const rows: [detail: object, text: string][] = [
+  it('begins with the progress bar of the number before "of", which is full only at the end', () => {
+    const rows: [detail: unknown, text: string][] = [
       [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
+      [{ episode: 3, step: 7.5, unit: 'k', of: 10 }, '[#######   ] 75 %, episode 3, step 7.5 of 10, unit k'],
+      [{ step: 0, of: 1 }, '[          ] 0 %, step 0 of 1'],
       [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
       [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
-      [{ step: 4, of: 3 }, 'step 4, of 3'],
-      [{ step: 1e308, of: 1e308 }, 'step 1e+308, of 1e+308'],
       [{ step: 1e300, of: 1e300 }, '[##########] 100 %, step 1e+300 of 1e+300'],
+      [JSON.parse('{"__proto__": 1, "of": 2}'), '[#####     ] 50 %, __proto__ 1 of 2'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
     assert.equal(describeDetail({ step: 1, of: 2 }, 200), '[#####     ] 50 %, 3 min left, step 1 of 2');
     assert.ok(describeInfo({ detail: { step: 1, of: 2 } }).includes('detail    [#####     ] 50 %, step 1 of 2'));
   });
 
+  it('has no progress bar without a number from 0 to "of"', () => {
+    const others = [
+      null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
+      { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
+      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
+      { step: -2, of: -1 },
+    ];
+    for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
+  });
+
   it('omits what control-run adds, which info shows in a row of its own', () => {
-    const detail = { gpu: 0.93, run: { pid: 7, started: '2026-11-21', gpu: 'released' } };
-    assert.equal(describeDetail(detail), 'gpu 0.93');
-    const rows = describeInfo({ detail }).slice(-2);
-    assert.deepEqual(rows, ['detail    gpu 0.93', 'run       pid 7, started 2026-11-21, gpu released']);
-    assert.equal(describeDetail({ run: detail.run }), '');
-    assert.equal(describeDetail({ run: { id: 'abc' } }), 'run {"id":"abc"}', "the program's own");
+    const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
+    const own = { run: 'own', gpu: 0.93, pid: 8 };
+    const rows: [detail: unknown, text: string][] = [
+      [{ gpu: 0.93, run }, 'gpu 0.93'], [{ run, gpu: 0.93, pid: 8 }, 'gpu 0.93, pid 8'], [{ run }, ''],
+      [own, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'],
+      [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
+      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
+    ];
+    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
+    const shown = describeInfo({ detail: { gpu: 0.93, run } }).slice(-2);
+    assert.deepEqual(shown, ['detail    gpu 0.93', 'run       pid 7, started 2026-11-21, gpu released']);
   });
 });
 

@@ -13,9 +13,7 @@ import { Directory } from '../../../mcp/systems.ts';
 import { choosePlace, Folder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import {
-  assertHarmless, HOSTILE, makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN,
-} from '../../helpers.ts';
+import { makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
@@ -211,20 +209,6 @@ describe('A name as a target', SUITE, () => {
       await assert.rejects(selectClient(word, values), new UsageError(message));
     }
   });
-
-  it('is printed without control characters', async (t) => {
-    const folder = makeFolder(t);
-    const name = 'a\x1b[2J\n-5';
-    await startWeb(t, () => ({ code: 500, error: HOSTILE }), { socketPath: join(folder, `${name}.sock`) });
-    await startSilent(t, join(folder, 'b\x1b[2J-6.sock'));
-    const short = ['--timeout', '0.2'];
-    const all = [['status', '--all', ...short], ['pause', '5'], ['pause', '5', '--json'], ['pause', 'x']];
-    for (const args of all) {
-      const { stdout, stderr } = await run(t, [...args, '--dir', folder]);
-      assertHarmless(stdout + stderr);
-      if (args.length === 2) assert.match(stderr, /a \[2J -5|a \[2J , b \[2J/);
-    }
-  });
 });
 
 describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
@@ -313,33 +297,46 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.deepEqual(readdirSync(`${session}/control`), []);
   });
 
-  it('is refused by servers, which say so, and clients if other users can create sockets there', async (t) => {
-    const session = setVariable(t, makeFolder(t));
-    const folder = join(session, 'control');
-    mkdirSync(folder);
-    for (const [mode, isUsable] of [[0o770, false], [0o707, false], [0o755, true], [0o1777, true]] as const) {
-      chmodSync(folder, mode);
-      const others = `'${folder}' is not trusted, because others can write to it; chmod go-w '${folder}'`;
-      assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, others)], mode.toString(8));
-      for (const given of [undefined, folder]) {
-        const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
-        if (isUsable) assert.equal(new Folder(given).path, folder);
-        else assert.throws(() => new Folder(given), new UsageError(`${what} '${folder}': ${others}`));
-      }
+  it('is used by servers and clients only if nobody else can create sockets there', async (t) => {
+    for (const [what, make, fault, needs, choose = sessionFolder] of FOLDERS) {
+      await t.test(what, { skip: needs && lacks(needs) }, async (t) => {
+        const folder = choose(t);
+        make(folder);
+        if (fault === null) {
+          assert.deepEqual(await place(), [`${folder}/`]);
+          return assert.equal(new Folder().path, folder);
+        }
+        const reason = `'${folder}' is not trusted, because ${fault.replace('FOLDER', folder)}`;
+        assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
+        const message = `cannot use the folder '${folder}': ${reason}`;
+        assert.throws(() => new Folder(), new UsageError(message));
+        const given = `--dir must be a folder that can be read, got '${folder}': ${reason}`;
+        assert.throws(() => new Folder(folder), new UsageError(given));
+        await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
+      });
     }
   });
 
-  it('is refused if it belongs to another user', { skip: lacks('root') }, async (t) => {
-    const session = setVariable(t, makeFolder(t));
-    const folder = join(session, 'control');
-    mkdirSync(folder);
-    chownSync(folder, 12345, 12345);
-    const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
-    assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
-    const message = `cannot use the folder '${folder}': ${reason}`;
-    assert.throws(() => new Folder(), new UsageError(message));
-    await assert.rejects(call(['list']), new UsageError(message));
-    await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
+  it('is not used by servers if it cannot be created, or its path is too long', async (t) => {
+    const session = makeFolder(t);
+    const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
+    const parentOf = (length: number): string => join(session, 'x'.repeat(length - longest - session.length - 1));
+    const rows: [parent: string, make: (parent: string) => void, fault: string | null][] = [
+      [parentOf(94), mkdirSync, null], [parentOf(95), mkdirSync, 'its path is too long'],
+      [join(session, 'none'), () => {}, 'ENOENT: '],
+      [join(session, 'file'), (parent) => writeFileSync(parent, ''), 'ENOTDIR: '],
+      [join(session, 'link'), (parent) => {
+        mkdirSync(parent);
+        symlinkSync('nowhere', `${parent}/control`);
+      }, 'EEXIST: '],
+    ];
+    for (const [parent, make, fault] of rows) {
+      make(parent);
+      setVariable(t, parent);
+      const [folder, line = ''] = await place();
+      assert.equal(folder, fault === null ? `${parent}/control/` : undefined);
+      assert.ok(line.startsWith(fault === null ? '' : notIn(`${parent}/control`, fault)), line);
+    }
   });
 
   it('is not used by a server if another container has a server with its process id there', async (t) => {
@@ -397,55 +394,6 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     assert.doesNotMatch(output(), /clients find/);
     child.kill();
   });
-
-  it('is refused in /tmp if it is a link of another user', { skip: lacks('root') }, async (t) => {
-    const folder = folderInTmp(t);
-    const sticky = makeFolder(t);
-    chmodSync(sticky, 0o1777);
-    symlinkSync(sticky, folder);
-    lchownSync(folder, 12345, 12345);
-    const reason = `'${folder}' is not trusted, because it belongs to user 12345`;
-    assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
-    assert.throws(() => new Folder(), new UsageError(`cannot use the folder '${folder}': ${reason}`));
-  });
-
-  it('is refused in /tmp unless only this user can write to it', { skip: lacks('root') }, async (t) => {
-    const folder = folderInTmp(t);
-    mkdirSync(folder);
-    const others = `others can write to it; chmod go-w '${folder}'`;
-    const rows = [[12345, 0o700, 'it belongs to user 12345'], [0, 0o777, others], [0, 0o700, null]] as const;
-    for (const [uid, mode, fault] of rows) {
-      chownSync(folder, uid, 0);
-      chmodSync(folder, mode);
-      const reason = `'${folder}' is not trusted, because ${fault}`;
-      assert.deepEqual(await place(), fault === null ? [`${folder}/`] : [undefined, notIn(folder, reason)]);
-      if (fault === null) assert.equal(new Folder().path, folder);
-      else assert.throws(() => new Folder(), new UsageError(`cannot use the folder '${folder}': ${reason}`));
-    }
-  });
-
-  it('is not used by servers where that is impossible', async (t) => {
-    const session = makeFolder(t);
-    const longest = '/control/'.length + 32 + `-${process.pid}.sock`.length;
-    for (const [length, isUsable] of [[94, true], [95, false]] as const) {
-      const long = join(session, 'x'.repeat(length - longest - session.length - 1));
-      mkdirSync(long);
-      setVariable(t, long);
-      const folder = `${long}/control`;
-      assert.deepEqual(await place(), isUsable ? [`${folder}/`] : [undefined, notIn(folder, 'its path is too long')]);
-    }
-    const refuses = async (parent: string, code: string): Promise<void> => {
-      setVariable(t, parent);
-      const [folder, line = ''] = await place();
-      assert.deepEqual([folder, line.startsWith(notIn(`${parent}/control`, code))], [undefined, true], line);
-    };
-    await refuses(join(session, 'none'), 'ENOENT: '); // XDG_RUNTIME_DIR does not exist
-    writeFileSync(join(session, 'control'), '');
-    await refuses(session, 'ENOTDIR: '); // it is a file
-    rmSync(join(session, 'control'));
-    symlinkSync('nowhere', join(session, 'control'));
-    await refuses(session, 'EEXIST: '); // it is a link to nothing
-  });
 });
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -481,6 +429,43 @@ async function place(): Promise<(string | undefined)[]> {
 
 function notIn(folder: string, reason: string): string {
   return `clients find this program by its port only: cannot use the folder '${folder}': ${reason}`;
+}
+
+const OTHERS = "others can write to it; chmod go-w 'FOLDER'";
+const OWNED = 'it belongs to user 12345';
+
+/** A folder of the session, and why it is not trusted, if it is not. */
+const FOLDERS: readonly [
+  what: string,
+  make: (folder: string) => void,
+  fault: string | null,
+  needs?: 'root',
+  choose?: (t: TestContext) => string,
+][] = [
+  ['writable for the group', makeWith(0o770), OTHERS],
+  ['writable for others', makeWith(0o707), OTHERS],
+  ['readable for others', makeWith(0o755), null],
+  ['sticky', makeWith(0o1777), null],
+  ['of another user', makeWith(0o700, 12345), OWNED, 'root'],
+  ['in /tmp, of another user', makeWith(0o700, 12345), OWNED, 'root', folderInTmp],
+  ['in /tmp, writable for others', makeWith(0o777), OTHERS, 'root', folderInTmp],
+  ['in /tmp, of this user', makeWith(0o700), null, 'root', folderInTmp],
+  ['in /tmp, a link of another user', (folder) => {
+    symlinkSync('/tmp', folder);
+    lchownSync(folder, 12345, 12345);
+  }, OWNED, 'root', folderInTmp],
+];
+
+function makeWith(mode: number, uid?: number): (folder: string) => void {
+  return (folder) => {
+    mkdirSync(folder);
+    chmodSync(folder, mode);
+    if (uid !== undefined) chownSync(folder, uid, uid);
+  };
+}
+
+function sessionFolder(t: TestContext): string {
+  return join(setVariable(t, makeFolder(t)), 'control');
 }
 
 /** The path of the session folder in /tmp of another user, who has none yet. */

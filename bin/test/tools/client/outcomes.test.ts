@@ -4,9 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
-import {
-  assertHarmless, getDetail, HARMLESS, HOSTILE, launchSystem, start, startOldServer, startServer,
-} from '../../helpers.ts';
+import { assertHarmless, getDetail, launchSystem, start, startOldServer, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
 import { hideFailures, startOwnProcess, startWeb } from './systems.ts';
@@ -134,29 +132,6 @@ describe('control-client and a server that refuses or is no control server', AT_
       const json = { code: 1, stdout: `${JSON.stringify({ status, error })}\n`, stderr };
       assert.deepEqual(await call([...at(port), 'status', '--json']), json);
     }
-  });
-
-  it('prints no control characters of a server; with --json, escapes them', async (t) => {
-    const { port: ok } = await startWeb(t, () => ({ status: HOSTILE, result: HOSTILE }));
-    const { port: failing } = await startWeb(t, () => ({ code: 500, error: HOSTILE }));
-    const unknown = `the status must be one of ${STATUSES}, got '${HARMLESS}'`;
-    const line = (error: string): string => `control-client: ${error}\n`;
-    const rows: [port: number, command: string, Ended, json: object][] = [
-      [ok, 'status', { code: 1, stdout: 'unknown\n', stderr: line(unknown) }, { status: HOSTILE, error: unknown }],
-      [ok, 'pause', { code: 0, stdout: `${HARMLESS}\n`, stderr: '' }, { result: HOSTILE }],
-      [failing, 'status', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
-      [failing, 'pause', { code: 1, stdout: '', stderr: line(HARMLESS) }, { error: HOSTILE }],
-    ];
-    for (const [port, command, ended, json] of rows) {
-      assert.deepEqual(await call([...at(port), command]), ended);
-      const { code, stdout, stderr } = await call([...at(port), command, '--json']);
-      assert.deepEqual([code, JSON.parse(stdout), stderr], [ended.code, json, ended.stderr]);
-      assert.equal(stdout.split('\n').length, 2);
-      for (const text of [ended.stdout, ended.stderr, stdout]) assertHarmless(text);
-    }
-    const waited = await call([...at(ok), 'pause', '--wait', '--timeout', '4', '--json']);
-    assertHarmless(waited.stdout + waited.stderr);
-    assert.deepEqual([waited.code, JSON.parse(waited.stdout).result], [4, HOSTILE]);
   });
 });
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assertHarmless, HARMLESS, HOSTILE, launchSystem, startOldServer, startServer } from '../../helpers.ts';
+import { assertHarmless, launchSystem, startOldServer, startServer } from '../../helpers.ts';
 import { AT_ONCE, at, call, linesOf, watch } from './helpers.ts';
 import { ACTIVE, hideFailures, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
@@ -202,23 +202,6 @@ describe('control-client run', AT_ONCE, () => {
     }
     assert.equal(server.receiveCommand(), 'list');
   });
-
-  it('prints no control characters of declarations', async (t) => {
-    const parameter = { type: HOSTILE, description: HOSTILE, default: HOSTILE, enum: [HOSTILE, [HOSTILE]] };
-    const parameters = { a: parameter, b: { ...parameter, enum: HOSTILE, default: { [HOSTILE]: 1 } }, [HOSTILE]: {} };
-    const accepts = { set: { description: HOSTILE, parameters }, [HOSTILE]: {}, odd: null, list: [], text: HOSTILE };
-    const { port } = await startWeb(t, () => ({ ...ACTIVE, accepts }));
-    const { code, stdout } = await call([...at(port), 'run']);
-    assert.equal(code, 0);
-    assertHarmless(stdout);
-    assert.deepEqual(stdout.match(/^ +[a-z]+/gm), ['  set', '    a', '    b', '  odd', '  list', '  text']);
-    for (const odd of [7, HOSTILE, null, [HOSTILE]]) {
-      const { port: other } = await startWeb(t, () => ({ ...ACTIVE, accepts: odd }));
-      const ended = await call([...at(other), 'run', HOSTILE]);
-      assertHarmless(ended.stdout + ended.stderr);
-      assert.ok(ended.code === 1 || ended.code === 2);
-    }
-  });
 });
 
 describe('control-client info, status and watch', AT_ONCE, () => {
@@ -238,13 +221,5 @@ describe('control-client info, status and watch', AT_ONCE, () => {
     const [first, second] = linesOf(stdout).filter((line) => line.includes(' done in '));
     assert.match(`${first}`, /^commands  evaluate \{"episodes":200\} by ana done in .* s: \{"meanReturn":497\.1\}$/);
     assert.match(`${second}`, /^ {10}say done in \d\.\d\d s: hello$/);
-  });
-
-  it('print no control characters of arguments and values', async (t) => {
-    const entry = { id: '1', command: 'set', state: 'done', arguments: { [HOSTILE]: HOSTILE }, value: [HOSTILE] };
-    const { port } = await startWeb(t, () => ({ ...ACTIVE, commands: [entry, { ...entry, arguments: HOSTILE }] }));
-    const { stdout } = await call([...at(port), 'info']);
-    assertHarmless(stdout);
-    assert.ok(stdout.includes(HARMLESS.slice(0, 40)), stdout);
   });
 });

@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { parseTargets } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import { inParallel } from '../../../shared/reach/targets.ts';
-import { defer, freePort, launchSystem, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
+import { defer, freePort, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
@@ -31,38 +31,6 @@ describe('control-client with several targets', SUITE, () => {
     const width = socket.target.length;
     assert.deepEqual([code, stderr], [0, '']);
     assert.deepEqual(linesOf(stdout).sort(), targets.map((target) => `${target.padEnd(width)}  active`).sort());
-  });
-
-  it('sends the command to all, with sender and reason', async (t) => {
-    const webs = await Promise.all([startWeb(t), startWeb(t)]);
-    const args = ['pause', ...webs.map(({ target }) => target), '--by', 'ana', '--reason', 'lunch'];
-    const { code, stdout, stderr } = await call(args);
-    assert.deepEqual([code, stderr], [0, '']);
-    assert.deepEqual(linesOf(stdout).sort(), webs.map(({ target }) => `${target}  ok`).sort());
-    for (const { requests } of webs) assert.deepEqual(requests, ['POST /api/pause?by=ana&reason=lunch']);
-  });
-
-  it('waits for all with --wait and wait', async (t) => {
-    const systems = await Promise.all([launchSystem(t), launchSystem(t)]);
-    const targets = systems.map(({ address }) => `127.0.0.1:${address.port}`);
-    const paused = targets.map((name) => `${name}  paused`).sort();
-    const waiting = call(['wait', 'paused', ...targets]);
-    for (const args of [call(['pause', '--wait', ...targets]), waiting]) {
-      const { code, stdout, stderr } = await args;
-      assert.deepEqual([code, linesOf(stdout).sort(), stderr], [0, paused, '']);
-    }
-    const { stdout } = await call(['shutdown', '--wait', '--json', ...targets]);
-    assert.deepEqual(linesOf(stdout).map((line) => JSON.parse(line).status), ['offline', 'offline']);
-    await Promise.all(systems.map(({ finished }) => finished));
-  });
-
-  it('begins each line of info with the target', async (t) => {
-    const { address: { port } } = await launchSystem(t);
-    const { code, stdout } = await call(['info', `127.0.0.1:${port}`]);
-    const lines = linesOf(stdout);
-    assert.equal(code, 0);
-    assert.ok(lines.length >= 3, stdout);
-    for (const line of lines) assert.ok(line.startsWith(`127.0.0.1:${port}  `), line);
   });
 
   it('prints one object per target with --json, and no server can fake another target', async (t) => {
@@ -211,14 +179,6 @@ describe('control-client with several targets', SUITE, () => {
     await assert.rejects(call(['shutdown', target, 'gpu1:']), new UsageError(message));
     await assert.rejects(call(['shutdown', '--targets', file]), new UsageError(`line 2 of ${file}: ${message}`));
     assert.deepEqual(requests, []);
-  });
-
-  it('prints no control characters of a target', async () => {
-    const path = `/nowhere/\x1b[2J\u202e${'x'.repeat(20)}`;
-    const { code, stdout } = await call(['status', `unix:${path}`]);
-    const shown = path.replace(/\x1b/, ' ').replace(/\u202e/, ' ');
-    const error = `ENOENT: no such file or directory, stat '${shown}'`;
-    assert.deepEqual([code, stdout], [3, `unix:${shown}  offline: ${error}\n`]);
   });
 });
 

@@ -92,7 +92,8 @@ const CAUSES: readonly [what: string, outcome: keyof typeof OUTCOMES, Start, nee
     return { target: `127.0.0.1:${(await startServer(t, { token: TOKEN })).port}`, error: NO_TOKEN };
   }],
   ['the host does not exist', 'unconnected', async () => {
-    return { target: 'ENOENT.invalid:1', error: /getaddrinfo E\w+ ENOENT\.invalid|(timeout after|no connection within) N s/ };
+    const error = /getaddrinfo E\w+ ENOENT\.invalid|(timeout after|no connection within) N s/;
+    return { target: 'ENOENT.invalid:1', error };
   }],
   ['its connection queue is full', 'unconnected', async (t) => {
     const path = await startFull(t);

@@ -42,10 +42,10 @@ describe('control-console on a terminal', SUITE, () => {
     const { shows, type, output } = await terminal(t, at(port));
     await shows(new RegExp(`\n${prompt('unknown')}$`));
     await type('save\r', /\nsave-state accepted, but the server reports no outcome\n.*> $/s);
-    await type('pause\r', /\nnot paused: PW .*…\n.*> $/s);
+    await type('pause\r', /\nnot paused: PW .*\n.*> $/s);
     const text = output().replaceAll(/\x1b\[\d+G|\x1b\[0J|\r/g, ''); // of readline and of line ends
     assertHarmless(text);
-    assert.equal(text.split(HARMLESS).length, 2, text);
+    assert.equal(text.split(HARMLESS.slice(0, -1)).length, 2, text);
   });
 
   it('keeps answers out of the history, and names the system in the question', async (t) => {

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import * as tools from '../../../mcp/tools.ts';
 import { HOSTILE, LIMIT } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
@@ -13,6 +14,11 @@ import type { TestContext } from 'node:test';
 import type { Mcp } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
+
+/** The schemas of results, by tool. */
+const SCHEMAS = new Map(Object.values(tools).flatMap((tool): [string, object][] => {
+  return typeof tool === 'object' ? [[tool.name, tool.outputSchema]] : [];
+}));
 
 /** Control, bidirectional, zero-width and tag characters, line separators, and lone surrogates. */
 const UNSAFE =
@@ -156,19 +162,8 @@ async function callChecked(mcp: Mcp, tool: string, values: object, what: string)
     return fields;
   }
   assert.deepEqual(fields, structuredContent, what);
-  assertMatches((await schemas(mcp)).get(tool), structuredContent, `${tool}: ${what}: result`);
+  assertMatches(SCHEMAS.get(tool), structuredContent, `${tool}: ${what}: result`);
   return fields;
-}
-
-const known = new WeakMap<Mcp, Promise<Map<string, object>>>();
-
-/** The schemas of results, by tool. */
-function schemas(mcp: Mcp): Promise<Map<string, object>> {
-  const found = known.get(mcp) ?? mcp.modern('tools/list').then(({ result }) => {
-    return new Map<string, object>(result.tools.map((tool: any) => [tool.name, tool.outputSchema]));
-  });
-  known.set(mcp, found);
-  return found;
 }
 
 /** Starts a web API that sends these bodies. Returns the requests it receives. */
@@ -237,7 +232,6 @@ describe('control-mcp and a hostile system', SUITE, () => {
       [`it is pending: ${what}`, 202, { result: text, id: text, state: text }],
     ]);
     const raw: [string, number, string][] = [
-      ['1e999', 200, '{"result":"ok","state":"done","value":1e999}'],
       ['depth', 200, `{"result":"ok","state":"done","value":${DEEP}}`],
       ['prototypes', 200, '{"result":"ok","state":"done","value":{"__proto__":{"a":1},"toJSON":1},"__proto__":[]}'],
       ['no JSON', 200, '<html>'], ['an error that is no text', 500, '{"error":{"a":1}}'],

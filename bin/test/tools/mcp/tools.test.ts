@@ -10,7 +10,6 @@ import {
   clientAt, defer, freePort, getInfo, launchSystem, makeFolder, platformIs, preload, startOldServer, startServer, TOKEN,
   until,
 } from '../../helpers.ts';
-import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
 import { AT_ONCE, openSession, startMcp, valueOf } from './helpers.ts';
@@ -70,44 +69,15 @@ describe('The commands of control-mcp', SUITE, () => {
     ]);
   });
 
-  it('return the outcome and the value', async (t) => {
-    const { folder, launch } = openSession(t);
-    const { finished } = await launch('train', {
-      onPaused: () => 'at step 5',
-      saveState: () => ({ path: 'states/5.json' }),
-      commands: { evaluate: { parameters: { episodes: { type: 'integer', default: 3 } }, run: (values) => values } },
-    });
-    const mcp = startMcp(t, ['--allow', 'all', '--dir', folder]);
-    const system = `train-${process.pid}`;
-    const perform = async (tool: string, values: object = {}): Promise<unknown> => {
-      const { seconds, now, tag, ...result } = await mcp.call(tool, { system, reason: 'a test', ...values });
-      assert.ok(seconds >= 0 && Date.parse(now) > 0, `${seconds} ${now}`);
-      assert.equal(tag === undefined, tool === 'shutdown');
-      return result;
-    };
-    const done = (command: string, status: string): object => ({ system, command, outcome: 'done', status });
-    assert.deepEqual(await perform('pause'), { ...done('pause', 'paused'), value: 'at step 5' });
-    const evaluated = { ...done('evaluate', 'paused'), value: { episodes: 3 } };
-    assert.deepEqual(await perform('run_command', { command: 'evaluate' }), evaluated);
-    const saved = { path: 'states/5.json' };
-    assert.deepEqual(await perform('save_state'), { ...done('save-state', 'paused'), value: saved });
-    assert.deepEqual(await perform('resume'), done('resume', 'active'));
-    const ended = await perform('shutdown', { seconds: 30 });
-    assert.deepEqual(ended, { ...done('shutdown', 'offline'), value: saved });
-    await finished;
-    assert.deepEqual((await mcp.call('list_systems')).systems, []);
-  });
-
   it('say who had already paused the system', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     const mcp = startAt(t, [port]);
     const call = { system: at(port), reason: 'a test' };
+    assert.deepEqual([(await mcp.call('pause', call)).note, (await mcp.call('pause', call)).note], [undefined, undefined]);
+    await client.request('resume', { wait: 30 });
     await client.request('pause', { by: 'ana@laptop', wait: 30 });
     const { outcome, note } = await mcp.call('pause', call);
     assert.deepEqual([outcome, note], ['done', 'it was already paused by ana@laptop: see commands of get_info']);
-    await client.request('resume', { wait: 30 });
-    assert.equal((await mcp.call('pause', call)).note, undefined);
-    assert.equal((await mcp.call('pause', call)).note, undefined, 'its own');
   });
 });
 
@@ -131,15 +101,9 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     t.after(() => saved.resolve()); // before the shutdown, which waits for it
     const { address: { port } } = await launchSystem(t, { saveState: () => saved.promise });
     const mcp = startAt(t, [port]);
-    const system = at(port);
-    const result = await mcp.call('save_state', { system, reason: 'a test', seconds: 1 });
-    const { seconds, note, status } = result;
-    assert.deepEqual([result.system, result.command, result.outcome], [system, 'save-state', 'pending']);
-    assert.match(status, /^paus(ing|ed)$/);
-    assert.ok(seconds >= 0.9 && seconds < 60, `${seconds}`);
+    const { outcome, note } = await mcp.call('save_state', { system: at(port), reason: 'a test', seconds: 1 });
+    assert.equal(outcome, 'pending');
     assert.match(note, /./);
-    const command = (await getInfo(port)).commands.at(-1);
-    assert.deepEqual([command?.state, command?.by], ['running', 'mcp:test']);
     saved.resolve();
     await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
   });
@@ -339,10 +303,8 @@ describe('wait of control-mcp', SUITE, () => {
     const waiting = mcp.call('wait', { system, until: 'paused', seconds: 60 });
     await mcp.settled();
     await client.request('pause', { by: 'ana', reason: 'lunch' });
-    const { ended, status, tag, seconds, reported } = await waiting;
+    const { ended, status, tag, reported } = await waiting;
     assert.deepEqual([ended, status, reported.by, reported.reason], ['reached', 'paused', 'ana', 'lunch']);
-    assert.ok(seconds >= 0 && seconds < 60);
-    assert.match(tag, /./);
     assert.match((await mcp.fail('wait', { system, until: 'paused', tag })).error, /^tag is for until: change/);
   });
 
@@ -664,40 +626,3 @@ function redirectDefaultPort(port: number, platform: NodeJS.Platform = process.p
   `;
   return preload(program);
 }
-
-// ───── Programs that compute ─────────────────────────────────────────────────────────────────────────────────────
-
-describe('control-mcp and a program that computes without yielding', SUITE, () => {
-  it('reports it while it computes, and pauses it when it polls', async (t) => {
-    const host = runHost(t, `
-      let status = ACTIVE;
-      const server = new WebApiServer({ systemStatus: () => status, describe: () => ({ rounds }), ...place });
-      say((await server.runInBackground()).port);
-      let rounds = 0;
-      for (;;) { // nothing below returns to the event loop
-        let command = server.hasCommands() ? server.receiveCommand() : '';
-        if (command === '' && status === PAUSED) command = server.nextCommandSync();
-        if (command === 'pause') status = PAUSED;
-        if (command === 'resume') status = ACTIVE;
-        if (command === 'shutdown') break;
-        for (const end = Date.now() + 100; status === ACTIVE && Date.now() < end;);
-        rounds += 1;
-      }
-      await server.close();
-    `);
-    const port = await host.hear<number>();
-    const mcp = startAt(t, [port], ['--allow', 'all']);
-    const system = at(port);
-    const perform = async (tool: string): Promise<unknown[]> => {
-      const { outcome, status } = await mcp.call(tool, { system, reason: 'a test' });
-      return [outcome, status];
-    };
-    assert.equal((await mcp.call('get_info', { system })).status, 'active');
-    const paused = mcp.call('wait', { system, until: 'paused', seconds: 60 });
-    assert.deepEqual(await perform('pause'), ['done', 'paused']);
-    assert.equal((await paused).ended, 'reached');
-    assert.deepEqual(await perform('resume'), ['done', 'active']);
-    assert.deepEqual(await perform('shutdown'), ['done', 'offline']);
-    await host.ends();
-  });
-});
