@@ -9,20 +9,17 @@ import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { BoardSystem } from '../../../board/system.ts';
 import { BY } from '../../../shared/reach/access.ts';
 import { isCrash, isEndError, savedBy } from '../../../shared/reach/end.ts';
-import { LIVE } from '../../../board/series.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  checkMetrics, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
+  checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
 } from './helpers.ts';
 import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/reach/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
@@ -417,12 +414,16 @@ describe('The end of a system', () => {
   });
 });
 
+/** The reply to a request that waits for a change. */
+const NEVER = new Promise<object>(() => {});
+
 describe('BoardSystem', LIMIT, () => {
   it('remembers since when a system is silent when a read fails and while no page is open', async () => {
     const failed = { ok: false, phase: 'sent', body: {}, error: 'timeout after 5 s' };
     const { promise: reply, resolve } = defer<object>();
     const replies: (object | Promise<object>)[] = [reply, failed];
-    const system = createSystem(() => replies.shift() ?? { ok: true, value: 'active', body: INFO, tag: undefined });
+    const answer = { ok: true, value: 'active', body: INFO, tag: undefined };
+    const system = createSystem(({ signal }) => (signal === undefined ? replies.shift() ?? answer : NEVER));
     system.setWatched(true);
     const silentSince = (): number | null => system.updateSince(0).unansweredSince;
     const reading = system.read();
@@ -448,7 +449,7 @@ describe('BoardSystem', LIMIT, () => {
     const failed = { ok: false, phase: 'connect', body: {}, statusCode: undefined, code: 'EMFILE', error };
     const answer = { ok: true, value: 'active', body: INFO, tag: undefined };
     let isFull = true;
-    const system = createSystem(() => (isFull ? failed : answer), () => (isFull ? failed : answer));
+    const system = createSystem(() => (isFull ? failed : answer));
     t.after(() => system.close());
     await until(() => system.state.status !== '');
     const shown = async (): Promise<unknown[]> => {
@@ -464,7 +465,8 @@ describe('BoardSystem', LIMIT, () => {
 
   it('keeps no samples of names that a program no longer uses', async () => {
     let count = 0;
-    const system = createSystem(() => {
+    const system = createSystem(({ signal }) => {
+      if (signal !== undefined) return NEVER;
       const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`name ${count += 1}`, count]));
       return { ok: true, value: 'active', body: { ...INFO, detail }, tag: undefined };
     });
@@ -474,20 +476,6 @@ describe('BoardSystem', LIMIT, () => {
     assert.ok([...system.series].length <= 32);
   });
 });
-
-/** A system whose reads return these replies. Its waiting request never completes unless a second function is given. */
-function createSystem(
-  read: () => object | Promise<object>,
-  wait: () => object | Promise<object> = () => new Promise(() => {}),
-): BoardSystem {
-  const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object | Promise<object> => {
-    return signal === undefined ? read() : wait();
-  };
-  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
-  let version = 1;
-  const listener = { period: LIVE, nextVersion: () => (version += 1), onChange: () => {} };
-  return new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, listener);
-}
 
 /** A command with parameters of these names. */
 function declare(...names: string[]): object {
