@@ -1,7 +1,7 @@
 // The own commands of a system, and the current values of their parameters. Any program may have sent them, so every
 // field may have any type and text.
 
-import { acceptedBy } from '../shared/words/accepts.ts';
+import { acceptedBy, limitsOf } from '../shared/words/accepts.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
@@ -12,8 +12,8 @@ const MAX_CURRENT = 32;
 
 type Scalar = boolean | number | string;
 
-/** An own command. */
-export interface Declaration {
+/** An own command, as a page shows it. */
+export interface OwnCommand {
   name: string;
   description: string;
   parameters: Parameter[];
@@ -24,6 +24,8 @@ interface Parameter {
   name: string;
   type: typeof TYPES[number];
   description: string;
+  /** `from 1 to 1000 · required`. */
+  hint: string;
   default: Scalar | undefined;
   minimum: number | undefined;
   maximum: number | undefined;
@@ -31,14 +33,14 @@ interface Parameter {
   enum: Scalar[] | undefined;
 }
 
-/** Returns the valid declarations in `/api/info`. */
-export function declarationsOf(info: Fields): Declaration[] {
+/** Returns what is valid of the declarations in `/api/info`. */
+export function ownCommandsOf(info: Fields): OwnCommand[] {
   let length = 0;
   return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
-    .map(([name, { description, parameters }]): Declaration => {
+    .map(([name, { description, parameters }]): OwnCommand => {
       return { name, description, parameters: [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter) };
     })
-    .filter((declaration) => (length += JSON.stringify(declaration).length) <= MAX_LENGTH);
+    .filter((command) => (length += JSON.stringify(command).length) <= MAX_LENGTH);
 }
 
 function tidyParameter([name, fields]: [name: string, fields: Fields]): Parameter[] {
@@ -47,17 +49,21 @@ function tidyParameter([name, fields]: [name: string, fields: Fields]): Paramete
   const { enum: choices, default: value } = fields;
   const [minimum, maximum, maxLength] = [fields['minimum'], fields['maximum'], fields['maxLength']].map(finite);
   const values = Array.isArray(choices) ? choices.filter((choice) => isOf(type, choice)) : [];
+  const isList = values.length > 0;
+  const initial = isOf(type, value) && (!isList || values.includes(value)) ? value : undefined;
+  const limits = isList ? '' : limitsOf({ type, minimum, maximum, maxLength }); // a list shows them
+  const isRequired = initial === undefined && (type !== 'boolean' || isList); // a checkbox has a value
   return [{
     name, type, description: excerptOf(fields['description']),
-    default: isOf(type, value) && (values.length === 0 || values.includes(value)) ? value : undefined,
-    minimum, maximum, maxLength, enum: values.length === 0 ? undefined : values,
+    hint: [limits, isRequired ? 'required' : ''].filter((part) => part !== '').join(' · '),
+    default: initial, minimum, maximum, maxLength, enum: isList ? values : undefined,
   }];
 }
 
 /** The current values of parameters: the fields of the detail that have their names, if they are short scalars. */
-export function currentValues(detail: unknown, declarations: readonly Declaration[]): [name: string, value: Scalar][] {
+export function currentValues(detail: unknown, ownCommands: readonly OwnCommand[]): [name: string, value: Scalar][] {
   if (typeof detail !== 'object' || detail === null) return [];
-  const names = new Set(declarations.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
+  const names = new Set(ownCommands.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
   return [...names].filter((name) => Object.hasOwn(detail, name)).flatMap((name): [string, Scalar][] => {
     const value = (detail as Fields)[name];
     const isShort = typeof value !== 'string' || value.length <= MAX_VALUE_LENGTH;

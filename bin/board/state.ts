@@ -5,7 +5,7 @@ import { splitDetail, valueIn } from '../shared/words/describe.ts';
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
-import type { currentValues, Declaration } from './declarations.ts';
+import type { currentValues, OwnCommand } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
@@ -82,12 +82,12 @@ export interface SentCommand {
   parameter?: string;
 }
 
-/** The state of a system in a response to a page, without the samples and declarations that the page has. */
+/** The state of a system in a response to a page, without the samples and own commands that the page has. */
 export type Update = Omit<State, 'detail'> & {
   id: number;
   /** A page draws a gap between samples that are much further apart than `intervalMs`. */
   detail: (Row & { samples?: Sample[]; intervalMs?: number })[];
-  accepts?: readonly Declaration[];
+  accepts?: readonly OwnCommand[];
 };
 
 /** The error of control-run if the program has no way to save: no save has failed, and none can succeed. */

@@ -9,7 +9,7 @@ import { observe } from '../shared/reach/observe.ts';
 import { describeUnknown, entriesOf, isAbsent, isUnanswered, NO_ANSWER, UNKNOWN } from '../shared/reach/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { Counter } from './counter.ts';
-import { currentValues, declarationsOf } from './declarations.ts';
+import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
 import { isFinal, isRefusedSave, numbersIn, readCommand, readRows, readTime } from './state.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
@@ -17,7 +17,7 @@ import type { Observation } from '../shared/reach/observe.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Counts } from './counter.ts';
-import type { Declaration } from './declarations.ts';
+import type { OwnCommand } from './declarations.ts';
 import type { Period, Series } from './series.ts';
 import type { SentCommand, State, Update } from './state.ts';
 
@@ -50,7 +50,7 @@ export class BoardSystem {
   readonly #series: SeriesGroup;
   readonly #counter: Counter;
   #published = ''; // the state at `version`, as JSON
-  #declarations: Declaration[] = [];
+  #ownCommands: OwnCommand[] = [];
   #declaredAt = 0; // the board's version at their latest change
   #isWatched = false;
   readonly #end: AbortController = new AbortController();
@@ -85,7 +85,7 @@ export class BoardSystem {
   }
 
   /**
-   * The state for a page, with the samples and declarations that the page lacks. Pages receive a system only when it
+   * The state for a page, with the samples and own commands that the page lacks. Pages receive a system only when it
    * changes, so a page has no samples after the change before, even if its version is later.
    */
   updateSince(since: number): Update {
@@ -95,7 +95,7 @@ export class BoardSystem {
       return series === undefined ? row : { ...row, samples: series.since(version), intervalMs: series.intervalMs };
     });
     const update = { id: this.id, ...this.#state, detail };
-    return version <= this.#declaredAt ? { ...update, accepts: this.#declarations } : update;
+    return version <= this.#declaredAt ? { ...update, accepts: this.#ownCommands } : update;
   }
 
   get state(): Readonly<State> {
@@ -127,7 +127,7 @@ export class BoardSystem {
 
   /** Whether the system declares this own command in its latest response. */
   declares(command: string): boolean {
-    return this.#declarations.some(({ name }) => name === command);
+    return this.#ownCommands.some(({ name }) => name === command);
   }
 
   /** Sets whether a page is open. */
@@ -281,7 +281,7 @@ export class BoardSystem {
       reason: excerptOf(info['reason']),
       commands: entriesOf(info['commands']).slice(-MAX_COMMANDS).reverse().map(readCommand),
     });
-    this.#takeDeclarations(declarationsOf(info));
+    this.#takeOwnCommands(ownCommandsOf(info));
   }
 
   /** A shutdown also saves, and fails if the save fails. */
@@ -298,9 +298,9 @@ export class BoardSystem {
   }
 
   /** Pages receive the declarations only after a change: these are longer than the rest, which changes every second. */
-  #takeDeclarations(declarations: Declaration[]): void {
-    if (JSON.stringify(declarations) === JSON.stringify(this.#declarations)) return;
-    this.#declarations = declarations;
+  #takeOwnCommands(ownCommands: OwnCommand[]): void {
+    if (JSON.stringify(ownCommands) === JSON.stringify(this.#ownCommands)) return;
+    this.#ownCommands = ownCommands;
     this.#declaredAt = this.#listener.nextVersion();
     this.#published = '';
   }
@@ -309,7 +309,7 @@ export class BoardSystem {
   #takeDetail({ detail, heardAt }: Body, now: number): void {
     const rows = readRows(detail);
     this.#state.detail = rows;
-    this.#state.current = currentValues(detail, this.#declarations);
+    this.#state.current = currentValues(detail, this.#ownCommands);
     this.#sample();
     this.#takeProgress(progressOf(detail));
     this.#state.canSave = !this.#isWatched || splitDetail(detail).run['canSave'] !== false;

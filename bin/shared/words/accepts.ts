@@ -126,15 +126,24 @@ function describeParameter([name, parameter]: [string, Body]): string {
 }
 
 /** In the words of the server's error messages, except for booleans, which users type as true or false. */
-export function formOf({ type, minimum, maximum, minLength, maxLength, enum: choices }: Body): string {
+export function formOf(parameter: Body): string {
+  const { type, enum: choices } = parameter;
   if (Array.isArray(choices)) return `one of ${choices.map(textOfJson).join(', ')}`;
-  const from = typeof minimum === 'number' ? ` from ${minimum}` : '';
-  const to = typeof maximum === 'number' ? `${from === '' ? ' up' : ''} to ${maximum}` : '';
-  const least = typeof minLength === 'number' ? `${minLength} to` : 'at most';
-  const length = typeof maxLength === 'number' ? ` of ${least} ${maxLength} characters` : '';
   if (type === 'boolean') return 'true or false';
   const article = type === 'integer' || type === 'object' ? 'an' : 'a';
-  return `${article} ${excerptOf(type) || 'value'}${from}${to}${length}`;
+  const limits = limitsOf(parameter);
+  return `${article} ${excerptOf(type) || 'value'}${limits && (type === 'string' ? ` of ${limits}` : ` ${limits}`)}`;
+}
+
+/** `from 1 to 1000`, or of a string `at most 20 characters`. */
+export function limitsOf({ type, minimum, maximum, minLength, maxLength }: Body): string {
+  if (type === 'string') {
+    const least = typeof minLength === 'number' ? `${minLength} to` : 'at most';
+    return typeof maxLength === 'number' ? `${least} ${maxLength} characters` : '';
+  }
+  const from = typeof minimum === 'number' ? `from ${minimum}` : '';
+  if (typeof maximum !== 'number') return from;
+  return `${from === '' ? 'up' : from} to ${maximum}`;
 }
 
 // ───── Completing ────────────────────────────────────────────────────────────────────────────────────────────────

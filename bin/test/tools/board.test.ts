@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -75,6 +75,7 @@ describe('control-board', LIMIT, () => {
     const options = ['--listen', `127.0.0.1:${await freePort()}`, '--key-file', path];
     const first = await startBoard(t, [`127.0.0.1:${port}`], options);
     assert.equal(readFileSync(path, 'utf8'), `${first.key}\n`);
+    if (lacks('Unix') === false) assert.equal(statSync(path).mode & 0o777, 0o600, 'for its user alone');
     const earlier = await newsOf(first);
     first.running.child.kill('SIGKILL');
     await first.running.ended;
@@ -109,13 +110,19 @@ describe('control-board', LIMIT, () => {
     assert.equal(stderr, `control-board: ${line}\n`);
     const other = await startBoard(t, [NOWHERE]);
     const second = await runProgram(t, 'board', ['--listen', `localhost:${other.port}`, NOWHERE]);
-    assert.match(second.stderr, /: the port is in use by another control-board; --listen localhost:0 picks a free one\n$/);
+    assert.match(second.stderr, /: the port is in use by another control-board; --listen localhost:0 picks a .*\n$/);
   });
 
-  it('exits with 2 and one line when an option is invalid', async (t) => {
-    const line = "control-board: --listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'\n";
-    const ended = await runProgram(t, 'board', ['--listen', '9000']);
-    assert.deepEqual(ended, { code: 2, stdout: '', stderr: line });
+  it('exits with 2 and one line when an option or a variable is invalid', async (t) => {
+    for (const [line, args, env] of [
+      ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000'], {}],
+      ["CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'", [], {
+        CONTROL_SOCKET: '/nowhere/',
+      }],
+    ] as const) {
+      const ended = await runProgram(t, 'board', args, '', env);
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-board: ${line}\n` });
+    }
   });
 
   it('prints all options with --help, and its version with --version', async (t) => {

@@ -18,21 +18,11 @@ const EVALUATE = 'POST /api/systems/0/evaluate';
 const HOST = 'Host: localhost';
 const IDLE_MS = 5000; // then Node closes a connection
 
-const LOCAL_HOSTS = [
-  'localhost', 'LOCALHOST:1', '127.0.0.1', '127.9.9.9:80', '[::1]:8391', '[::1]', '192.168.1.7', '[::ffff:127.0.0.1]:',
-  '[2001:DB8::1]', '255.255.255.255:65536', '[fe80::1%eth0]:8390', '[fe80::1%25eth0]',
-];
-const UNSPECIFIED_HOSTS = [ // browsers treat them as this machine
-  '0.0.0.0', '0.1.2.3', '0.255.255.255:80', '[::]', '[::]:80', '[0:0:0:0:0:0:0:0]', '[::0.0.0.0]', '[::ffff:0.0.0.0]',
-  '[::ffff:0:1]', '[::%lo]', '[::%25lo]:80', '[::ffff:0.0.0.0%lo]',
-];
-const FOREIGN_HOSTS = [
-  ...UNSPECIFIED_HOSTS, 'localhost.', 'x.localhost', 'localhost.x', '0177.0.0.1', '127.1', '0x7f.1', '2130706433',
-  '127.0.0.1.x', '1.2.3', '256.0.0.1', '1.2.3.4.5', '%6cocalhost', 'evil.example', 'evil.example:8391', '*', '.', '-',
-  'localhost@evil', 'evil@localhost', 'evil:localhost@127.0.0.1', 'localhost,localhost', 'localhost:http',
-  'localhost:80:80', 'localhost:-1', ':80', '::1', '[::1', '[::1]x', '[::1]80', '[127.0.0.1]', '[localhost]', '[]',
-  '[[::1]]', '[::g]', '[%lo]', '[localhost%lo]', 'localhost evil.example', 'localhost\xa0', 'localhost/',
-  'localhost#', '',
+const LOCAL_HOSTS = ['localhost', 'LOCALHOST:1', '127.9.9.9:80', '[::1]:8391', '192.168.1.7', '[fe80::1%eth0]:8390'];
+const UNSPECIFIED_HOSTS = ['0.0.0.0', '0.1.2.3', '[::]:80', '[::ffff:0.0.0.0]', '[::%lo]']; // for browsers: this one
+const FOREIGN_HOSTS = [ // test/module/policy.test.ts has more
+  ...UNSPECIFIED_HOSTS, 'localhost.', 'x.localhost', '0177.0.0.1', '127.1', '2130706433', '127.0.0.1.x',
+  'evil.example:8391', '*', 'localhost@evil', 'evil:localhost@127.0.0.1', 'localhost,localhost', '::1', '[::1', '',
 ];
 
 describe('control-board keeps others out', LIMIT, () => {
@@ -64,13 +54,8 @@ describe('control-board keeps others out', LIMIT, () => {
   it('by Host, with the name it listens on and those of --allow-host', async (t) => {
     const names = ['box.lan', '.example.org'].flatMap((name) => ['--allow-host', name]);
     const named = await startBoard(t, ['127.0.0.1:9'], ['--listen', '0x7f.1:0', ...names]);
-    await decides(named, READ, [
-      '0x7F.1', '0X7f.1:80', 'BOX.lan:8391', 'box.lan:', 'example.org:1', 'a.B.Example.ORG', 'localhost', '[::1]',
-    ], 200);
-    await decides(named, READ, [
-      '0x7f.2', 'x.0x7f.1', '127.1', 'box.lan.', 'a.box.lan', 'ox.lan', '.lan', 'boxxlan', 'xbox.lan', 'xexample.org',
-      'example.org.', 'example.org.evil', 'box.lan@evil', 'box.lan:80:80', 'box.lan,box.lan', '', '0.0.0.0', '[::]',
-    ], 403);
+    await decides(named, READ, ['0X7f.1:80', 'BOX.lan:8391', 'example.org:1', 'a.B.Example.ORG', 'localhost'], 200);
+    await decides(named, READ, ['0x7f.2', '127.1', 'a.box.lan', 'xexample.org', 'example.org.evil', '0.0.0.0'], 403);
     const open = await startBoard(t, ['127.0.0.1:9'], ['--allow-host', '*']);
     await decides(open, READ, ['evil.example', 'X:80', 'localhost.', '127.1', '[::1]'], 200);
     await decides(open, READ, [...UNSPECIFIED_HOSTS, '', ':80', 'x:y', '[::1', '::1'], 403);
@@ -96,7 +81,7 @@ describe('control-board keeps others out', LIMIT, () => {
     for (const origin of [
       'null', '', '*', `https://${host}`, 'http://localhost', `http://127.0.0.1:${board.port}`, `http://${host}/`,
       `HTTP://${host}`, `http://${host}0`, `http://LOCALHOST:${board.port}`, 'http://evil.example', `http://x.${host}`,
-      `${host}`, `http://${host} http://${host}`, `http://evil@${host}`, 'http://undefined', 'http://',
+      host, `http://${host} http://${host}`, `http://evil@${host}`,
     ]) {
       for (const line of [PAGE, READ, PAUSE, EVALUATE, 'OPTIONS /api/systems/pause']) {
         assert.equal(await statusOf(board, line, `Host: ${host}`, `Origin: ${origin}`, key), 403, `${line} ${origin}`);

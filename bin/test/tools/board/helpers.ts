@@ -8,10 +8,15 @@ import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
+import { LIVE, steadyNow } from '../../../board/series.ts';
+import { BoardSystem } from '../../../board/system.ts';
 import { start, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import type { RequestOptions } from '../../../../control.ts';
+import type { Period } from '../../../board/series.ts';
 import type { News } from '../../../board/systems.ts';
 import type { Update } from '../../../board/state.ts';
+import type { Target } from '../../../shared/reach/targets.ts';
 import type { Running } from '../../helpers.ts';
 import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -200,6 +205,19 @@ async function listen(t: TestContext, server: Server): Promise<() => void> {
   t.after(end);
   await once(server, 'listening');
   return end;
+}
+
+/** A system of a board. A function replies to its requests. */
+export function createSystem(
+  reply: (options: RequestOptions) => object | Promise<object>,
+  period: Period = LIVE,
+): BoardSystem {
+  const request = (_: string, options: RequestOptions = {}): object | Promise<object> => reply(options);
+  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
+  let version = 1;
+  const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
+  const target = { name: 'box', title: 'box', label: '', client };
+  return new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
 }
 
 /** Starts a program that may block its thread or be stopped. `system` is the source of its system without braces. */

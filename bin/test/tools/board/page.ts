@@ -3,12 +3,32 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../helpers.ts';
+import { startBoard } from './helpers.ts';
 import type { Browser, Element } from './browser.ts';
+import type { StartedBoard } from './helpers.ts';
+import type { TestContext } from 'node:test';
 
 const POLL_MS = 250; // reading the page costs more than the page itself
 
 /** Time for the page to draw at least once. */
 export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
+
+/** Opens the page of a new board. Afterwards the browser console must have no errors. */
+export async function openPage(
+  t: TestContext,
+  browser: Browser,
+  ports: readonly number[],
+  options?: readonly string[],
+): Promise<StartedBoard> {
+  t.after(async () => { // before the board stops
+    await browser.open('about:blank');
+    assert.deepEqual(await browser.consoleErrors(), []);
+  });
+  const board = await startBoard(t, ports.map((port) => `localhost:${port}`), options);
+  await browser.resize(1280, 800);
+  await browser.open(`${board.url}#${board.key}`);
+  return board;
+}
 
 /** What a user sees of a system. */
 export interface Card {

@@ -3,14 +3,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { limitSamples, LIVE, RECORD, Series, steadyNow } from '../../../board/series.ts';
-import { BoardSystem } from '../../../board/system.ts';
 import { defer, startServer, until } from '../../helpers.ts';
-import { INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
+import { createSystem, INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
 import type { TestContext } from 'node:test';
-import type { RequestOptions } from '../../../../control.ts';
+import type { BoardSystem } from '../../../board/system.ts';
 import type { Period } from '../../../board/series.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/reach/targets.ts';
 
 const START = 1e9;
 
@@ -30,7 +28,7 @@ describe('--record', LIMIT, () => {
   });
 
   it('is required for samples while no page is open', async (t) => {
-    const { system, tick } = await createSystem(t, LIVE);
+    const { system, tick } = await driveSystem(t, LIVE);
     await tick(5000);
     assert.deepEqual(samplesOf(system.updateSince(0)), undefined);
     system.setWatched(true);
@@ -45,7 +43,7 @@ describe('--record', LIMIT, () => {
 describe('Samples', LIMIT, () => {
   it('are taken once per interval, however often the system is read', async (t) => {
     for (const [period, stepMs, count] of [[LIVE, 100, 11], [LIVE, 990, 100], [RECORD, 1000, 11]] as const) {
-      const { system, tick } = await createSystem(t, period);
+      const { system, tick } = await driveSystem(t, period);
       system.setWatched(true);
       for (let step = 0; step < 101; step += 1) await tick(stepMs);
       const samples = samplesOf(system.updateSince(0)) ?? assert.fail();
@@ -54,7 +52,7 @@ describe('Samples', LIMIT, () => {
   });
 
   it('have times by a steady clock', async (t) => {
-    const { system, tick } = await createSystem(t, LIVE);
+    const { system, tick } = await driveSystem(t, LIVE);
     system.setWatched(true);
     let wallMs = START;
     t.mock.method(Date, 'now', () => wallMs);
@@ -70,7 +68,7 @@ describe('Samples', LIMIT, () => {
 
   it('cover all numbers except a process id', async (t) => {
     const numbers = { x: 3, pid: 4, restarts: 5, run: { pid: 1, started: '', 'CPU seconds': 2, restarts: 6 } };
-    const { system, tick } = await createSystem(t, LIVE, () => numbers);
+    const { system, tick } = await driveSystem(t, LIVE, () => numbers);
     system.setWatched(true);
     await tick(1000);
     const { detail } = system.updateSince(0);
@@ -84,7 +82,7 @@ describe('Samples', LIMIT, () => {
   it('yield the time left while the program is active and makes progress', async (t) => {
     let step = 0;
     const detail = { loss: 1, step, of: 100 };
-    const { system, tick, setStatus } = await createSystem(t, LIVE, () => ({ ...detail, step: (step += 2) }));
+    const { system, tick, setStatus } = await driveSystem(t, LIVE, () => ({ ...detail, step: (step += 2) }));
     system.setWatched(true);
     await tick(1000);
     assert.deepEqual(system.updateSince(0).progress, { name: 'step', done: 2, of: 100, leftMs: null });
@@ -126,14 +124,21 @@ describe('Samples', LIMIT, () => {
     assert.deepEqual(all.map(({ length }) => length), [0, 0, 0]);
   });
 
-  it('of a long series are further apart, and the interval says so', () => {
-    for (const [period, seconds] of [[LIVE, 3600], [RECORD, 86_400], [LIVE, 100]] as const) {
-      const series = new Series(period);
-      for (let ms = 0; ms < seconds * 1000; ms += period.intervalMs) series.add(START + ms, ms);
-      const times = series.since(0).map(([time]) => time);
-      const gaps = times.slice(1).map((time, index) => time - (times[index] as number));
-      assert.ok(Math.max(...gaps) <= 2.5 * series.intervalMs, `${Math.max(...gaps)} and ${series.intervalMs}`);
-      assert.ok(series.intervalMs <= Math.max(period.intervalMs, seconds * 1000 / 300));
+  it('are kept for the time of the period, and those of a long series are thinned in order', async (t) => {
+    for (const [period, hours, kept] of [[LIVE, 3, 1], [RECORD, 30, 24]] as const) {
+      let count = 0;
+      const { system, tick } = await driveSystem(t, period, () => ({ x: count += 1 }));
+      system.setWatched(true);
+      for (let ms = 0; ms < hours * 3_600_000; ms += period.intervalMs) await tick(period.intervalMs);
+      const { detail: [row] } = system.updateSince(0);
+      const { samples = [], intervalMs = 0 } = row ?? {};
+      const [[first], [last, value]] = [samples[0] ?? assert.fail(), samples.at(-1) ?? assert.fail()];
+      const coveredHours = (last - first) / 3_600_000;
+      assert.ok(coveredHours <= kept && coveredHours > 0.99 * kept, `${coveredHours} hours`);
+      assert.equal(value, count, 'the latest');
+      assert.ok(samples.length <= 301 && samples.length >= 150, `${samples.length} samples`);
+      const gaps = samples.slice(1).map(([time], index) => time - (samples[index]?.[0] ?? 0));
+      assert.ok(Math.min(...gaps) > 0 && Math.max(...gaps) <= 2.5 * intervalMs, `gaps of ${Math.max(...gaps)}`);
     }
   });
 });
@@ -146,7 +151,7 @@ interface Driven {
 }
 
 /** A system with a mocked clock. Its waiting request completes when the status changes. */
-async function createSystem(
+async function driveSystem(
   t: TestContext,
   period: Period,
   describe: () => object = () => ({ x: 1 }),
@@ -156,16 +161,11 @@ async function createSystem(
   let status = 'active';
   let tag = 1;
   let change = defer();
-  const request = async (_: string, options: RequestOptions = {}): Promise<object> => {
+  const system = createSystem(async (options) => {
     if (options.tag === String(tag)) await change.promise;
     const body = { ...INFO, status, detail: options.signal === undefined ? describe() : null };
     return { ok: true, value: status, body, tag: String(tag) };
-  };
-  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
-  let version = 1;
-  const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
-  const target = { name: 'box', title: 'box', label: '', client };
-  const system = new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
+  }, period);
   await until(() => system.state.status === 'active');
   return {
     system,

@@ -6,9 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { defer, getInfo, launchSystem, startImpostor, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
-import { forSuite, LIMIT, startBoard } from './helpers.ts';
+import { forSuite, LIMIT } from './helpers.ts';
 import {
-  cards, confirm, eventually, FIND_FLAWS, focused, grayButtons, rowsOf, sees, seesRow, valueOf,
+  cards, confirm, eventually, FIND_FLAWS, focused, grayButtons, openPage, rowsOf, sees, seesRow, valueOf,
 } from './page.ts';
 import type { Browser } from './browser.ts';
 import type { StartedBoard } from './helpers.ts';
@@ -29,14 +29,8 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     browser = await startBrowser(suite);
   });
 
-  /** Opens the page of a new board. Afterwards the browser console must have no errors. */
-  const open = async (t: TestContext, ...ports: number[]): Promise<StartedBoard> => {
-    t.after(async () => { // before the board stops
-      await browser.open('about:blank');
-      assert.deepEqual(await browser.consoleErrors(), []);
-    });
-    const board = await startBoard(t, ports.map((port) => `localhost:${port}`));
-    await browser.open(`${board.url}#${board.key}`);
+  const open = async (t: TestContext, port: number): Promise<StartedBoard> => {
+    const board = await openPage(t, browser, [port]);
     await sees(browser, ({ status }) => assert.notEqual(status, 'connecting'));
     return board;
   };
@@ -75,7 +69,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     const taken: unknown[] = [];
     const evaluation = defer<object>();
     t.after(() => evaluation.resolve({}));
-    const { port } = await openSystem(t, {
+    await openSystem(t, {
       commands: {
         evaluate: {
           description: 'Runs <b>episodes</b>', parameters: { episodes: EPISODES },
@@ -128,11 +122,8 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await press('step cartpole');
     await seesRow(browser, 'step', ({ outcome }) => assert.deepEqual(outcome, ['✗ step failed: GPU busy']));
     await sees(browser, ({ level }) => assert.equal(level, 'bad'));
-    await press('Resume cartpole');
-    await sees(browser, ({ status }) => assert.equal(status, 'active'));
     const outcomes = (await rowsOf(browser)).map(({ outcome }) => outcome.join().slice(0, 11));
     assert.deepEqual(outcomes, ['✓ evaluate:', '✗ step fail']);
-    assert.equal((await getInfo(port)).commands.length, 4);
   });
 
   it('show the error of an argument at its field until the argument is edited or valid', async (t) => {
@@ -162,8 +153,6 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await sees(['rate must be a number from 0 to 1, got nothing', '', '']);
     await type(field('set', 'rate'), '1.5');
     await sees(['', '', '']);
-    await press('set cartpole');
-    await sees(['rate must be a number from 0 to 1, got 1.5', '', '']);
     await type(field('set', 'rate'), '0.5');
     await browser.press('Enter');
     await sees(['', 'seed must be an integer, got nothing', '']);
@@ -176,9 +165,6 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
       await browser.press('Enter');
       await sees(['', 'seed must be an integer', '']);
     }
-    await type(field('set', 'seed'), '9007199254740993'); // JSON.parse() rounds it
-    await browser.press('Enter');
-    await sees(['', 'seed must be an integer, got 9007199254740992', '']);
     await type(field('set', 'seed'), '7');
     await type(field('set', 'episodes'), '1001');
     await browser.press('Enter');
@@ -479,13 +465,9 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await browser.press('Enter');
     await browser.activate(await browser.findByRole('button', 'say agent'));
     assert.deepEqual((await browser.requests()).filter((url) => url.includes('/say')), []);
-    const again = await startServer(t, { name: 'agent', port: address.port, commands });
+    await startServer(t, { name: 'agent', port: address.port, commands });
     await sees(browser, ({ status, isGray }) => assert.deepEqual([status, isGray], ['active', false]));
     assert.equal(await valueOf(browser, field('say', 'text')), 'hello');
-    await browser.click(field('say', 'text'));
-    await browser.press('Enter');
-    assert.equal(await again.server.nextCommand(), 'say');
-    assert.deepEqual({ ...again.server.request?.arguments }, { text: 'hello' });
   });
 
   it('show any text from a system as text, at 360 and 1280 pixels, light and dark', async (t) => {

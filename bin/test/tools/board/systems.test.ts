@@ -1,33 +1,25 @@
 // The state that control-board keeps of systems of all kinds.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
-import { createServer as createWebServer } from 'node:http';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { SystemStatus } from '../../../../control.ts';
-import { currentValues, declarationsOf } from '../../../board/declarations.ts';
-import { BoardSystem } from '../../../board/system.ts';
 import { BY } from '../../../shared/reach/access.ts';
 import { isCrash, isEndError, savedBy } from '../../../shared/reach/end.ts';
-import { LIVE, Series } from '../../../board/series.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  checkMetrics, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
+  checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, startHost, untilSystem,
 } from './helpers.ts';
-import type { Declaration } from '../../../board/declarations.ts';
+import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/reach/targets.ts';
 import type { AddressInfo, Server } from 'node:net';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
@@ -100,7 +92,11 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     const before = await untilSystem(board, ({ status }) => status === 'active');
     assert.equal(before.unansweredSince, null);
     child.kill('SIGSTOP');
-    const { unansweredSince } = await untilSystem(board, (system) => system.unansweredSince !== null);
+    const { unansweredSince, name } = await untilSystem(board, (system) => system.unansweredSince !== null);
+    const metrics = await (await board.get('/metrics')).text();
+    for (const line of [`control_up{system="${name}"} 0`, `control_status{system="${name}",status="no answer"} 1`]) {
+      assert.ok(metrics.includes(`\n${line}\n`), metrics);
+    }
     assert.ok(Number(unansweredSince) >= startedAt && Number(unansweredSince) <= Date.now());
     child.kill('SIGCONT');
     await untilSystem(board, (system) => system.unansweredSince === null && system.status === 'active');
@@ -168,45 +164,6 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.match(metrics, /^control_commands_total\{system="loop",command="shutdown",state="done"\} 1$/m);
     const other = await untilSystem(board, ({ sent: [first] }) => first?.state === 'done', 1);
     assert.deepEqual([other.status, other.ended, other.sent[0]?.text], ['offline', false, 'already offline']);
-  });
-
-  it('reports its own lack of file descriptors, not silent systems', { skip: lacks('prlimit') }, async (t) => {
-    const ports: number[] = [];
-    let waiting = 0;
-    for (const _ of Array(12)) {
-      const server = createWebServer((request, response) => { // whose status never changes
-        response.setHeader('ETag', '"1"');
-        if (request.headers['prefer'] === undefined) return void response.end(JSON.stringify(INFO));
-        waiting += 1;
-        setTimeout(() => response.writeHead(304).end(), 20_000).unref();
-      });
-      t.after(() => server.close().closeAllConnections());
-      await once(server.listen(0, '127.0.0.1'), 'listening');
-      ports.push((server.address() as AddressInfo).port);
-    }
-    const board = await startBoard(t, ports.map((port) => `127.0.0.1:${port}`));
-    await until(() => waiting === ports.length); // each has a file descriptor
-    const { pid = 0 } = board.running.child;
-    const limit = (count: number): void => {
-      assert.equal(spawnSync('prlimit', [`--pid=${pid}`, `--nofile=${count}:`]).status, 0);
-    };
-    const systems = async (): Promise<Update[]> => {
-      const news = await newsOf(board).catch(() => null); // the page also needs a file descriptor
-      return news?.systems ?? [];
-    };
-    const hint = /EMFILE.*; too many open files$/;
-    await until(async () => {
-      limit(readdirSync(`/proc/${pid}/fd`).length + 4); // reads may use some of these
-      return (await systems()).some(({ error }) => hint.test(error));
-    });
-    const all: Update[] = [];
-    await until(async () => all.push(...await systems()) > 100);
-    assert.deepEqual(all.filter(({ unansweredSince }) => unansweredSince !== null), []);
-    limit(1000);
-    await until(async () => {
-      const shown = await systems();
-      return shown.length > 0 && shown.every(({ error, status }) => error === '' && status === 'active');
-    });
   });
 
   it('reports the last save, and why the latest one failed', async (t) => {
@@ -324,6 +281,11 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
       ...Object.entries(hostileDeclarations(deep)).map(([what, accepts]): [string, string] => {
         return [what, with_(`"accepts":${typeof accepts === 'string' ? accepts : JSON.stringify(accepts)}`)];
       }),
+      ['current values', JSON.stringify({
+        ...INFO, accepts: declare('a', 'b', 'c', 'd', 'e', 'f', 'toString'),
+        detail: { a: 1.5, b: false, c: 'x', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 },
+      })],
+      ['current values that are too large', with_(`"detail":{"a":1e999},"accepts":${JSON.stringify(declare('a'))}`)],
       ['a huge body', 'x'.repeat(500_000)],
       ['100,000 fields', with_(`"detail":{${Array.from({ length: 100_000 }, (_, index) => `"k${index}":1`).join()}}`)],
       ...['"7"', '-5', '0', '1e308', '1e999', '[9]', '{}', 'null', '"<b>"'].map((of): [string, string] => {
@@ -388,9 +350,15 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     }
     const declared = new Map(bodies.map(([what], index) => [what, systems[index]?.accepts?.map(({ name }) => name)]));
     assert.deepEqual(declared.get('reserved names'), ['ok']);
+    const find = (what: string): Update => systems[bodies.findIndex(([name]) => name === what)] ?? assert.fail(what);
+    assert.equal(find('10,000 commands').accepts?.length, 32);
+    assert.equal(find('40 parameters').accepts?.[0]?.parameters.length, 32);
+    assert.deepEqual(find('fields that do not fit their type').accepts?.[0]?.parameters, FITTING);
+    assert.deepEqual(find('current values').current, [['a', 1.5], ['b', false], ['c', 'x']]);
+    assert.deepEqual(find('current values that are too large').current, []);
     assert.deepEqual(declared.get('the names of prototypes as commands'), ['constructor']);
-    const proto = systems[bodies.findIndex(([what]) => what === 'the names of prototypes')];
-    const shown = Object.fromEntries((proto?.detail ?? []).map(({ name, value }) => [`[${name}]`, value]));
+    const { detail: ofProto } = find('the names of prototypes');
+    const shown = Object.fromEntries(ofProto.map(({ name, value }) => [`[${name}]`, value]));
     assert.deepEqual(shown, {
       '[__proto__]': '{"x":1}', '[constructor]': 7, '[toString]': 'null', '[]': 1, '[hasOwnProperty]': 'x',
     });
@@ -416,64 +384,6 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     pid = 2;
     const second = await untilSystem(board, ({ process }) => process === 'process 2 on box');
     assert.deepEqual(second.sent, []);
-  });
-});
-
-describe('declarationsOf', () => {
-  const parameterOf = (fields: object): unknown => {
-    return declarationsOf({ accepts: { x: { parameters: { a: fields } } } })[0]?.parameters[0];
-  };
-
-  it('keeps valid declarations exactly', () => {
-    const text = 'a\\u001b\n\u202e<b>';
-    const parameters = {
-      a: { type: 'integer', description: 'How many', default: 0, minimum: -1, maximum: 5 },
-      b: { type: 'string', default: text, maxLength: 9, enum: ['', text] },
-      c: { type: 'boolean', default: false }, constructor: { type: 'number', default: 0.1 },
-    };
-    const [declaration] = declarationsOf(JSON.parse(JSON.stringify({ accepts: { 'set-2': { parameters } } })));
-    assert.equal(declaration?.name, 'set-2');
-    const received = JSON.parse(JSON.stringify(declaration?.parameters)) as { name: string }[];
-    const sent = Object.entries(parameters).map(([name, fields]) => ({ name, description: '', ...fields }));
-    assert.deepEqual(received, sent);
-    const names = Array.from({ length: 32 }, (_, index) => `parameter${index}`);
-    const commands = names.map((name, index) => [`c${index}`, { parameters: { [name]: { type: 'string' } } }]);
-    assert.equal(declarationsOf({ accepts: Object.fromEntries(commands) }).length, 32);
-    const full = { set: { description: 'x'.repeat(8100) } }; // 8 KiB
-    assert.equal(declarationsOf({ accepts: full }).length, 1);
-    const boxes = Object.fromEntries(names.map((name) => [name, { type: 'boolean', default: true }]));
-    const many = { set: { parameters: boxes } };
-    assert.equal(declarationsOf({ accepts: many })[0]?.parameters.length, 32);
-  });
-
-  it('drops fields of the wrong type', () => {
-    for (const [fields, expected] of [
-      [{ type: 'integer', default: 1.5, minimum: '1', maximum: null, enum: 7 }, {}],
-      [{ type: 'integer', default: 3, enum: [1, 2, '3', null, 1.5] }, { enum: [1, 2] }],
-      [{ type: 'number', default: '1', enum: [] }, {}], [{ type: 'boolean', default: 0, enum: ['x'] }, {}],
-      [{ type: 'string', default: 7, maxLength: [], description: {} }, {}],
-    ] as const) {
-      const { name, type, description, ...others } = parameterOf(fields) as Record<string, unknown>;
-      assert.deepEqual([name, type, description], ['a', fields.type, '']);
-      assert.deepEqual(JSON.parse(JSON.stringify(others)), expected);
-    }
-    for (const fields of [{}, { type: 'array' }, { type: ['string'] }, { type: null }, [], 7, null]) {
-      assert.equal(parameterOf(Object(fields)), undefined);
-    }
-    for (const accepts of [null, undefined, 7, 'x', [], [{ x: {} }]]) assert.deepEqual(declarationsOf({ accepts }), []);
-  });
-});
-
-describe('currentValues', () => {
-  it('returns the fields of the detail that have the names of parameters, if they are short scalars', () => {
-    const names = ['a', 'b', 'c', 'd', 'e', 'f', 'toString'];
-    const parameters = Object.fromEntries(names.map((name) => [name, { type: 'string' }]));
-    const integer = { parameters: { a: { type: 'integer' } } };
-    const declarations = declarationsOf({ accepts: { x: { parameters }, y: integer } });
-    const detail = { a: 1.5, b: false, c: 'x\n', d: null, e: { f: 1 }, f: 'x'.repeat(1001), g: 1 };
-    assert.deepEqual(currentValues(detail, declarations), [['a', 1.5], ['b', false], ['c', 'x\n']]);
-    for (const other of [null, undefined, 7, 'abc', []]) assert.deepEqual(currentValues(other, declarations), []);
-    assert.deepEqual(currentValues(JSON.parse('{"a":1e999}'), declarations), []);
   });
 });
 
@@ -504,12 +414,16 @@ describe('The end of a system', () => {
   });
 });
 
+/** The reply to a request that waits for a change. */
+const NEVER = new Promise<object>(() => {});
+
 describe('BoardSystem', LIMIT, () => {
   it('remembers since when a system is silent when a read fails and while no page is open', async () => {
     const failed = { ok: false, phase: 'sent', body: {}, error: 'timeout after 5 s' };
     const { promise: reply, resolve } = defer<object>();
     const replies: (object | Promise<object>)[] = [reply, failed];
-    const system = createSystem(() => replies.shift() ?? { ok: true, value: 'active', body: INFO, tag: undefined });
+    const answer = { ok: true, value: 'active', body: INFO, tag: undefined };
+    const system = createSystem(({ signal }) => (signal === undefined ? replies.shift() ?? answer : NEVER));
     system.setWatched(true);
     const silentSince = (): number | null => system.updateSince(0).unansweredSince;
     const reading = system.read();
@@ -530,90 +444,62 @@ describe('BoardSystem', LIMIT, () => {
     assert.equal(silentSince(), null);
   });
 
-  it('has the status unknown, and is not silent, when the board has too many open files', async (t) => {
+  it('has the status unknown, and is not silent, while the board has too many open files', async (t) => {
     const error = 'http://box:1 does not respond: connect EMFILE box:1; too many open files';
     const failed = { ok: false, phase: 'connect', body: {}, statusCode: undefined, code: 'EMFILE', error };
-    const system = createSystem(() => failed, () => failed);
+    const answer = { ok: true, value: 'active', body: INFO, tag: undefined };
+    let isFull = true;
+    const system = createSystem(() => (isFull ? failed : answer));
     t.after(() => system.close());
     await until(() => system.state.status !== '');
-    await system.read();
-    const { status, unansweredSince } = system.state;
-    assert.deepEqual([status, unansweredSince, system.state.error], ['unknown', null, error]);
+    const shown = async (): Promise<unknown[]> => {
+      await system.read();
+      const { status, unansweredSince } = system.state;
+      return [status, unansweredSince, system.state.error];
+    };
+    assert.deepEqual(await shown(), ['unknown', null, error]);
+    isFull = false;
+    await until(() => system.state.status === 'active');
+    assert.deepEqual(await shown(), ['active', null, '']);
   });
 
-  // Blocks the event loop, which would disturb concurrent tests.
-  it('needs no more memory when a program changes the names each time', async () => {
-    setFlagsFromString('--expose-gc');
-    const collectGarbage = runInNewContext('gc') as () => void;
+  it('keeps no samples of names that a program no longer uses', async () => {
     let count = 0;
-    const info = (): object => {
-      const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`${count += 1} ${'x'.repeat(150)}`, count]));
+    const system = createSystem(({ signal }) => {
+      if (signal !== undefined) return NEVER;
+      const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`name ${count += 1}`, count]));
       return { ok: true, value: 'active', body: { ...INFO, detail }, tag: undefined };
-    };
-    const system = createSystem(info);
+    });
     system.setWatched(true);
-    const read = async (rounds: number): Promise<number> => {
-      for (let round = 0; round < rounds; round += 1) await system.read();
-      collectGarbage();
-      return process.memoryUsage().heapUsed;
-    };
-    const before = await read(50);
-    const grown = (await read(400)) - before; // keeping all names would take 9 MB
-    assert.equal(count, 60 * 450);
-    assert.ok(grown < 3e6, `${Math.round(grown / 1e3)} KB more`);
-    assert.ok(system.updateSince(0).detail.filter(({ samples }) => samples !== undefined).length <= 32);
+    for (let round = 0; round < 50; round += 1) await system.read();
+    assert.equal(count, 60 * 50);
+    assert.ok([...system.series].length <= 32);
   });
 });
 
-describe('Series', () => {
-  const HOUR = 3600;
-  const seriesOf = (seconds: number, start = 1e12): Series => {
-    const series = new Series();
-    for (let second = 0; second < seconds; second += 1) series.add(start + second * 1000, second);
-    return series;
-  };
-
-  it('keeps an hour', () => {
-    const samples = seriesOf(3 * HOUR).since(0);
-    assert.deepEqual(samples.at(-1), [1e12 + (3 * HOUR - 1) * 1000, 3 * HOUR - 1]);
-    const [first] = samples;
-    assert.ok(first !== undefined && first[1] >= 2 * HOUR && first[1] < 2 * HOUR + 30, `from ${first}`);
-  });
-
-  it('thins a large response evenly and in order, and keeps the latest sample', () => {
-    for (const count of [301, 302, 450, 599, 600, 601, 1000, HOUR - 1, HOUR]) {
-      const samples = seriesOf(count).since(0);
-      assert.ok(samples.length <= 301 && samples.length >= 150, `${samples.length} of ${count}`);
-      assert.equal(samples.at(-1)?.[1], count - 1);
-      const gaps = samples.slice(1).map(([time], index) => time - (samples[index] as [number, number])[0]);
-      assert.ok(Math.min(...gaps) > 0 && Math.max(...gaps) <= 2 * Math.ceil(count / 300) * 1000, `gaps of ${gaps}`);
-      assert.ok(samples.every(([time, value]) => time === 1e12 + value * 1000), 'values are those of their times');
-    }
-  });
-
-  it('sends all of a few samples, and only those after a time', () => {
-    const series = seriesOf(300);
-    assert.equal(series.since(0).length, 300);
-    assert.equal(new Series().since(0).length, 0);
-    assert.deepEqual(series.since(1e12 + 298_000), [[1e12 + 299_000, 299]]);
-    assert.deepEqual(series.since(1e12 + 297_999), [[1e12 + 298_000, 298], [1e12 + 299_000, 299]]);
-    assert.deepEqual(series.since(1e12 + 299_000), []);
-  });
-});
-
-/** A system whose reads return these replies. Its waiting request never completes unless a second function is given. */
-function createSystem(
-  read: () => object | Promise<object>,
-  wait: () => object | Promise<object> = () => new Promise(() => {}),
-): BoardSystem {
-  const request = (_: string, { signal }: { signal?: AbortSignal } = {}): object | Promise<object> => {
-    return signal === undefined ? read() : wait();
-  };
-  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
-  let version = 1;
-  const listener = { period: LIVE, nextVersion: () => (version += 1), onChange: () => {} };
-  return new BoardSystem(0, { name: 'box', title: 'box', label: '', client }, listener);
+/** A command with parameters of these names. */
+function declare(...names: string[]): object {
+  return { x: { parameters: Object.fromEntries(names.map((name) => [name, { type: 'string' }])) } };
 }
+
+/** Fields of parameters, most of which do not fit the type. */
+const MISFITS: Record<string, unknown> = {
+  a: { type: 'integer', default: 1.5, minimum: '1', maximum: null, enum: 7 },
+  b: { type: 'integer', default: 3, enum: [1, 2, '3', null, 1.5] }, c: { type: 'number', default: '1', enum: [] },
+  d: { type: 'boolean', default: 0, enum: ['x'] }, e: { type: 'string', default: 7, maxLength: [], description: {} },
+  f: {}, g: { type: 'array' }, h: { type: ['string'] }, i: { type: null }, j: [], k: 7, l: null,
+  constructor: { type: 'number', default: 0.1, minimum: 0 },
+};
+
+/** What a page receives of them. */
+const FITTING: readonly object[] = [
+  { name: 'a', type: 'integer', description: '', hint: 'required' },
+  { name: 'b', type: 'integer', description: '', hint: 'required', enum: [1, 2] },
+  { name: 'c', type: 'number', description: '', hint: 'required' },
+  { name: 'd', type: 'boolean', description: '', hint: '' },
+  { name: 'e', type: 'string', description: '', hint: 'required' },
+  { name: 'constructor', description: '', hint: 'from 0', type: 'number', default: 0.1, minimum: 0 },
+];
 
 /** Values of `accepts`, or their JSON text. */
 function hostileDeclarations(deep: string): Record<string, unknown> {
@@ -627,11 +513,13 @@ function hostileDeclarations(deep: string): Record<string, unknown> {
     'a deep default': `{"x":{"parameters":{"a":{"type":"string","default":${deep},"enum":${deep}}}}}`,
     '10,000 commands': entries(10_000, {}), 'large commands': entries(30, { description: 'x'.repeat(999) }),
     '10,000 parameters': { x: { parameters: entries(10_000, string) } },
+    '40 parameters': { x: { parameters: entries(40, string) } },
     'an enum of 10,000': { x: { parameters: { a: { type: 'integer', enum: [...Array(10_000).keys()] } } } },
     'hostile declarations': {
       [HOSTILE]: {},
       x: { description: HOSTILE, parameters: { [HOSTILE]: string, a: { ...string, description: HOSTILE } } },
     },
+    'fields that do not fit their type': { x: { parameters: MISFITS } },
     'limits that are no numbers':
       '{"x":{"parameters":{"a":{"type":"number","minimum":-1e999,"maximum":1e999,"default":1e999}}}}',
     'reserved names': { pause: {}, info: {}, 'save-state': {}, Evaluate: {}, '': {}, 'a b': {}, ok: null },
@@ -640,7 +528,7 @@ function hostileDeclarations(deep: string): Record<string, unknown> {
   };
 }
 
-function checkDeclarations(accepts: readonly Declaration[], what: string): void {
+function checkDeclarations(accepts: readonly OwnCommand[], what: string): void {
   assert.ok(accepts.length <= 32 && JSON.stringify(accepts).length < 20_000, what);
   for (const { name, parameters } of accepts) {
     assert.match(name, /^[a-z][a-z0-9-]*$/, what);
