@@ -151,6 +151,8 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       assert.equal(await messageOf(gpu.release(pids)), error.replaceAll('PID', `${late}`));
       assert.deepEqual([one, late, other].map((pid) => cuda.stateOf(pid)), ['running', then, 'running']);
       assert.equal(gpu.isReleased, false);
+      const calls = cuda.calls();
+      assert.ok(calls.lastIndexOf(`get-state ${late}`) > calls.lastIndexOf(`unlock ${other}`), 'it comes last');
     });
   }
 
