@@ -52,7 +52,7 @@ case $1 in
 esac
 `;
 
-type Action = 'get-state' | 'lock' | 'checkpoint' | 'restore' | 'unlock';
+export type Action = 'get-state' | 'lock' | 'checkpoint' | 'restore' | 'unlock';
 
 export class Cuda {
   /** To be put before the PATH. */

@@ -1,8 +1,6 @@
 // gpu.ts: the order of the calls of cuda-checkpoint, and what happens if one fails.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Gpu } from '../../../run/gpu.ts';
@@ -10,6 +8,7 @@ import { LIMIT, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { Cuda } from './cuda.ts';
 import { readLines, shell } from './helpers.ts';
+import type { Action } from './cuda.ts';
 import type { TestContext } from 'node:test';
 
 const ILLEGAL = 'the operation cannot be performed in the present state';
@@ -113,73 +112,49 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.deepEqual([cuda.stateOf(other), gpu.isReleased], ['running', false]);
   });
 
-  it('unlocks the others if one cannot be locked', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t, 3);
-    const [one, late, other] = pids as [number, number, number];
-    cuda.on(late, 'lock', "fail 'device not ready'");
-    assert.equal(
-      await messageOf(gpu.release(pids)),
-      `the GPU is busy: process ${late} could not be locked within 10 s: ` +
-      `Could not lock on process ID ${late}: "device not ready"`,
-    );
-    const undo = [...each([one, other], 'unlock'), ...each(pids, 'get-state')];
-    assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock'), ...undo]);
-    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
-    assert.equal(gpu.isReleased, false);
-  });
-
-  it('unlocks a process whose lock was reported as failed but took effect', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t, 1);
-    const [pid] = pids as [number];
-    cuda.on(pid, 'lock', "become locked; fail 'unknown error'");
-    assert.match(await messageOf(gpu.release(pids)), /^the GPU cannot be released: process \d+ could not be locked/);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'get-state', 'unlock', 'get-state'));
-    assert.deepEqual([cuda.stateOf(pid), gpu.isReleased], ['running', false]);
-  });
-
-  for (const [state, steps] of [
-    ['locked', ['get-state', 'unlock', 'get-state']],
-    ['checkpointed', ['get-state', 'restore', 'unlock', 'get-state']],
-    ['failed', ['get-state']], // nothing helps it
-  ] as [string, string[]][]) {
-    it(`restores and unlocks the others if a checkpoint fails and leaves its process ${state}`, async (t) => {
-      const { cuda, gpu, pids } = await setUp(t);
-      const [one, other] = pids as [number, number];
-      cuda.on(other, 'checkpoint', `become ${state}; fail 'operation not supported'`);
-      assert.equal(
-        await messageOf(gpu.release(pids)),
-        `the GPU cannot be released: process ${other} could not be checkpointed: ` +
-        `Could not checkpoint on process ID ${other}: "operation not supported"`,
-      );
-      const undo = [...each([one], 'restore', 'unlock', 'get-state'), ...each([other], ...steps)];
-      assert.deepEqual(cuda.calls(), [...each(pids, 'get-state', 'lock', 'checkpoint'), ...undo]);
-      assert.equal(cuda.stateOf(one), 'running');
-      assert.equal(cuda.stateOf(other), state === 'failed' ? 'failed' : 'running');
+  const LOOK = '"$folder/$pid.get-state"';
+  /** `then` is the state of the process that fails, PID in the error. */
+  const FAILURES: [what: string, action: Action, script: string, error: string, then: string][] = [
+    [
+      'a lock fails', 'lock', "fail 'device not ready'",
+      'the GPU is busy: process PID could not be locked within 10 s: ' +
+      'Could not lock on process ID PID: "device not ready"', 'running',
+    ],
+    [
+      'a lock takes effect but is reported as failed', 'lock', "become locked; fail 'unknown error'",
+      'the GPU cannot be released: process PID could not be locked within 10 s: ' +
+      'Could not lock on process ID PID: "unknown error"', 'running',
+    ],
+    ...['locked', 'checkpointed', 'failed'].map((state) => [
+      `a checkpoint fails and leaves its process ${state}`, 'checkpoint',
+      `become ${state}; fail 'operation not supported'`,
+      'the GPU cannot be released: process PID could not be checkpointed: ' +
+      'Could not checkpoint on process ID PID: "operation not supported"',
+      state === 'failed' ? 'failed' : 'running', // nothing helps a failed one
+    ] as [string, Action, string, string, string]),
+    ...['locked', 'running'].map((state) => [
+      `a checkpoint has exit code 0 but leaves its process ${state}`, 'checkpoint', `become ${state}; exit 0`,
+      `the GPU cannot be released: process PID could not be checkpointed: it is ${state}`, 'running',
+    ] as [string, Action, string, string, string]),
+    [
+      'it cannot learn whether a checkpoint had an effect', 'checkpoint',
+      `echo 'rm ${LOOK}; fail "device lost"' > ${LOOK}`,
+      'the GPU cannot be released: process PID could not be checkpointed: ' +
+      'Error getting process state for process ID PID: "device lost"', 'running',
+    ],
+  ];
+  for (const [what, action, script, error, then] of FAILURES) {
+    it(`fails if ${what}, and leaves the others running`, async (t) => {
+      const { cuda, gpu, pids } = await setUp(t, 3);
+      const [one, late, other] = pids as [number, number, number];
+      cuda.on(late, action, script);
+      assert.equal(await messageOf(gpu.release(pids)), error.replaceAll('PID', `${late}`));
+      assert.deepEqual([one, late, other].map((pid) => cuda.stateOf(pid)), ['running', then, 'running']);
       assert.equal(gpu.isReleased, false);
+      const calls = cuda.calls();
+      assert.ok(calls.lastIndexOf(`get-state ${late}`) > calls.lastIndexOf(`unlock ${other}`), 'it comes last');
     });
   }
-
-  for (const state of ['locked', 'running']) {
-    it(`does not believe a checkpoint that leaves its process ${state}`, async (t) => {
-      const { cuda, gpu, pids } = await setUp(t);
-      const [, other] = pids as [number, number];
-      cuda.on(other, 'checkpoint', `become ${state}; exit 0`);
-      assert.equal(
-        await messageOf(gpu.release(pids)),
-        `the GPU cannot be released: process ${other} could not be checkpointed: it is ${state}`,
-      );
-      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false]);
-    });
-  }
-
-  it('fails if it cannot learn whether a checkpoint had an effect, and undoes it', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t, 1);
-    const [pid] = pids as [number];
-    const look = `${cuda.folder}/${pid}.get-state`;
-    cuda.on(pid, 'checkpoint', `echo "rm '${look}'; fail 'device lost'" > '${look}'`);
-    assert.match(await messageOf(gpu.release(pids)), /could not be checkpointed: Error getting .+"device lost"$/);
-    assert.deepEqual([cuda.stateOf(pid), gpu.isReleased], ['running', false]);
-  });
 
   it('reports what it could not undo, and retries it', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
@@ -283,15 +258,5 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     t.mock.timers.tick(30_000);
     const text = 'cuda-checkpoint did not respond within 30 s';
     assert.equal(await released, `the GPU cannot be released: process ${pid}: ${text}`);
-  });
-
-  it('requires cuda-checkpoint', (t) => {
-    const path = process.env['PATH'];
-    t.after(() => (process.env['PATH'] = path));
-    const folders = `${path}`.split(delimiter).filter((folder) => !existsSync(join(folder, 'cuda-checkpoint')));
-    process.env['PATH'] = folders.join(delimiter);
-    assert.throws(() => Gpu.find(), {
-      message: '--release-gpu requires cuda-checkpoint on the PATH: see https://github.com/NVIDIA/cuda-checkpoint',
-    });
   });
 });

@@ -169,20 +169,6 @@ describe('control-run: --release-gpu', suite, () => {
     }
   });
 
-  it('releases the memory of all processes that use CUDA', async (t) => {
-    const cuda = new Cuda(t);
-    const worker = `${cuda.shell} -c '${cuda.start}; echo worker $$; read end' <&3`;
-    const program = ['sh', '-c', `exec 3<&0; ${worker} & ${worker} & ${WAIT}`];
-    const { running, port } = await startRun(t, ['--release-gpu'], program, { PATH: cuda.path });
-    await running.shows(/(worker[^]*){2}/);
-    const workers = [...running.output().matchAll(/worker (\d+)/g)].map(([, pid]) => Number(pid));
-    for (const [command, state] of [['pause', 'checkpointed'], ['resume', 'running']] as const) {
-      assert.deepEqual(await perform(port, command), [200, undefined]);
-      assert.deepEqual(workers.map((pid) => cuda.stateOf(pid)), [state, state]);
-    }
-    assert.equal(cuda.calls().length, 14, 'and does not ask about the others');
-  });
-
   it('leaves the program as it was if the GPU is busy', async (t) => {
     const { port, pid, client, cuda, notes } = await startReleased(t);
     cuda.on(pid, 'lock', "fail 'device not ready'");
@@ -197,40 +183,28 @@ describe('control-run: --release-gpu', suite, () => {
     assert.equal((await perform(port, 'pause'))[0], 200);
   });
 
-  it('leaves the program paused if a release fails and cannot be undone, until a resume restores it', async (t) => {
-    const { port, pid, client, cuda } = await startReleased(t);
-    cuda.on(pid, 'checkpoint', "become checkpointed; fail 'unknown error'");
-    cuda.on(pid, 'restore', "fail 'out of memory'");
-    const [statusCode, error] = await perform(port, 'pause');
-    assert.equal(statusCode, 500);
-    assert.match(String(error), /^pause failed: the GPU cannot be released: .+; the GPU's memory is in use: /);
-    assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-    await showsRun({ port }, { gpu: 'released' });
-    assert.equal((await perform(port, 'resume'))[0], 500);
-    assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-    cuda.on(pid, 'restore', '');
-    assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
-    assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [ACTIVE, 'S', 'running']);
-  });
-
-  it('leaves the program paused while the GPU memory is in use', async (t) => {
-    const { port, pid, client, cuda, notes } = await startReleased(t);
-    await perform(port, 'pause');
-    cuda.on(pid, 'restore', "fail 'out of memory'");
-    for (let count = 0; count < 2; count += 1) {
-      assert.deepEqual(await perform(port, 'resume'), [
-        500,
-        `resume failed: the GPU's memory is in use: process ${pid} could not be restored: ` +
-        `Could not restore on process ID ${pid}: "out of memory"`,
-      ]);
-      assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
-      await showsRun({ port }, { gpu: 'released' });
-    }
-    cuda.on(pid, 'restore', '');
-    assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
-    assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [ACTIVE, 'S', 'running']);
-    assert.deepEqual(notes(), ['pause S running', 'resume S running'], 'only once the GPU is back');
-  });
+  for (const [what, script] of [['', ''], [' that failed and could not be undone', "fail 'unknown error'"]] as const) {
+    it(`leaves the program paused after a release${what}, while the GPU memory is in use`, async (t) => {
+      const { port, pid, client, cuda, notes } = await startReleased(t);
+      cuda.on(pid, 'checkpoint', script && `become checkpointed; ${script}`);
+      cuda.on(pid, 'restore', "fail 'out of memory'");
+      const inUse = `the GPU's memory is in use: process ${pid} could not be restored: ` +
+        `Could not restore on process ID ${pid}: "out of memory"`;
+      const [statusCode, outcome] = await perform(port, 'pause');
+      assert.equal(statusCode, script ? 500 : 200);
+      if (script) assert.match(String(outcome), /^pause failed: the GPU cannot be released: .+; the GPU's memory is/);
+      for (let count = 0; count < 2; count += 1) {
+        await showsRun({ port }, { gpu: 'released' });
+        assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [PAUSED, 'T', 'checkpointed']);
+        assert.deepEqual(await perform(port, 'resume'), [500, `resume failed: ${inUse}`]);
+      }
+      assert.deepEqual(notes(), ['pause S running'], 'the resume command waits until the GPU is back');
+      cuda.on(pid, 'restore', '');
+      assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
+      assert.deepEqual([await client.getStatus(), stateOf(pid), cuda.stateOf(pid)], [ACTIVE, 'S', 'running']);
+      assert.deepEqual(notes(), ['resume S running']);
+    });
+  }
 
   it('forgets the memory of a program that has ended', async (t) => {
     const { port, pid, cuda } = await startReleased(t, ['--restart', 'on-failure']);

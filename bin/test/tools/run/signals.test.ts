@@ -7,7 +7,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, handler, IN_PROC, isTidy, listTree, processesOf, readTask, shell, startRun, stateOf, WAIT, WAYS,
+  BANNER, handler, IN_PROC, isTidy, listTree, processesOf, readTask, shell, startRun, stateOf, WAIT,
 } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -77,21 +77,6 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     await running.shows(/ends/);
     await isTidy(running);
   });
-
-  for (const way of WAYS) {
-    it(`leaves nothing behind at SIGKILL in the grace period of a shutdown (${way.name})`, {
-      skip: way.skip,
-    }, async (t) => {
-      const script = `sh -c 'trap "" TERM; echo ready; ${WAIT}' & sleep 98765`;
-      const { running, port, pid } = await startRun(t, ['--grace', '2'], shell(script), {}, way);
-      await running.shows(/ready/);
-      void perform(port, 'shutdown').catch(() => {});
-      await until(() => stateOf(pid) === '');
-      assert.notDeepEqual(processesOf(running), []);
-      running.child.kill('SIGKILL');
-      await isTidy(running);
-    });
-  }
 
   it('sends no signal, after SIGKILL, to a new process with the id of a stopped one', {
     skip: lacks('namespace', 'setsid'),

@@ -178,8 +178,9 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       const { path, command, starts } = prepare(t);
       const first = await startRun(t, ['--state', path], command, {}, way);
       await until(() => starts().length === 1);
-      await pause(first, CAUSE);
-      const before = await getInfo(first.port);
+      await pause(first, { ...CAUSE, reason: 'GPU needed' });
+      await pause(first, { by: 'bob', reason: CAUSE.reason });
+      const before = await getInfo(first.port); // the sender of the first, the reason of the last
       assert.deepEqual([before.status, before.by, before.reason], ['paused', CAUSE.by, CAUSE.reason]);
       await crash(first);
 
@@ -202,28 +203,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       await until(() => starts().length === 3);
       assert.equal((await getInfo(third.port)).status, 'active');
     });
-
-    it(`leaves nothing if it is killed before the program begins: ${way.name}`, { skip: way.skip }, async (t) => {
-      const { path, command, starts } = prepare(t, CAUSE);
-      const { running, pid } = await startRun(t, ['--state', path, '--grace', '1'], command, {}, way);
-      running.child.kill('SIGKILL');
-      await exitCodeOf(running);
-      await isTidy(running);
-      assert.deepEqual([stateOf(pid), starts()], ['', []]);
-    });
   }
-
-  it('remembers the reason of the last pause, and the sender of the first', async (t) => {
-    const { path, command } = prepare(t);
-    const first = await startRun(t, ['--state', path], command);
-    await pause(first, CAUSE);
-    await pause(first, { by: 'bob', reason: 'a longer one' });
-    const before = await getInfo(first.port);
-    assert.deepEqual([before.by, before.reason], [CAUSE.by, 'a longer one']);
-    await crash(first);
-    const { port } = await startRun(t, ['--state', path], command);
-    isPausedAs(await getInfo(port), before);
-  });
 
   for (const end of ['SIGTERM', 'shutdown'] as const) {
     it(`stays paused across a ${end}`, async (t) => {
@@ -251,6 +231,14 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       await isTidy(running);
     });
   }
+
+  it('leaves nothing of a program that has not begun if it is killed', async (t) => {
+    const { path, command, starts } = prepare(t, CAUSE);
+    const { running, pid } = await startRun(t, ['--state', path, '--grace', '1'], command);
+    running.child.kill('SIGKILL');
+    await isTidy(running);
+    assert.deepEqual([stateOf(pid), starts()], ['', []]);
+  });
 
   it('gives a program that starts paused the same arguments, environment and files', async (t) => {
     const script = `
@@ -357,6 +345,8 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     const script = 'echo began; echo "$1" >&3; cat <&3';
     const run = await startRun(t, ['--state', path, '--grace', '0.3'], shell(script, line)); // it does not respond
     assert.equal(stateOf(run.pid), 'T');
+    const error = `save-state failed: sh[${run.pid}] has not started: there is nothing to save`;
+    assert.deepEqual(await perform(run.port, 'save-state'), [500, error]);
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
     await run.running.shows(/^began$/m);
     await showsDetail(run, { epoch: 0 });
