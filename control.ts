@@ -141,12 +141,12 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are five journals. Who moves what, and which test in bin/test/module guards it:
+// There are five journals. Who moves what, and which test guards it:
 //
 // - The thread appends the commands of clients: enqueue(). The host appends the commands that it posts, its statuses,
 //   its details and its declarations: post(), publish(), describe() and `commands` (model.test.ts).
 // - Only receiveCommand() takes, also for nextCommand(), nextCommandSync() and launch(): posted commands first
-//   (model.test.ts). Only report() completes, also for the next look for commands and close() (commands.test.ts).
+//   (model.test.ts). Only report() completes, also for the next look for commands and close() (control.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
@@ -337,7 +337,6 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       if (isDetailDue) {
         detailRequestedAt = now;
         Atomics.store(memory, cells.DETAIL, 1);
-        setTimeout(link.settle, detailMs);
       }
       const limitMs = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0 ? detailMs : sampleMs;
       const isStale = isDetailDue || sequence !== requested; // the request precedes the latest command
@@ -347,6 +346,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       else if (isSampled || age >= limitMs) return onEnd(connection);
       connection.awaited = requested;
       link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
+      if (limitMs === detailMs) setTimeout(link.settle, requestedAt + detailMs - now);
     },
 
     /** The sample may be as old as its request. */
@@ -1420,7 +1420,8 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    if (this.#taken?.isRunning === true || this.#holdsCommands()) this.#onCommand(); // a sleeper may be faster than this
+    const isNews = this.#taken?.isRunning === true || this.#holdsCommands(); // it may be taken before SEQUENCE counts it
+    if (isNews) this.#onCommand();
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);

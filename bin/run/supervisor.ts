@@ -183,7 +183,7 @@ export class Supervisor {
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#server.hasCommands(); // publishes the status, with the time that the state file gets
+    this.#server.publish(); // with the time that the state file gets
     const isPaused = status === PAUSED;
     if ((isPaused || status === ACTIVE) && isPaused !== (this.#cause !== null)) this.#onChange(isPaused);
     if (status === ACTIVE && this.#isRestartDue) void this.#start();
