@@ -25,13 +25,6 @@ const CONTROL_RUN = `'${process.execPath}' dist/bin/run.js --port 0`;
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 describe('control-run: a program', suite, () => {
-  it('has exit code 126 if it cannot be executed', async (t) => {
-    const file = join(makeFolder(t), 'file');
-    writeFileSync(file, 'echo no\n', { mode: 0o644 });
-    const stderr = `control-run: cannot start '${file}': permission denied\n`;
-    assert.deepEqual(await run(t, [], [file]), { code: 126, stdout: '', stderr });
-  });
-
   it('inherits the standard streams, which stay blocking, CONTROL_FD, and no other file', async (t) => {
     const script = 'for fd in 0 1 2; do cat /proc/self/fdinfo/$fd; done; echo --; ls /proc/self/fd';
     const pipeline = `cat | ${CONTROL_RUN} sh -c 'read line; ${script}' 2>&1 | cat`; // for Node, pipes are sockets

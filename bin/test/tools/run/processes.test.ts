@@ -114,7 +114,7 @@ describe('control-run: a pause of all processes', suite, () => {
   it('fails if a process does not stop within 10 s, and can be retried', { skip: lacks('python3') }, async (t) => {
     const folder = makeOpenFolder(t);
     const run = await startRun(t, [], [PYTHON, '-c', VFORK, folder]);
-    await until(() => readTask(run.pid)[0]?.state === 'D');
+    await until(() => existsSync(join(folder, 'fifo')) && readTask(run.pid)[0]?.state === 'D');
     const [statusCode, error] = await perform(run.port, 'pause');
     assert.equal(statusCode, 500);
     assert.ok(String(error).startsWith('pause failed: not stopped within 10 s: '), `${error}`);
@@ -169,7 +169,7 @@ describe('control-run: a pause of all processes', suite, () => {
   }, async (t) => {
     const folder = makeOpenFolder(t);
     const run = await startRun(t, [], [PYTHON, '-c', VFORK, folder], {}, IN_PROC);
-    await until(() => readTask(run.pid)[0]?.state === 'D');
+    await until(() => existsSync(join(folder, 'fifo')) && readTask(run.pid)[0]?.state === 'D');
     const stopped = (): number[] => findTree(run).filter(({ state }) => state === 'T').map(({ pid }) => pid);
     const before = stopped();
     assert.equal(before.length, 1);

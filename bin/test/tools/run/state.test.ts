@@ -270,7 +270,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(starts(), [String(pid)]);
   });
 
-  it('refuses at once a command that cannot be started', async (t) => {
+  it('refuses at once a command that cannot be started, with or without a pause', async (t) => {
     const { path } = prepare(t, CAUSE);
     const plain = join(makeFolder(t), 'plain');
     writeFileSync(plain, 'echo no\n', { mode: 0o644 });
@@ -278,8 +278,10 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
       ['no-such-command', 127, 'not found'], [join(plain, '..', 'no'), 127, 'not found'],
       [plain, 126, 'permission denied'], ['/tmp', 126, 'permission denied'], [join(plain, 'x'), 126, 'not a directory'],
     ] as const) {
-      const ended = await runProgram(t, 'run', ['--port', '0', '--state', path, file]);
-      assert.deepEqual(ended, { code, stdout: '', stderr: `control-run: cannot start '${file}': ${why}\n` });
+      for (const options of [['--state', path], []]) {
+        const ended = await runProgram(t, 'run', ['--port', '0', ...options, file]);
+        assert.deepEqual(ended, { code, stdout: '', stderr: `control-run: cannot start '${file}': ${why}\n` });
+      }
     }
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
   });
