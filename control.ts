@@ -150,7 +150,7 @@ export interface CommandOutcome {
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
-//   meanwhile (info.test.ts).
+//   meanwhile. That is so rare that no test shows it.
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line

@@ -25,6 +25,49 @@ const KINDS: [name: string, request: string, ended: string][] = [
   ['info', WAITING_INFO, '304 wait=60'],
 ];
 
+describe('A request that waits while others flood a queue of one', LIMIT, () => {
+  it('gets the outcome of its own command, although the slot of that command is soon used again', async (t) => {
+    const host = runHost(t, `
+      import { connect } from 'node:net';
+      import { once } from 'node:events';
+      const options = { systemStatus: () => ACTIVE, ...place, maxQueueSize: 1, maxConnections: 100 };
+      const server = new WebApiServer(options);
+      const { port } = await server.runInBackground();
+      const open = async () => {
+        const socket = connect(port, '127.0.0.1');
+        await once(socket, 'connect');
+        socket.setEncoding('utf8').on('data', (text) => (socket.text += text));
+        return socket;
+      };
+      const request = (line, field = '') => line + ' HTTP/1.1\\r\\nHost: localhost\\r\\n' + field + '\\r\\n';
+      const sockets = await Promise.all(Array.from({ length: 80 }, open));
+      let count = 0;
+      for (let round = 0; round < 200 && count < 12; round += 1) {
+        const keepsBusy = await open(); // the thread, so that it then finds all other requests at once
+        keepsBusy.write(request('GET /api/info').repeat(300));
+        for (const [index, socket] of sockets.entries()) {
+          socket.text = '';
+          socket.write(request('POST /api/save-state', index === 0 ? 'Prefer: wait=5\\r\\n' : ''));
+        }
+        for (const end = performance.now() + 150; performance.now() < end;) { // never yields
+          if (!server.hasCommands()) continue;
+          server.receiveCommand();
+          server.report({ value: server.request.id });
+        }
+        await sleep(20);
+        keepsBusy.destroy();
+        const { id, value, error } = JSON.parse(sockets[0].text.split('\\r\\n\\r\\n')[1] || '{}');
+        if (id === undefined) continue; // the queue was full
+        count += 1;
+        if (id !== value) say({ id, value, error });
+      }
+      say(count);
+      process.exit();
+    `);
+    assert.deepEqual(await host.hearAll(), [12]);
+  });
+});
+
 describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
   it('gets a 500 as soon as systemStatus() fails', async (t) => {
     collectWarnings(t);
