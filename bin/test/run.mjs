@@ -23,6 +23,16 @@ if (chosen.length === 0) { // without a file, `node --test` would run all it fin
   process.exit(2);
 }
 
+// A test that hangs leaves something behind, such as a timer. The file then fails, instead of never ending.
+const END = `
+import { after as afterAllTests } from 'node:test';
+const failAfterAll = () => {
+  console.error('the file does not end');
+  process.exit(1);
+};
+if (!import.meta.url.endsWith('/reporter.js')) afterAllTests(() => void setTimeout(failAfterAll, 10_000).unref());
+`;
+
 mkdirSync('.test', { recursive: true });
 const folder = mkdtempSync('.test/'); // of this run: another one may be in progress
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
@@ -34,11 +44,12 @@ await build({
   ],
   outdir: folder, bundle: true, packages: 'external', platform: 'node', format: 'esm', target: 'node20',
   conditions: ['bundle'], loader: { '.py': 'text' }, sourcemap: 'inline', logLevel: 'warning',
+  footer: { js: END },
 });
 
 const files = chosen.map((path) => `${folder}/${path.replace('.ts', '.js')}`);
 const { status } = spawnSync(process.execPath, [
-  '--enable-source-maps', '--test', '--test-concurrency=6', '--test-force-exit', // also after a test that hangs
-  `--test-reporter=./${folder}/reporter.js`, ...options, ...files,
+  '--enable-source-maps', '--test', '--test-concurrency=6', `--test-reporter=./${folder}/reporter.js`,
+  ...options, ...files,
 ], { stdio: 'inherit' });
 process.exitCode = status ?? 1;
