@@ -22,7 +22,8 @@ try {
     renameSync(join(folder, path), join('dist', path));
   }
 } catch (error) {
-  process.exitCode = error.status ?? 1; // its cause has been printed
+  if (error.status === undefined && error.errors === undefined) throw error; // tsc and esbuild print theirs
+  process.exitCode = error.status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });
 }
