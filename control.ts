@@ -150,7 +150,7 @@ export interface CommandOutcome {
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
-//   meanwhile. That is so rare that no test shows it.
+//   meanwhile (no test).
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
@@ -349,7 +349,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       if (limitMs === detailMs) setTimeout(link.settle, requestedAt + detailMs - now);
     },
 
-    /** The sample may be as old as its request. */
+    /** Whether the awaited sample request is acknowledged. The sample may be as old as the request. */
     isSampled({ awaited }: Pick<Connection, 'awaited'>): boolean {
       return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
     },
@@ -760,13 +760,13 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
-    isNew({ head: { fields: { 'if-none-match': known = '' } }, tagOf }: Connection): boolean {
-      const tag = tagOf();
+    isNew(connection: Connection, tag: string | undefined = connection.tagOf()): boolean {
+      const { 'if-none-match': known = '' } = connection.head.fields;
       return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
       const tag = connection.tagOf();
-      if (tag === undefined || server.isNew(connection)) connection.respond(connection);
+      if (tag === undefined || server.isNew(connection, tag)) connection.respond(connection);
       else server.send(connection, prepare(304, null, 'ETag', tag));
     },
 
@@ -1175,7 +1175,7 @@ export class WebApiServer<Name extends string = never> {
   publish(): void {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
-    // A client that has sent a command and asks for the status is to see its effect.
+    // A client that has sent a command and then asks for the status must see its effect.
     if (!this.#isSampling && !this.#holdsCommands()) this.#acknowledge(sequence);
   }
 
@@ -1206,7 +1206,8 @@ export class WebApiServer<Name extends string = never> {
    * @throws {EmptyError} If the queue is empty.
    */
   receiveCommand(): ControlCommand | Name {
-    this.report({});
+    this.#publish(); // while the previous command is known to be the cause of a new status
+    this.#complete({});
     if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
     const journal = this.#local.waiting() > 0 ? this.#local : this.#commands;
     this.#taken = { journal, index: journal.take(), before: this.#published, isRunning: true };
@@ -1534,8 +1535,8 @@ export class WebApiServer<Name extends string = never> {
 
 /**
  * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
- * the `tag`; `body` is the whole response. A failure is `answered` by a control server; or else `sent`, so that a
- * command may still take effect; or else no more than `connect`. Without a response, `code` is Node's.
+ * the `tag`; `body` is the whole response. `phase` is how far a failed request got: `answered` by a control server;
+ * `sent`, so a command may still take effect; or only `connect`. Without a response, `code` is Node's.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>

@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
+process.chdir(join(import.meta.dirname, '../..'));
 mkdirSync('dist', { recursive: true });
 const folder = mkdtempSync('dist/.');
 try {
@@ -22,7 +23,7 @@ try {
     renameSync(join(folder, path), join('dist', path));
   }
 } catch (error) {
-  if (error.status === undefined && error.errors === undefined) throw error; // tsc and esbuild print theirs
+  if (!Number.isInteger(error.status) && !Array.isArray(error.errors)) throw error; // tsc and esbuild print theirs
   process.exitCode = error.status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });

@@ -23,14 +23,22 @@ if (chosen.length === 0) { // without a file, `node --test` would run all it fin
   process.exit(2);
 }
 
-// A test that hangs leaves something behind, such as a timer. The file then fails, instead of never ending.
+// A test that hangs leaves something behind, such as a timer. The file then fails, instead of never ending. So it does if
+// a test ends the process, and with it the others.
 const END = `
 import { after as afterAllTests } from 'node:test';
-const failAfterAll = () => {
-  console.error('the file does not end');
-  process.exit(1);
+let haveEnded = false;
+const onEnd = () => {
+  haveEnded = true;
+  setTimeout(() => {
+    console.error('the file does not end');
+    process.exit(1);
+  }, 10_000).unref();
 };
-if (!import.meta.url.endsWith('/reporter.js')) afterAllTests(() => void setTimeout(failAfterAll, 10_000).unref());
+if (!import.meta.url.endsWith('/reporter.js')) {
+  afterAllTests(onEnd);
+  process.on('exit', () => haveEnded || (process.exitCode = 1));
+}
 `;
 
 mkdirSync('.test', { recursive: true });
