@@ -48,7 +48,7 @@ import type { AddressInfo, Socket } from 'node:net';
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
-const OPTIONS = {
+const OPTIONS = { // of WebApiServer and of launch()
   server: [
     'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
   ],
@@ -149,8 +149,8 @@ export interface CommandOutcome {
 //   (model.test.ts). Only report() completes, also for the next look for commands and close() (control.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
-// - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped around
-//   meanwhile (no test).
+// - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
+//   around meanwhile (no test).
 
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
@@ -1428,8 +1428,8 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    const isNews = this.#taken?.isRunning === true || this.#holdsCommands(); // it may be taken before SEQUENCE counts it
-    if (isNews) this.#onCommand();
+    const isRunning = this.#taken?.isRunning === true; // a sleeper may have taken it before SEQUENCE
+    if (isRunning || this.#holdsCommands()) this.#onCommand();
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);

@@ -1,5 +1,5 @@
-// Builds dist/: the module, its types and the tools. Each file is replaced at once, so programs that start meanwhile, as
-// those of a test run do, get the old one or the new one.
+// Builds dist/: the module, its types and the tools. Each file is replaced at once, so programs that start meanwhile,
+// as those of a test run do, get the old one or the new one.
 
 import { build } from 'esbuild';
 import { execFileSync } from 'node:child_process';

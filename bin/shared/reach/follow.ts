@@ -211,7 +211,8 @@ class Follower {
     }
     const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
     const isSettled = status === SHUTTING_DOWN || !isPending;
-    return { state: 'pending', error: `${describeCurrent(status)}${isSettled ? '' : '; the command is still pending'}` };
+    const more = isSettled ? '' : '; the command is still pending';
+    return { state: 'pending', error: describeCurrent(status) + more };
   }
 
   /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
