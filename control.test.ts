@@ -166,6 +166,10 @@ describe('GET /api/status', LIMIT, () => {
       'systemStatus failed: lost', 'systemStatus failed: found',
       "systemStatus must return a SystemStatus other than OFFLINE, got 'active'",
     ]);
+    let failures = 0;
+    sample = () => assert.fail(`failure ${failures += 1}`);
+    while (failures < 1000) server.hasCommands();
+    assert.ok(warnings.length <= 100, `${warnings.length} warnings`);
   });
 });
 
@@ -431,7 +435,7 @@ describe('GET /api/info', LIMIT, () => {
     }
   });
 
-  it('reports since when the status holds, by whom and why; a no-op changes only the reason', async (t) => {
+  it('reports since when the status holds, by whom and why; not a save; of a no-op only the reason', async (t) => {
     let status = ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
@@ -442,7 +446,12 @@ describe('GET /api/info', LIMIT, () => {
     const perform = async (line: string): ReturnType<typeof getCause> => {
       await ask(port, line);
       await sleep(2); // so that times differ
-      status = effects[server.receiveCommand()] ?? status;
+      const [before, command] = [status, server.receiveCommand()];
+      if (command === 'save-state') {
+        status = PAUSING;
+        server.publish();
+      }
+      status = effects[command] ?? before;
       server.hasCommands();
       return getCause();
     };
@@ -681,10 +690,10 @@ describe('A program that commands itself:', LIMIT, () => {
 });
 
 describe('The signal', LIMIT, () => {
-  it('does not abort for a resume or a save: a step goes on', async (t) => {
-    const { server, port } = await startServer(t);
+  it('does not abort for a resume, a save or an own command: a step goes on', async (t) => {
+    const { server, port } = await startServer(t, { commands: { evaluate: {} } });
     const { signal } = server;
-    for (const line of [RESUME, SAVE]) await ask(port, line);
+    for (const line of [RESUME, SAVE, 'POST /api/evaluate']) await ask(port, line);
     server.post('save-state');
     await sleep(50);
     assert.equal(signal.aborted, false);
@@ -1387,16 +1396,17 @@ describe('launch()', LIMIT, () => {
     const hook = (name: string) => (): void => void log.push(name);
     const { address: { port }, client, finished } = await launchSystem(t, {
       onPaused: hook('onPaused'), onShutdown: hook('onShutdown'),
-      saveState: () => (log.push('save'), isFull ? assert.fail('disk full') : 'saved'),
+      saveState: (status) => (log.push(`save while ${status}`), isFull ? assert.fail('disk full') : 'saved'),
     });
     const outcomes = await Promise.all([1, 2, 3].map(() => ask(port, SHUTDOWN, WAIT)));
     assert.deepEqual(outcomes.map(({ summary }) => summary), Array(3).fill('500 shutdown failed: disk full'));
-    assert.deepEqual([await client.getStatus(), log.splice(0)], [PAUSED, ['save', 'onPaused', 'save', 'save']]);
+    const [active, paused] = ['save while active', 'save while paused'];
+    assert.deepEqual([await client.getStatus(), log.splice(0)], [PAUSED, [active, 'onPaused', paused, paused]]);
     isFull = false;
     assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
     assert.equal((await ask(port, SHUTDOWN, WAIT)).body.value, 'saved');
     await finished;
-    assert.deepEqual(log, ['save', 'onShutdown']);
+    assert.deepEqual(log, [active, 'onShutdown']);
   });
 
   it('rejects before a step if listening or onListening fails; handles signals only while it runs', async (t) => {
@@ -1515,7 +1525,8 @@ describe('launch()', LIMIT, () => {
 describe('A signal', { ...UNIX, concurrency: 3 }, () => {
   const HOOKS = `
     const hook = (name) => () => say(name);
-    await launchHost({ onPaused: hook('onPaused'), saveState: hook('saveState'), onShutdown: hook('onShutdown') });
+    const saveState = (status) => say('saveState of ' + status);
+    await launchHost({ onPaused: hook('onPaused'), saveState, onShutdown: hook('onShutdown') });
   `;
 
   for (const [signal, isPaused] of [['SIGINT', false], ['SIGTERM', true], ['SIGHUP', false]] as const) {
@@ -1524,7 +1535,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
       const port = await host.hear<number>();
       if (isPaused) await ask(port, PAUSE, WAIT);
       host.process.kill(signal);
-      await host.ends(...(isPaused ? ['onPaused'] : []), 'saveState', 'onShutdown');
+      await host.ends(...(isPaused ? ['onPaused', 'saveState of paused'] : ['saveState of active']), 'onShutdown');
     });
   }
 
@@ -1541,7 +1552,8 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     }
     assert.equal((await ask(port, STATUS)).summary, '200 paused');
     await ask(port, SHUTDOWN);
-    await host.ends('onPaused', 'saveState', 'onPaused', 'saveState', 'saveState', 'onShutdown');
+    const [active, paused] = ['saveState of active', 'saveState of paused'];
+    await host.ends('onPaused', active, 'onPaused', paused, paused, 'onShutdown');
   });
 
   it('takes effect after the running step, even if steps never await', async (t) => {
