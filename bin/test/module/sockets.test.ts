@@ -14,7 +14,7 @@ import {
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { PAUSE, ask } from '../http.ts';
-import { becomeNobody, contentsOf, leaveSocket, outcomeOf } from './helpers.ts';
+import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -142,7 +142,7 @@ describe('The file of a Unix socket', SUITE, () => {
     rmSync(socketPath);
     await leaveSocket(socketPath);
     await server.runInBackground();
-    assert.equal(outcomeOf(await ask(socketPath, PAUSE)), 'ok');
+    assert.equal((await ask(socketPath, PAUSE)).summary, '200 ok');
     assert.deepEqual(takeAll(server), ['pause']);
   });
 
