@@ -16,7 +16,7 @@ import {
 import { runHost } from '../host.ts';
 import { HOST, PAUSE, STATUS, ask } from '../http.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
-import { NAMESPACE, lacks } from '../needs.ts';
+import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import type { Host } from '../host.ts';
 import type { TestContext } from 'node:test';
@@ -27,6 +27,7 @@ const SUITE = { ...LIMIT, skip: lacks('Unix'), concurrency: 4 };
 const ROOT_ONLY = { skip: lacks('root') };
 const { pid } = process;
 const DEAD = 2_000_000_000; // no kernel assigns so high a process id
+const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0]; // users
 
 describe('The file of a Unix socket', SUITE, () => {
   it('has mode 0600 from the first moment, in a folder that only its user can open', async (t) => {
@@ -174,13 +175,12 @@ describe('The file of a Unix socket', SUITE, () => {
     await host.ends('EACCES', 'EACCES', 'EACCES', []);
   });
 
-  const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0];
   const FOLDERS: [mode: number, owner: number, remedy: string | null][] = [
     ...[0o700, 0o755, 0o1777, 0o1770, 0o2700].map((mode): [number, number, null] => [mode, OWN, null]),
     ...[0o777, 0o770, 0o702, 0o2775].map((mode): [number, number, string] => {
       return [mode, OWN, "others can write to it; chmod go-w 'DIR'"];
     }),
-    ...[0o700, 0o755, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, 'it belongs to user 65534']),
+    ...[0o700, 0o755, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, `it belongs to user ${NOBODY}`]),
   ];
   it('is not created where another user could replace it; nothing changes there', async (t) => {
     for (const [mode, owner, remedy] of FOLDERS) {
@@ -281,6 +281,23 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
+  it('has an absolute path from the start: the program may change its directory', async (t) => {
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      process.chdir(${JSON.stringify(folder)});
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: 'control.sock' });
+      const client = new WebApiClient(undefined, undefined, { socketPath: './x/../control.sock' });
+      process.chdir('/');
+      say((await server.runInBackground()).socketPath.endsWith('/control.sock'));
+      say(await client.pause());
+      await server.close();
+    `);
+    await host.ends(true, 'ok');
+    assert.deepEqual(readdirSync(folder), []);
+    const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
+    assert.equal(baseUrl, `unix:${folder}/a`);
+  });
+
   it('has a path of at most 94 bytes, with its name in a folder', async (t) => {
     const folder = makeFolder(t);
     for (const name of ['/control.sock', `/n-${pid}.sock`]) {
@@ -300,27 +317,12 @@ describe('The file of a Unix socket', SUITE, () => {
 });
 
 describe('WebApiClient on a Unix socket', SUITE, () => {
-  it("sends nothing to another user's server", ROOT_ONLY, async (t) => {
-    const socketPath = makeSocketPath(t);
-    const link = `${socketPath}-link`;
-    const { requests } = await startForeign(t, () => {}, socketPath);
-    chownSync(socketPath, 65534, 65534);
-    symlinkSync(socketPath, link);
-    for (const path of [socketPath, link]) {
-      const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
-      const error = `unix:${path} does not respond: '${socketPath}' is not trusted, because it belongs to user 65534`;
-      const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
-      assert.deepEqual(await client.request('pause'), reply);
-    }
-    assert.deepEqual(requests, []);
-  });
-
   it('sends nothing if there is no socket, even if another user puts one there at once', ROOT_ONLY, async (t) => {
     const folder = makeFolder(t);
     chmodSync(folder, 0o1777);
     const socketPath = join(folder, 'control.sock');
     const { requests } = await startForeign(t, () => {}, `${socketPath}-`);
-    chownSync(`${socketPath}-`, 65534, 65534);
+    chownSync(`${socketPath}-`, NOBODY, NOBODY);
     const { statSync } = fs;
     t.mock.method(fs, 'statSync', (path: string, ...options: []) => {
       try {
@@ -334,20 +336,27 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, requests], ['ENOENT', 'connect', []]);
   });
 
-  it('sends nothing through a folder to which others can write, or that belongs to others', ROOT_ONLY, async (t) => {
+  it("sends nothing to another user's server, nor where others could replace it", ROOT_ONLY, async (t) => {
     const socketPath = makeSocketPath(t);
-    const { client } = await startServer(t, { socketPath });
-    for (const [mode, owner, problem] of [
-      [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`],
-      [0o700, 65534, 'it belongs to user 65534'],
+    const folder = dirname(socketPath);
+    const { requests } = await startForeign(t, () => {}, socketPath);
+    symlinkSync(socketPath, `${socketPath}-link`);
+    for (const [owner, ownerOfFolder, mode, refused, problem] of [
+      [NOBODY, 0, 0o700, socketPath, `it belongs to user ${NOBODY}`],
+      [0, NOBODY, 0o700, folder, `it belongs to user ${NOBODY}`],
+      [0, 0, 0o777, folder, `others can write to it; chmod go-w '${folder}'`],
     ] as const) {
-      chmodSync(dirname(socketPath), mode);
-      chownSync(dirname(socketPath), owner, -1);
-      const reply = await client.request('pause');
-      assert.ok(!reply.ok && reply.error.endsWith(`'${dirname(socketPath)}' is not trusted, because ${problem}`));
+      chownSync(socketPath, owner, -1);
+      chownSync(folder, ownerOfFolder, -1);
+      chmodSync(folder, mode);
+      for (const path of [socketPath, `${socketPath}-link`]) {
+        const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
+        const error = `unix:${path} does not respond: '${refused}' is not trusted, because ${problem}`;
+        const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
+        assert.deepEqual(await client.request('pause'), reply);
+      }
     }
-    chownSync(dirname(socketPath), 0, -1);
-    assert.equal(await client.pause(), 'ok');
+    assert.deepEqual(requests, []);
   });
 
   it('sends requests to the server of root, and to its own', ROOT_ONLY, async (t) => {
@@ -378,42 +387,6 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       assert.ok(!reply.ok && reply.phase !== 'answered');
       assert.ok(reply.error.startsWith(`unix:${socketPath} does not respond: `), reply.error);
     }
-  });
-});
-
-describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
-  it('does not take the path back after a restart if another server has it', async (t) => {
-    collectWarnings(t);
-    const workers = collectThreads(t);
-    const socketPath = makeSocketPath(t);
-    const { server } = await startServer(t, { socketPath });
-    await workers[0]?.terminate();
-    rmSync(socketPath);
-    await startForeign(t, () => {}, socketPath);
-    const before = contentsOf(dirname(socketPath));
-    await until(() => workers.length === 3); // the second one has tried
-    assert.deepEqual(contentsOf(dirname(socketPath)), before);
-    await server.close();
-    assert.deepEqual(contentsOf(dirname(socketPath)), before);
-  });
-});
-
-describe('socketPath', SUITE, () => {
-  it('is absolute from the start: the program may change its directory', async (t) => {
-    const folder = makeFolder(t);
-    const host = runHost(t, `
-      process.chdir(${JSON.stringify(folder)});
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: 'control.sock' });
-      const client = new WebApiClient(undefined, undefined, { socketPath: './x/../control.sock' });
-      process.chdir('/');
-      say((await server.runInBackground()).socketPath.endsWith('/control.sock'));
-      say(await client.pause());
-      await server.close();
-    `);
-    await host.ends(true, 'ok');
-    assert.deepEqual(readdirSync(folder), []);
-    const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
-    assert.equal(baseUrl, `unix:${folder}/a`);
   });
 });
 
@@ -465,36 +438,8 @@ describe('The socket in a folder', SUITE, () => {
     assert.equal(await client.getStatus(), PAUSED);
     assert.deepEqual(readdirSync(socketPath).sort(), [`a-${pid}.sock`, `a_b-${pid}.sock`]);
   });
-});
 
-describe('A socket besides host and port', { ...SUITE, concurrency: 1 }, () => {
-  it('serves the same system, and a request through the port must name an allowed host', async (t) => {
-    const folder = makeFolder(t);
-    const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
-    const { server, address: { host, port, socketPath = '' } } = await startServer(t, options);
-    assert.deepEqual([host, socketPath], ['localhost', join(folder, `a-${pid}.sock`)]);
-    for (const where of [port, socketPath]) assert.equal((await ask(where, PAUSE, HOST)).statusCode, 200);
-    assert.deepEqual(takeAll(server), ['pause', 'pause']);
-    for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
-      assert.equal((await ask(where, PAUSE, 'Host: any.name')).statusCode, expected);
-    }
-    await server.close();
-    assert.equal(await new WebApiClient(host, port).getStatus(), OFFLINE);
-    assert.deepEqual(readdirSync(folder), []);
-  });
-
-  it('is not created if the port is in use', async (t) => {
-    const { port } = await startServer(t);
-    const folder = makeFolder(t);
-    const options = { port, socketPath: `${folder}/`, name: 'second' };
-    const second = new WebApiServer({ systemStatus: () => PAUSED, ...options });
-    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
-    assert.deepEqual(readdirSync(folder), []);
-  });
-});
-
-describe('A server in a folder of sockets', SUITE, () => {
-  it('leaves everything else as it is, also sockets of dead servers of its name', async (t) => {
+  it('leaves everything else in the folder as it is, also sockets of dead servers of its name', async (t) => {
     const folder = makeFolder(t);
     const dead = (more: number): string => join(folder, `a-${DEAD + more}.sock`);
     for (const more of [0, 1]) await leaveSocket(dead(more));
@@ -512,10 +457,8 @@ describe('A server in a folder of sockets', SUITE, () => {
     await server.close();
     assert.deepEqual(contentsOf(folder), before);
   });
-});
 
-describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
-  it('start at once in several programs, in a folder they create', async (t) => {
+  it('may be one of several that start at once, in a folder that they create', async (t) => {
     const folder = join(makeFolder(t), 'folder');
     const hosts = await raceHosts(t, { socketPath: `${folder}/`, name: 'a' }, 4);
     const paths = await Promise.all(hosts.map((host) => host.hear<string>()));
@@ -527,45 +470,42 @@ describe('Many servers in a folder', { ...SUITE, concurrency: 2 }, () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('may be in separate PID namespaces: live ones keep their sockets', {
-    skip: lacks('namespace'),
-  }, async (t) => {
+  it('may come with host and port: for the same system; through the port, Host must be allowed', async (t) => {
     const folder = makeFolder(t);
-    const source = `
-      const [socketPath, name] = ${JSON.stringify([`${folder}/`, 'a'])};
-      const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath, name });
-      const { socketPath: path = null, code } = await server.runInBackground().catch((error) => error);
-      say([path ?? code, process.pid]);
-      if (path !== null) await server.nextCommand();
-      await server.close();
-    `;
-    const { address: { socketPath = '' }, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
-    const inner = join(folder, 'a-1.sock');
-    const first = runHost(t, source, [], NAMESPACE);
-    assert.deepEqual(await first.hear(), [inner, 1]); // this process does not exist in there
-    assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)].sort());
-    assert.equal(await client.getStatus(), ACTIVE);
-
-    const second = runHost(t, source, [], NAMESPACE); // PID 1, too
-    assert.deepEqual(await second.hear(), ['EADDRINUSE', 1]);
-    await second.ends();
-    const firstClient = new WebApiClient(undefined, undefined, { socketPath: inner });
-    assert.equal(await firstClient.getStatus(), PAUSED);
-    first.process.kill('SIGKILL');
-    await first.ended;
-    assert.equal(await firstClient.getStatus(), OFFLINE);
-
-    const third = runHost(t, source, [], NAMESPACE);
-    assert.deepEqual(await third.hear(), [inner, 1]);
-    assert.deepEqual(readdirSync(folder).sort(), ['a-1.sock', basename(socketPath)]);
-    assert.equal(await firstClient.pause(), 'ok');
-    await third.ends();
-    assert.equal(await client.getStatus(), ACTIVE);
+    const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
+    const { server, address: { host, port, socketPath = '' } } = await startServer(t, options);
+    assert.deepEqual([host, socketPath], ['localhost', join(folder, `a-${pid}.sock`)]);
+    for (const where of [port, socketPath]) assert.equal((await ask(where, PAUSE, HOST)).statusCode, 200);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    const second = new WebApiServer({ systemStatus: () => PAUSED, ...options, name: 'second', port });
+    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
+    assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+    for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
+      assert.equal((await ask(where, PAUSE, 'Host: any.name')).statusCode, expected);
+    }
+    await server.close();
+    assert.equal(await new WebApiClient(host, port).getStatus(), OFFLINE);
+    assert.deepEqual(readdirSync(folder), []);
   });
 });
 
-describe('A server in a folder that is removed', { ...SUITE, concurrency: 1 }, () => {
-  it('closes anyway; if its thread dies, it is restarted at the same path and port', async (t) => {
+describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
+  it('does not take the path back after a restart if another server has it', async (t) => {
+    collectWarnings(t);
+    const workers = collectThreads(t);
+    const socketPath = makeSocketPath(t);
+    const { server } = await startServer(t, { socketPath });
+    await workers[0]?.terminate();
+    rmSync(socketPath);
+    await startForeign(t, () => {}, socketPath);
+    const before = contentsOf(dirname(socketPath));
+    await until(() => workers.length === 3); // the second one has tried
+    assert.deepEqual(contentsOf(dirname(socketPath)), before);
+    await server.close();
+    assert.deepEqual(contentsOf(dirname(socketPath)), before);
+  });
+
+  it('is restarted at the same path and port, even if the folder was removed; close() needs no folder', async (t) => {
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const folder = join(makeFolder(t), 'folder');
