@@ -37,45 +37,6 @@ interface Status {
 }
 
 /**
- * Threads that die under load. Like a debugger, `kill()` makes the latest one call process.exit() in its own turn: on
- * Node 20, a thread that ends within the HTTP parser, as by terminate(), may abort the process.
- */
-const MORTAL = `
-  import { Session } from 'node:inspector';
-  process.removeAllListeners('warning'); // node's printer: each thread that dies causes a warning
-  const threads = [];
-  process.on('worker', (thread) => {
-    threads.push(thread);
-    thread.startedAt = performance.now();
-    thread.once('online', () => (thread.isOnline = true)); // before, setImmediate() may abort the process
-  });
-  const sessions = new Map(); // by the id of a thread, once the debugger has attached to it
-  const session = new Session();
-  session.connect();
-  session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
-    sessions.set(Number(workerInfo.workerId), sessionId);
-  });
-  session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
-  const kill = async () => {
-    const thread = threads.at(-1);
-    if (performance.now() < thread.startedAt + 5) return thread.terminate(); // it cannot listen yet
-    const params = { expression: 'setImmediate(process.exit)' };
-    const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params });
-    const isReady = () => thread.isOnline && sessions.has(thread.threadId);
-    const limit = performance.now() + 10_000;
-    while (thread.threadId > 0 && !isReady()) { // the debugger may miss a thread
-      if (performance.now() > limit) return thread.terminate();
-      await sleep(1);
-    }
-    while (thread.threadId > 0) { // a message may be lost
-      session.post('NodeWorker.sendMessageToWorker', { sessionId: sessions.get(thread.threadId), message });
-      thread.ref(); // as terminate() does
-      await Promise.race([new Promise((resolve) => thread.once('exit', resolve)), sleep(5000)]);
-    }
-  };
-`;
-
-/**
  * The source of the program. It notes every call that publishes a status or completes a command, so that it knows what
  * it has published and which command is running.
  *
@@ -83,7 +44,9 @@ const MORTAL = `
  */
 export function modelHost(seed: number, sizes: readonly number[], lifeMs: number): string {
   return `
-    ${MORTAL}
+    process.removeAllListeners('warning'); // Node's printer: each thread that dies causes a warning
+    const threads = [];
+    process.on('worker', (thread) => threads.push(thread));
     const random = (${randomNumbers})(${seed});
     const rarely = (${randomNumbers})(${seed} + 1); // in callbacks
     const below = (limit) => Math.floor(random() * limit);
@@ -259,8 +222,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       killed = threads.length;
       nextKillAt = Date.now() + 300 + below(4000);
       log('death', Date.now());
-      if (random() < 0.5) kill();
-      else threads.at(-1).terminate(); // anywhere
+      threads.at(-1).terminate(); // anywhere
     };
 
     const step = async () => {
