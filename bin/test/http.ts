@@ -84,12 +84,6 @@ export async function askInTurn(where: Where, requests: readonly string[]): Prom
   return responses;
 }
 
-/** Posts commands, one after the other. Returns the status codes. */
-export async function postAll(where: Where, commands: readonly ControlCommand[]): Promise<number[]> {
-  const responses = await askInTurn(where, commands.map((command) => head(`POST /api/${command}`, HOST)));
-  return responses.map(({ statusCode }) => statusCode);
-}
-
 /**
  * Sends pieces, each in a write of its own, and ends its side of the connection after a number of responses. Returns
  * all that arrive until the server closes the connection.

@@ -8,7 +8,7 @@ import {
   LIMIT, collectWarnings, getDetail, getInfo, launchSystem, perform, startServer, takeAll, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { PAUSE, RESUME, STATUS, ask, postAll, serveOthers } from '../http.ts';
+import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
 
@@ -61,7 +61,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     host.server = server;
     const polls = setInterval(() => server.hasCommands(), 1);
     t.after(() => clearInterval(polls));
-    await postAll(port, ['pause', 'resume']);
+    for (const line of [PAUSE, RESUME]) await ask(port, line);
     takeAll(server);
     await serveOthers(port);
     assert.equal(calls, 0);

@@ -167,7 +167,8 @@ describe('The file of a Unix socket', SUITE, () => {
       const folder = ${JSON.stringify(closed)};
       chmodSync(folder, 0o500);
       for (const socketPath of [folder + '/a.sock', folder + '/', folder + '/new/']) {
-        await new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground().catch(({ code }) => say(code));
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+        await server.runInBackground().catch(({ code }) => say(code));
       }
       chmodSync(folder, 0o700);
       say(readdirSync(folder));
