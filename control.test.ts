@@ -1318,29 +1318,36 @@ describe('waitFor()', LIMIT, () => {
 // ───── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('launch()', LIMIT, () => {
-  it('calls each hook in its status, and sends what it returns to the client that waits', async (t) => {
+  it('calls each hook in its status with its command, and sends what it returns to the client that waits', async (t) => {
     const log: string[] = [];
     const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
       const status = args.find((argument) => argument instanceof SystemStatus);
-      log.push(`${name}(${status ?? ''}) while ${(await launched.client.getStatus()).statusName}`);
+      const { command, by } = args.at(-1) as CommandRequest;
+      log.push(`${name}(${status ?? ''}) while ${await launched.client.getStatus()}, for ${command} by ${by}`);
       return value;
+    };
+    const calls = (command: ControlCommand, ...names: string[]): string[] => {
+      return names.map((name) => `${name}, for ${command} by ana`);
     };
     const launched = await launchSystem(t, {
       onPaused: hook('onPaused', 'cooled'), onResumed: hook('onResumed', 7), saveState: hook('saveState', '1.json'),
       onShutdown: hook('onShutdown'),
     });
     const { address: { port }, client, finished } = launched;
-    const value = async (line: string): Promise<unknown> => (await ask(port, line, WAIT)).body.value;
+    const value = async (line: string): Promise<unknown> => (await ask(port, `${line}?by=ana`, WAIT)).body.value;
     const [paused, resumed] = ['onPaused() while pausing', 'onResumed() while resuming'];
     assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', ACTIVE]);
-    assert.deepEqual(log.splice(0), [paused, 'saveState(active) while paused', resumed]);
+    assert.deepEqual(log.splice(0), calls('save-state', paused, 'saveState(active) while paused', resumed));
     assert.deepEqual([await value(PAUSE), await value(PAUSE)], ['cooled', undefined], 'the second one is a no-op');
     assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', PAUSED]);
     assert.deepEqual([await value(RESUME), await value(RESUME)], [7, undefined]);
-    assert.deepEqual(log.splice(0), [paused, 'saveState(paused) while paused', resumed]);
+    assert.deepEqual(log.splice(0), [
+      ...calls('pause', paused), ...calls('save-state', 'saveState(paused) while paused'), ...calls('resume', resumed),
+    ]);
     assert.equal(await value(SHUTDOWN), '1.json');
     await finished;
-    assert.deepEqual(log, ['saveState(active) while shutting down', 'onShutdown() while shutting down']);
+    const ending = ['saveState(active) while shutting down', 'onShutdown() while shutting down'];
+    assert.deepEqual(log, calls('shutdown', ...ending));
   });
 
   it('runs steps while active and only then, one thing at a time, and drops what follows a shutdown', async (t) => {
@@ -1500,25 +1507,6 @@ describe('launch()', LIMIT, () => {
     };
     await launch({ step, saveState: () => void log.push('saveState') }, { webApiAddress: null });
     assert.deepEqual([threads, log], [[], ['step', 'saveState', 'step', 'saveState']]);
-  });
-
-  it('passes each hook its command as the last argument', async (t) => {
-    const log: string[] = [];
-    const hook = (name: string) => (...args: unknown[]): void => {
-      const { command, by, reason } = args.at(-1) as CommandRequest;
-      log.push(`${name} for ${command} by ${by}: ${reason}`);
-    };
-    const { address: { port }, finished } = await launchSystem(t, {
-      onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState'),
-      onShutdown: hook('onShutdown'),
-    });
-    await ask(port, `${SAVE}?by=ana&reason=daily`, WAIT);
-    await ask(port, `${SHUTDOWN}?by=bob&reason=late`, WAIT);
-    await finished;
-    assert.deepEqual(log, [
-      ...['onPaused', 'saveState', 'onResumed'].map((name) => `${name} for save-state by ana: daily`),
-      ...['saveState', 'onShutdown'].map((name) => `${name} for shutdown by bob: late`),
-    ]);
   });
 });
 

@@ -49,7 +49,7 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
 
   /** Returns whether Node 20 has aborted the host, because a thread was terminated in the middle of the HTTP parser. */
   async function run(t: TestContext, seed: number, counts: Record<string, number>): Promise<boolean> {
-    const history = new History(seed);
+    const history = new History();
     const host = runHost(t, modelHost(seed, SIZES, SECONDS > 15 ? 10_000 : LIFE_MS));
     let port = 0;
     let isOver = false;
@@ -82,10 +82,9 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
         history.check(counts);
         assert.deepEqual([code, stderr], [0, '']);
       }
-      history.remove();
       return wasAborted;
     } catch (error) {
-      throw new Error(`seed ${seed}; its history is ${history.path}`, { cause: error });
+      throw new Error(`seed ${seed}; its history is ${history.write(seed)}`, { cause: error });
     } finally {
       isOver = true;
       clearTimeout(end);

@@ -2,7 +2,7 @@
 // whether the clients may see that, given what the program reports.
 
 import assert from 'node:assert/strict';
-import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
@@ -396,28 +396,26 @@ type Method =
 
 /** What the program has reported and what its clients have done and seen, in this order, as lines of JSON. */
 export class History {
-  readonly path: string;
-
-  constructor(seed: number) {
-    this.path = join(tmpdir(), `control-model-${seed}.jsonl`);
-    writeFileSync(this.path, '');
-  }
+  readonly #lines: string[] = [];
 
   note<Name extends Method>(name: Name, ...args: Parameters<Model[Name]>): void {
-    appendFileSync(this.path, `${JSON.stringify([name, ...args])}\n`);
+    this.#lines.push(JSON.stringify([name, ...args]));
   }
 
   /** Throws at the first line that contradicts the model, and counts what has happened. */
   check(counts: Record<string, number>): void {
     const model = new Model(counts) as unknown as Record<Method, (...args: unknown[]) => void>;
-    for (const line of readFileSync(this.path, 'utf8').trimEnd().split('\n')) {
+    for (const line of this.#lines) {
       const [name, ...args] = JSON.parse(line) as [Method, ...unknown[]];
       model[name](...args);
     }
   }
 
-  remove(): void {
-    rmSync(this.path);
+  /** Writes it to a file, whose path it returns. */
+  write(seed: number): string {
+    const path = join(tmpdir(), `control-model-${seed}.jsonl`);
+    writeFileSync(path, this.#lines.join('\n'));
+    return path;
   }
 }
 
