@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { LIMIT, TOKEN, launchSystem, startServer } from '../helpers.ts';
-import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, WAIT, ask, askInTurn, exchange, head } from '../http.ts';
+import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, WAIT, Connection, ask, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
@@ -165,11 +165,13 @@ describe('An own command', LIMIT, () => {
     const request = (body: string, line: string = 'POST /api/say'): string => {
       return `${head(line, HOST, ...(body === '' ? [] : [`Content-Length: ${body.length}`]))}${body}`;
     };
-    const responses = await askInTurn(port, [
+    const connection = new Connection(port);
+    t.after(() => connection.socket.destroy());
+    const codes: number[] = [];
+    for (const bytes of [
       request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
       request(''), request('{"text":"ignored"}', PAUSE), request(''),
-    ]);
-    const codes = responses.map(({ statusCode }) => statusCode);
+    ]) codes.push((await connection.request(bytes)).statusCode);
     assert.deepEqual(codes, [200, 200, 400, 200, 413, 200, 200, 200]);
     const texts: unknown[] = [];
     while (server.hasCommands()) {
