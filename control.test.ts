@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
+import { Session } from 'node:inspector';
 import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -1166,24 +1167,37 @@ describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrenc
 });
 
 describe('A server thread that dies', LIMIT, () => {
-  it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
-    const threads = collectThreads(t);
+  // In a turn of its own: on Node 20, a thread that ends within the HTTP parser may abort the process.
+  const DEATHS: [statement: string, cause: RegExp][] = [
+    ['setImmediate(() => process.exit(3))', /: its thread exited$/],
+    ["setImmediate(() => { throw new Error('poison'); })", /: poison$/],
+    ['setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
+  ];
+  it('is replaced at the same address with the same queue, and a warning gives the cause', async (t) => {
     const warnings = collectWarnings(t);
+    const debug = new Session(); // a debugger can run statements in the threads of its process
+    t.after(() => debug.disconnect());
+    debug.connect();
+    let sessionId = '';
+    debug.on('NodeWorker.attachedToWorker', ({ params }) => ({ sessionId } = params));
+    debug.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
     const { server, port, client } = await startServer(t, { describe: () => 7 });
-    assert.equal((await ask(port, INFO)).body.detail, 7);
-    await ask(port, PAUSE);
-    for (let round = 0; round < 2; round += 1) {
-      await threads.at(-1)?.terminate();
-      await until(() => threads.length === round + 2);
+    for (const [expression, cause] of DEATHS) {
+      assert.equal((await ask(port, INFO)).body.detail, 7);
+      await ask(port, PAUSE);
+      const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
+      debug.post('NodeWorker.sendMessageToWorker', { sessionId, message });
+      await until(() => warnings.length > 0);
+      const warning = String(warnings.pop());
+      const start = `The web API at localhost:${port} stopped and will be restarted: `;
+      assert.ok(warning.startsWith(start) && cause.test(warning), warning);
       await client.waitFor(ACTIVE);
+      const saved = ask(port, SAVE, WAIT);
+      assert.equal(await server.nextCommand(), 'pause');
+      assert.equal(await server.nextCommand(), 'save-state');
+      server.hasCommands();
+      assert.equal((await saved).summary, '200 done');
     }
-    const saved = ask(port, SAVE, WAIT);
-    assert.equal(await server.nextCommand(), 'pause');
-    assert.equal(await server.nextCommand(), 'save-state');
-    server.hasCommands();
-    assert.equal((await saved).summary, '200 done');
-    const expected = `The web API at localhost:${port} stopped and will be restarted: `;
-    assert.deepEqual(warnings.map((warning) => warning.slice(0, expected.length)), [expected]);
   });
 });
 

@@ -318,13 +318,6 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
       assert.ok(!reply.ok && reply.error.endsWith(' does not respond: too many 1xx responses'), inspect(reply));
     }
   });
-
-  it('is reported as OFFLINE if its status is unknown', async (t) => {
-    for (const statusName of ['offline', 'ACTIVE', '', 'constructor']) {
-      const { port } = await startForeign(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
-      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
-    }
-  });
 });
 
 /** Processes the items 24 at a time: fewer than the server has connections. */

@@ -3,12 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { Session } from 'node:inspector';
 import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import {
-  LIMIT, clientAt, collectThreads, collectWarnings, freePort, getDetail, makeFolder, startServer, takeAll, until,
+  LIMIT, clientAt, collectThreads, collectWarnings, freePort, getDetail, makeFolder, startServer, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { HOST, INFO, STATUS, ask, exchange, head } from '../http.ts';
@@ -31,36 +30,6 @@ const MORTAL = `
 `;
 
 describe('A thread that dies', LIMIT, () => {
-  // In a turn of its own: on Node 20, a thread that ends within the HTTP parser may abort the process.
-  const DEATHS: [statement: string, reason: RegExp][] = [
-    ['setImmediate(() => process.exit(3))', /: its thread exited$/],
-    ["setImmediate(() => { throw new Error('poison'); })", /: poison$/],
-    ['setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
-  ];
-
-  it('is replaced at the same address with the same queue, and a warning gives the cause', async (t) => {
-    const warnings = collectWarnings(t);
-    const session = new Session(); // a debugger can run statements in the threads of its process
-    t.after(() => session.disconnect());
-    session.connect();
-    let sessionId = '';
-    session.on('NodeWorker.attachedToWorker', ({ params }) => ({ sessionId } = params));
-    session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
-    const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
-    for (const [expression, reason] of DEATHS) {
-      assert.equal(await client.pause(), 'ok');
-      const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
-      session.post('NodeWorker.sendMessageToWorker', { sessionId, message });
-      await until(() => warnings.length > 0);
-      const warning = String(warnings.pop());
-      const start = `The web API at 127.0.0.1:${port} stopped and will be restarted: `;
-      assert.ok(warning.startsWith(start) && reason.test(warning), warning);
-      await client.waitFor(ACTIVE);
-      assert.equal(await client.resume(), 'ok');
-      assert.deepEqual(takeAll(server), ['pause', 'resume']);
-    }
-  });
-
   it('leaves a host asleep in nextCommand(), which keeps the process alive until the next command', async (t) => {
     const host = runHost(t, `
       ${MORTAL}
