@@ -477,6 +477,18 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual([by, later > active.since], ['itself', true]);
   });
 
+  it('has the status that a command has led to once the next command is taken', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    await ask(port, `${PAUSE}?by=ana`);
+    await ask(port, `${SAVE}?by=ben`);
+    assert.equal(server.receiveCommand(), 'pause');
+    status = PAUSED;
+    assert.equal(server.receiveCommand(), 'save-state');
+    const { status: name, by } = (await ask(port, INFO)).body;
+    assert.deepEqual([name, by], ['paused', 'ana']);
+  });
+
   it('has a null detail, with a warning, while describe() fails or returns more than 4 KiB of JSON', async (t) => {
     const warnings = collectWarnings(t);
     const fits = 'x'.repeat(4094);
