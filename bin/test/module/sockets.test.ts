@@ -43,20 +43,22 @@ describe('The file of a Unix socket', SUITE, () => {
           if (entry?.mode & (entry?.isSocket() ? 0o177 : 0o77)) say([name, entry.mode]);
         }
       };
-      for (const mask of [0, 0o022, 0o077]) {
-        process.umask(mask);
+      const outcomes = new Set();
+      for (let round = 0; round < 30; round += 1) {
+        process.umask([0, 0o022, 0o077][round % 3]);
         const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: path });
         const started = server.runInBackground();
         do look(); while (!existsSync(path)); // never yields
         look();
         await started;
-        say([lstatSync(path).mode.toString(8), ...readdirSync(folder)]);
+        outcomes.add([lstatSync(path).mode.toString(8), ...readdirSync(folder)].join(' '));
         await server.close();
-        say(readdirSync(folder));
+        outcomes.add(readdirSync(folder).join(' '));
       }
+      say([...outcomes]);
     `);
     const mode = process.platform === 'linux' ? '141600' : '140600'; // sticky, for systemd-tmpfiles
-    await host.ends(...Array(3).fill([[mode, 'control.sock'], []]).flat());
+    await host.ends([`${mode} control.sock`, '']);
   });
 
   it('may be out of reach of close()', async (t) => {

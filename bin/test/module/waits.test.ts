@@ -120,7 +120,9 @@ describe('A request that waits', { ...LIMIT, concurrency: true }, () => {
     ]);
   });
 
-  it('ends when the client ends its side or the server is closed, and so does its connection', async (t) => {
+  it('ends when the client ends its side or the server is closed, and so does its connection', {
+    timeout: 50_000, // less than the wait
+  }, async (t) => {
     const { server, port } = await startServer(t);
     for (const who of ['client', 'server'] as const) {
       const waiting = await waitAll(t, port, KINDS.map(([request]) => request));
