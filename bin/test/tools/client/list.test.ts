@@ -208,14 +208,14 @@ describe('Row', LIMIT, () => {
   it('takes its name from the socket path until the system reports one', () => {
     const row = new Row(target);
     assert.deepEqual([row.name, row.pid], ['train_1', '7']);
-    row.note('active', report);
+    row.system.note('active', report);
     assert.deepEqual([row.name, row.pid], ['train/1', '8']);
   });
 
   it('keeps the name of a typed target, even a socket path', () => {
     const { name = '' } = target;
     const row = new Row({ name, title: name, label: '', client });
-    row.note('active', report);
+    row.system.note('active', report);
     assert.deepEqual([row.name, row.pid], [name, '8']);
   });
 
@@ -234,11 +234,11 @@ describe('Row', LIMIT, () => {
     for (const [last, story] of ends) {
       const row = new Row(target);
       const { status } = last as { status: string };
-      row.note(status, { ...report, body: { ...last } });
-      row.note('offline', absent);
+      row.system.note(status, { ...report, body: { ...last } });
+      row.system.note('offline', absent);
       assert.equal(row.story, story);
       t.mock.method(performance, 'now', () => Infinity);
-      row.note('offline', absent);
+      row.system.note('offline', absent);
       assert.equal(row.story, story, 'later');
       t.mock.restoreAll();
     }
