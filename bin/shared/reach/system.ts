@@ -96,7 +96,8 @@ export class FollowedSystem {
     const isSilent = isUnanswered(reply);
     if (!isSilent) this.unansweredSince = null;
     this.#readError = reply.ok || reply.phase === 'answered' || isSilent ? '' : this.client.shorten(reply.error);
-    if (reply.ok && this.reply === latest) this.note(statusNameOf(reply), reply); // `follow()` has no newer one
+    const isNews = this.reply !== latest || ![statusNameOf(reply), ''].includes(this.reported); // for `follow()`
+    if (reply.ok && !isNews) this.#take(reply.body);
     return reply.ok;
   }
 
@@ -116,14 +117,12 @@ export class FollowedSystem {
     }
     this.#error = reply.ok ? '' : this.client.shorten(reply.error);
     if (reply.ok && status === UNKNOWN) this.#error = describeUnknown(reply.original);
-    const completed = reply.ok ? this.#noteInfo(reply.body) : [];
-    this.#noteProgress();
+    const completed = reply.ok ? this.#newlyCompleted(reply.body) : [];
+    this.#take(reply.ok ? reply.body : this.info);
     return { reply, completed, ...(status === before ? {} : { before }) };
   }
 
-  #noteInfo(info: Body): Body[] {
-    this.info = info;
-    this.since = timeIn(info, 'since') ?? this.since;
+  #newlyCompleted(info: Body): Body[] {
     if (info['commands'] === undefined) return [];
     const completed = commandsOf(info).filter(({ state }) => state === 'done' || state === 'failed');
     const known = this.#completed;
@@ -145,8 +144,10 @@ export class FollowedSystem {
     if (this.reported === OFFLINE.statusName) this.end ??= cause;
   }
 
-  #noteProgress(): void {
-    const progress = this.reported === ACTIVE.statusName ? progressOf(this.info['detail']) : null;
+  #take(info: Body): void {
+    this.info = info;
+    if (this.reply?.ok !== false) this.since = timeIn(info, 'since') ?? this.since;
+    const progress = this.reported === ACTIVE.statusName ? progressOf(info['detail']) : null;
     const [steps, before] = [this.#steps, this.#done];
     this.#done = progress?.done ?? null;
     if (progress === null || before === null || progress.done < before) steps.length = 0;
@@ -160,6 +161,7 @@ export class FollowedSystem {
     const progress = progressOf(this.info['detail']);
     if (first === undefined || last === undefined || first === last || progress === null) return null;
     const leftMs = (progress.of - last.done) * (last.at - first.at) / (last.done - first.done);
-    return Math.max(0, leftMs - (performance.now() - last.at)) / 1000;
+    const seconds = Math.max(0, leftMs - (performance.now() - last.at)) / 1000;
+    return Number.isFinite(seconds) ? seconds : null; // `of` may be huge
   }
 }
