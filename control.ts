@@ -48,12 +48,10 @@ import type { AddressInfo, Socket } from 'node:net';
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
-const OPTIONS = { // of WebApiServer and of launch()
-  server: [
-    'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
-  ],
-  launch: ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS],
-};
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
+];
+const LAUNCH_OPTIONS = ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS];
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -458,7 +456,7 @@ interface RequestHead {
   path: string; // without the query
   query: string;
   authority: string | undefined; // host and port that the request is for
-  fields: Record<string, string | undefined>; // by lowercase name, only those in `names`
+  fields: Record<string, string[] | undefined>; // by lowercase name
   hasDuplicate: boolean;
   waitSeconds: number; // of Prefer
 }
@@ -492,27 +490,17 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
   const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
   const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
-  const lists = ['prefer', 'if-none-match']; // several lines are one list (RFC 9110 §5.3)
-  const names = new Set([
-    'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding', ...lists,
-  ]);
+  const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
   const maxWait = 300; // seconds
   let allowedAuthority: string | undefined; // cached: most requests have the same
   const policy = {
-    /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
-    readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
-      const head: RequestHead = {
-        path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false, waitSeconds: 0,
-      };
-      for (let index = 0; index < rawHeaders.length; index += 2) {
-        const name = (rawHeaders[index] as string).toLowerCase();
-        if (!names.has(name)) continue;
-        const earlier = head.fields[name];
-        head.hasDuplicate ||= earlier !== undefined && !lists.includes(name);
-        head.fields[name] = earlier === undefined ? rawHeaders[index + 1] : `${earlier},${rawHeaders[index + 1]}`;
-      }
-      head.authority = head.fields['host'];
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(head.fields['prefer'] ?? '') ?? [];
+    /** Reads headersDistinct, because `headers` has only the first of duplicate Host fields. */
+    readHead({ url = '', headersDistinct: fields }: IncomingMessage): RequestHead {
+      const [authority] = fields['host'] ?? [];
+      const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
+      const head: RequestHead = { path: url, query: '', authority, fields, hasDuplicate, waitSeconds: 0 };
+      const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
+      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
       if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait); // the first (RFC 7240 §2)
       const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
       if (match !== null) [, head.authority, head.path = ''] = match;
@@ -523,17 +511,17 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
 
     /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
-      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization } } = head;
+      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = [] } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
       const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
       if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
       if (!isUnix) allowedAuthority = authority;
-      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
+      const isTyped = site?.[0] === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
       if (token === undefined) return null;
       const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
-      const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? ''; // RFC 6750 §2.1
+      const given = /^Bearer +(\S+)$/i.exec(authorization[0] ?? '')?.[1] ?? ''; // RFC 6750 §2.1
       // The time that it takes to compare digests reveals nothing about the token.
       const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
       return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
@@ -680,8 +668,8 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
       const head = policy.readHead(request);
-      const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
-      const size = encoding === undefined ? Number(length) : NaN;
+      const { 'content-length': length = [0], 'transfer-encoding': encoding } = head.fields;
+      const size = encoding === undefined ? Number(length[0]) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       const refusal = policy.refusal(request, head, connection.isUnix);
       Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
@@ -761,7 +749,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
 
     /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
     isNew(connection: Connection, tag: string | undefined = connection.tagOf()): boolean {
-      const { 'if-none-match': known = '' } = connection.head.fields;
+      const known = connection.head.fields['if-none-match']?.join() ?? '';
       return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
@@ -1057,7 +1045,7 @@ export class EmptyError extends Error { override readonly name = 'EmptyError'; }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
-  checkOptions('WebApiServer', options, OPTIONS.server);
+  checkOptions('WebApiServer', options, SERVER_OPTIONS);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
@@ -1814,7 +1802,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   }
   const declared: Readonly<Record<string, SystemCommand<any>>> = { ...system.commands };
   for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
-  checkOptions('launch', config, OPTIONS.launch);
+  checkOptions('launch', config, LAUNCH_OPTIONS);
   const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
   const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
