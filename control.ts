@@ -264,7 +264,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs ten functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs eleven functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -434,6 +434,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
 type Link = ReturnType<typeof linkToHost>;
 type Policy = ReturnType<typeof createPolicy>;
 type PreparedResponse = ReturnType<typeof prepareResponse>;
+type RequestHead = ReturnType<typeof readHead>;
 
 /** Prepares a response with the common headers and the given ones: alternating names and values. */
 function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
@@ -451,14 +452,16 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 // 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host field (an
 // IP address cannot be rebound), or by Origin and Sec-Fetch-Site, which only browsers send.
 
-/** The parts of a request that the policy and the router need. */
-interface RequestHead {
-  path: string; // without the query
-  query: string;
-  authority: string | undefined; // host and port that the request is for
-  fields: Record<string, string[] | undefined>; // by lowercase name
-  hasDuplicate: boolean;
-  waitSeconds: number; // of Prefer
+/** Returns what the policy and the router need of a request. */
+function readHead({ url = '', headersDistinct: fields }: IncomingMessage) {
+  const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
+  const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
+  const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
+  const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? []; // the first (RFC 7240 §2)
+  const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0;
+  const [, authority = fields['host']?.[0], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
+  const [, path = '', query = ''] = /^([^?]*)(.*)$/s.exec(target) ?? [];
+  return { authority, path, query, fields, hasDuplicate, waitSeconds };
 }
 
 /**
@@ -490,25 +493,8 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
   const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
   const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
-  const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
-  const maxWait = 300; // seconds
   let allowedAuthority: string | undefined; // cached: most requests have the same
   const policy = {
-    /** Reads headersDistinct, because `headers` has only the first of duplicate Host fields. */
-    readHead({ url = '', headersDistinct: fields }: IncomingMessage): RequestHead {
-      const [authority] = fields['host'] ?? [];
-      const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
-      const head: RequestHead = { path: url, query: '', authority, fields, hasDuplicate, waitSeconds: 0 };
-      const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? [];
-      if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait); // the first (RFC 7240 §2)
-      const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
-      if (match !== null) [, head.authority, head.path = ''] = match;
-      const query = head.path.indexOf('?');
-      if (query !== -1) [head.path, head.query] = [head.path.slice(0, query), head.path.slice(query)];
-      return head;
-    },
-
     /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
       const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = [] } } = head;
@@ -573,8 +559,7 @@ interface Connection {
   isRefused: boolean; // the response precedes the end of the request
   body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
-  tagOf: () => string | undefined; // the present tag of what is requested
-  respond: (connection: Connection) => void;
+  isInfo: boolean; // `/api/info` is requested, not the status
   awaited: number; // the index of a command, or SEQUENCE of a sample request
   isReady: (connection: Connection) => boolean;
   onEnd: (connection: Connection) => void;
@@ -585,8 +570,10 @@ interface Connection {
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
  * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
-function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof validate, policy: Policy, link: Link) {
-  const { commandNames, statusNames, maxConnections } = data;
+function serve(
+  { commandNames, statusNames, maxConnections }: ThreadData,
+  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, policy: Policy, link: Link,
+) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
@@ -667,7 +654,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
-      const head = policy.readHead(request);
+      const head = read(request);
       const { 'content-length': length = [0], 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length[0]) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
@@ -692,8 +679,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const { path } = connection.head;
       if (path === '/api/status' || path === '/api/info') {
         if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
-        connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
-        connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
+        connection.isInfo = path === '/api/info';
         return link.whenSampled(connection, server.onSampled);
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
@@ -748,17 +734,20 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
-    isNew(connection: Connection, tag: string | undefined = connection.tagOf()): boolean {
+    isNew(connection: Connection, tag: string | undefined = server.tagOf(connection)): boolean {
       const known = connection.head.fields['if-none-match']?.join() ?? '';
       return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
-      const tag = connection.tagOf();
-      if (tag === undefined || server.isNew(connection, tag)) connection.respond(connection);
-      else server.send(connection, prepare(304, null, 'ETag', tag));
+      const tag = server.tagOf(connection);
+      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepare(304, null, 'ETag', tag));
+      else if (connection.isInfo) link.whenSampled(connection, server.sendInfo, true);
+      else server.sendStatus(connection);
+    },
+    tagOf({ isInfo }: Connection): string | undefined {
+      return isInfo ? link.infoTag() : statusTags[link.statusIndex()];
     },
 
-    statusTag(): string | undefined { return statusTags[link.statusIndex()]; },
     sendStatus(connection: Connection): void {
       const status = statuses[link.statusIndex()];
       if (status === undefined) return server.send(connection, internalError); // systemStatus() fails
@@ -766,7 +755,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
       server.send(connection, status);
     },
-    requestInfo(connection: Connection): void { link.whenSampled(connection, server.sendInfo, true); },
     sendInfo(connection: Connection): void {
       const tag = link.infoTag(); // first
       server.send(connection, prepare(200, link.info(), 'ETag', tag));
@@ -1462,7 +1450,7 @@ export class WebApiServer<Name extends string = never> {
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
-      const server = (${serve})(workerData, prepare, ${validate}, policy, link);
+      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, policy, link);
       const listening = (${listen})(workerData, server, ${checkTrusted}, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
