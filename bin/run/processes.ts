@@ -326,12 +326,17 @@ function readProcess(pid: number | string): Process[] {
 
 /** Returns the state of a running thread, or else of a stopped one. */
 function stateOfThreads(pid: number | string): string {
+  const stats = readThreads(pid, 'stat');
+  const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
+  return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
+}
+
+/** Returns a file of each thread; nothing if the process has ended. */
+export function readThreads(pid: number | string, file: string): string[] {
   try {
-    const stats = readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/stat`));
-    const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
-    return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
+    return readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/${file}`));
   } catch {
-    return 'Z'; // all have ended
+    return [];
   }
 }
 
@@ -367,7 +372,7 @@ function handles(pid: number, name: NodeJS.Signals): boolean {
 }
 
 /** Returns an empty text if the process has ended or belongs to another user. */
-function tryRead(path: string): string {
+export function tryRead(path: string): string {
   try {
     return readFileSync(path, 'latin1');
   } catch {
