@@ -37,12 +37,12 @@ describe('StateFile', () => {
   it('remembers a pause until it writes active', (t) => {
     const path = join(makeFolder(t), 'state.json');
     const state = new StateFile(path);
-    state.write(CAUSE);
+    state.keep(CAUSE);
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
     assert.deepEqual(new StateFile(path).read(), CAUSE);
-    state.write({ since: SINCE });
+    state.keep({ since: SINCE });
     assert.deepEqual(new StateFile(path).read(), { since: SINCE });
-    state.write(null);
+    state.keep(null);
     assert.equal(new StateFile(path).read(), null);
     assert.deepEqual(readdirSync(join(path, '..')), ['state.json']);
   });
@@ -127,7 +127,7 @@ describe('StateFile', () => {
     symlinkSync('disk/state.json', link);
     const state = new StateFile(link);
     state.read();
-    state.write(CAUSE);
+    state.keep(CAUSE);
     assert.deepEqual([lstatSync(link).isSymbolicLink(), readlinkSync(link)], [true, 'disk/state.json']);
     assert.equal(readFileSync(join(folder, 'disk', 'state.json'), 'utf8'), PAUSED);
   });
@@ -139,12 +139,13 @@ describe('StateFile', () => {
     const state = new StateFile(path);
     state.read();
     chmodSync(path, 0o400); // replaced anyway
-    state.write(CAUSE);
+    state.keep(CAUSE);
     renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
-    assert.throws(() => state.write(null), /^Error: ENOENT: /);
+    state.keep(null);
+    assert.match(String(state.error), /^not written: ENOENT: /);
     renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
-    state.write(null);
+    state.keep(null);
     assert.equal(readFileSync(path, 'utf8'), ACTIVE);
   });
 
@@ -152,7 +153,7 @@ describe('StateFile', () => {
     const path = join(makeFolder(t), 'state.json');
     const state = new StateFile(path);
     const { ino } = (state.read(), statSync(path));
-    state.write(null);
+    state.keep(null);
     assert.equal(statSync(path).ino, ino);
   });
 
