@@ -11,7 +11,6 @@ import {
   exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';
 import { HELLO, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
-import type { ControlCommand } from '../../../../control.ts';
 import type { StartedRun } from './helpers.ts';
 
 const FRESH_MS = 200; // twice the age that a detail may have
@@ -437,26 +436,5 @@ time.sleep(98765)
     assert.deepEqual(await perform(talk.port, 'shutdown'), [200, 'the last; SIGKILL']);
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.deepEqual(processesOf(talk.running), [], 'a shutdown ends all processes');
-  });
-
-  it('receives each command once, in order, even if the queue was full', async (t) => {
-    const talk = await startListener(t, ['--grace', '1000']);
-    const commands: ControlCommand[] = ['save-state', 'pause', 'save-state', 'resume'];
-    const first = perform(talk.port, 'save-state');
-    const id = await talk.gets('save-state');
-    const accepted: ControlCommand[] = [];
-    for (let count = 0; count < 20; count += 1) {
-      const command = commands[accepted.length % 4] as ControlCommand;
-      const { status } = await fetch(`http://127.0.0.1:${talk.port}/api/${command}`, { method: 'POST' });
-      if (status === 200) accepted.push(command);
-      else assert.equal(status, 503);
-    }
-    assert.equal(accepted.length, 16);
-    talk.say({ done: id });
-    assert.deepEqual(await first, [200, undefined]);
-    for (const command of accepted) talk.say({ done: await talk.gets(command) });
-    const last = perform(talk.port, 'save-state');
-    talk.say({ done: await talk.gets('save-state'), value: 'the last' });
-    assert.deepEqual(await last, [200, 'the last']);
   });
 });

@@ -3,19 +3,17 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync,
-} from 'node:fs';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readdirSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { listByPs } from '../../../run/processes.ts';
-import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
-import { lacks, NAMESPACE, NOBODY, ownCgroup } from '../../needs.ts';
+import { getInfo, makeFolder, perform, until } from '../../helpers.ts';
+import { lacks, NOBODY, ownCgroup } from '../../needs.ts';
 import {
-  asOn, BANNER, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines,
-  readTask, run, shell, showsRun, startRun, stateOf, tryRead, WAYS,
+  asOn, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines, readTask,
+  run, shell, showsRun, startRun, stateOf, tryRead, WAYS,
 } from './helpers.ts';
 import type { StartedRun, Task, Way } from './helpers.ts';
 import type { TestContext } from 'node:test';
@@ -213,28 +211,6 @@ describe('control-run: a pause of all processes', suite, () => {
     running.child.kill();
     await running.ended;
     await until(() => tryRead(`/proc/${pid}/stat`) === ''); // once it is reaped
-  });
-
-  it('continues a job before its shell, even if its process id is lower', {
-    skip: lacks('namespace', 'bash'),
-  }, async (t) => {
-    const setNext = (pid: number): string => `echo ${pid - 1} > /proc/sys/kernel/ns_last_pid`;
-    const script = `set -m; ${setNext(100)}; (echo ready; sleep 98765; :)`;
-    const controlRun = [process.execPath, 'dist/bin/run.js', '--port', '0', 'bash', '-c', script];
-    const around = `umount -a -l -t cgroup2; ${setNext(3000)}; exec "$@"`;
-    const [command = assert.fail(), ...args] = [...NAMESPACE, ...shell(around), ...controlRun];
-    const running = start(t, command, args);
-    await running.shows(BANNER);
-    await running.shows(/ready/);
-    const [, bash, port] = BANNER.exec(running.output()) as unknown as [string, string, string];
-    assert.ok(Number(bash) > 3000);
-    for (let n = 0; n < 5; n++) {
-      const outcomes = [await perform(Number(port), 'pause'), await perform(Number(port), 'resume')];
-      assert.deepEqual(outcomes, [[200, undefined], [200, undefined]], running.output());
-    }
-    await perform(Number(port), 'shutdown');
-    await running.ended;
-    assert.doesNotMatch(running.output(), /Stopped/);
   });
 
   it('stops and ends what escapes from all but the cgroup', { skip: lacks('cgroup', 'setsid') }, async (t) => {
@@ -481,17 +457,6 @@ describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
       assert.equal(processesOf(wrapped.running).length, 2);
     }
     assert.doesNotMatch(wrapped.running.output(), /saved/);
-  });
-
-  it('are listed by ps as in /proc', { skip: lacks('Linux', 'ps') }, async (t) => {
-    const { pid = 0 } = spawn('sleep', ['98765'], { detached: true });
-    t.after(() => process.kill(pid, 'SIGKILL'));
-    process.kill(pid, 'SIGSTOP');
-    await until(() => readTask(pid)[0]?.state === 'T');
-    const one = listByPs().find((process) => process.pid === pid);
-    assert.deepEqual([one?.parent, one?.group, one?.state], [process.pid, pid, 'T']);
-    const memory = Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]);
-    assert.ok(Math.abs((one?.measureMemory() ?? 0) - memory) < 1024, `${one?.measureMemory()} and ${memory} KiB`);
   });
 
   it('are parsed from the times and columns of its ps', { skip: lacks('Unix') }, (t) => {

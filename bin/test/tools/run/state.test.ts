@@ -132,31 +132,6 @@ describe('StateFile', () => {
     assert.equal(readFileSync(join(folder, 'disk', 'state.json'), 'utf8'), PAUSED);
   });
 
-  it('leaves the file unchanged if a write fails, and can retry', { skip: lacks('Unix') }, (t) => {
-    const folder = makeFolder(t);
-    const path = join(folder, 'disk', 'state.json');
-    mkdirSync(join(folder, 'disk'));
-    const state = new StateFile(path);
-    state.read();
-    chmodSync(path, 0o400); // replaced anyway
-    state.keep(CAUSE);
-    renameSync(join(folder, 'disk'), join(folder, 'elsewhere'));
-    state.keep(null);
-    assert.match(String(state.error), /^not written: ENOENT: /);
-    renameSync(join(folder, 'elsewhere'), join(folder, 'disk'));
-    assert.equal(readFileSync(path, 'utf8'), PAUSED);
-    state.keep(null);
-    assert.equal(readFileSync(path, 'utf8'), ACTIVE);
-  });
-
-  it('does not write an unchanged state', (t) => {
-    const path = join(makeFolder(t), 'state.json');
-    const state = new StateFile(path);
-    const { ino } = (state.read(), statSync(path));
-    state.keep(null);
-    assert.equal(statSync(path).ino, ino);
-  });
-
   it('deletes leftovers of a crash at the start, and nothing else', (t) => {
     const folder = makeFolder(t);
     const others = ['other.json.0123456789abcdef.tmp', 'state.json.bak', 'state.json.x.tmp'];

@@ -124,32 +124,6 @@ describe('control-run: on a terminal', options, () => {
     });
   }
 
-  it('an interactive bash has job control, and a pause does not disturb its jobs', async (t) => {
-    const shell = await startShell(t);
-    const { port, pid, parent } = await shell.control("$RUN env PS1='in$? ' bash --norc --noprofile --noediting -i");
-    await shell.shows(/^in0 $/m);
-    assert.doesNotMatch(shell.text(), /job control/);
-    await shell.type('(sleep 98765; :)\n', /\n/);
-    await until(() => listTree(pid).length === 3);
-    const job = listTree(pid).slice(1);
-    for (let count = 1; count <= 5; count++) { // a race with the shell, which waits for its job
-      await perform(port, 'pause');
-      assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T', 'T']);
-      await perform(port, 'resume');
-      await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
-    }
-    assert.doesNotMatch(shell.text(), /Stopped/);
-    await shell.type(CTRL_Z, /^.*Stopped +\( sleep 98765; : \)\n+in148 $/m);
-    assert.equal(stateOf(parent), 'S', 'the key was meant for the job');
-    await perform(port, 'pause');
-    await perform(port, 'resume');
-    assert.deepEqual([pid, ...job].map(stateOf), ['S', 'T', 'T'], 'the job was stopped before the pause');
-    await shell.type('fg\n', /^\( sleep 98765; : \)\n/m);
-    await until(() => job.every((one) => stateOf(one) === 'S'));
-    await shell.type(CTRL_C, /^\^C\n?in130 $/m);
-    await shell.type('exit 3\n', /<3> $/);
-  });
-
   it('a pause leaves the rest of its process group alone', async (t) => {
     const shell = await startShell(t);
     await shell.type('export RUN\n', /<0> $/);
