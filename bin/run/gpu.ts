@@ -60,12 +60,11 @@ export class Gpu {
   }
 
   /**
-   * Releases the GPU memory of all processes that use CUDA.
+   * Releases the GPU memory of all processes that use CUDA. Not to be called while something is released.
    *
    * @throws {Error} If one of them cannot release it. The others are restored then, if possible.
    */
   async release(pids: readonly number[]): Promise<void> {
-    if (this.isReleased) await this.restore(); // an earlier release could not be undone
     const running = await this.#findRunning(pids);
     let failures = await this.#act('lock', running, 'locked');
     if (failures.length === 0) {

@@ -325,24 +325,6 @@ describe('control-run: the GPU of a program on CONTROL_FD', suite, () => {
     await talk.is('active');
   });
 
-  it('may be released when the program opens CONTROL_FD: it is then paused', async (t) => {
-    const path = join(makeFolder(t), 'end');
-    const cuda = new Cuda(t);
-    const { talk, pid } = await startWithWorker(t, cuda, [], startTalk);
-    cuda.on(pid, 'lock', `while [ ! -e ${path} ]; do sleep 0.05; done`);
-    const paused = perform(talk.port, 'pause');
-    await until(() => cuda.calls().includes(`lock ${pid} 10000`));
-    talk.say(HELLO);
-    await talk.taken();
-    writeFileSync(path, '');
-    assert.deepEqual(await paused, [200, undefined]);
-    assert.deepEqual([await talk.client.getStatus(), stateOf(talk.pid)], [PAUSED, 'T']);
-    const resumed = perform(talk.port, 'resume');
-    talk.say({ done: await talk.gets('resume') });
-    assert.deepEqual([await resumed, stateOf(talk.pid)], [[200, undefined], 'S']);
-    await talk.is('active');
-  });
-
   it('stays released if the program opens CONTROL_FD during a failing resume: it is paused again', async (t) => {
     const path = join(makeFolder(t), 'end');
     const resume = `while [ ! -e ${path} ]; do sleep 0.05; done; exit 1`;

@@ -13,7 +13,6 @@ import {
   BANNER, DEFAULT_WAY, killAll, listByVariable, listTree, PYTHON, readTask, showsRun, stateOf, tryRead,
 } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
-import type { Need } from '../../needs.ts';
 import type { TestContext } from 'node:test';
 
 const [CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH] = ['\x03', '\x04', '\x1a', '\x1c'];
@@ -78,51 +77,28 @@ describe('control-run: on a terminal', options, () => {
     await shell.shows(/^<143> 42\n<0> 49\n<0> $/m);
   });
 
-  const PROGRAMS: {
-    command: string;
-    needs: Need;
-    shown: RegExp;
-    keys: string;
-    /** Shown once it has taken the keys. */
-    then: RegExp;
-    /** Shown after Ctrl-Z and fg by a program that draws the whole screen, which no line may disturb. */
-    again?: RegExp;
-    quit: string;
-  }[] = [
-    { command: PROMPT, needs: 'python3', shown: />>> $/, keys: '6 * 7\n', then: /^42\n>>> /m, quit: CTRL_D },
-    {
-      command: 'less FILE', needs: 'less', shown: /line 22\n/, keys: 'G', then: /line 99\n/, again: /line 99/,
-      quit: 'q',
-    },
-    {
-      command: 'vi -u NONE FILE', needs: 'vi', shown: /line 21/, keys: 'ityped \x1b', then: /typed/, again: /line 21/,
-      quit: ':wq\n',
-    },
-  ];
-  for (const { command, needs, shown, keys, then, again, quit } of PROGRAMS) {
-    it(`${needs} takes keys that were typed during a pause, and its mode lasts`, { skip: lacks(needs) }, async (t) => {
-      const path = join(makeFolder(t), 'file');
-      writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
-      const shell = await startShell(t);
-      const { port, pid } = await shell.control(`$RUN ${command.replace('FILE', path)}`);
-      await shell.shows(shown);
-      await perform(port, 'pause');
-      assert.equal(stateOf(pid), 'T');
-      await shell.type(keys, /^/);
-      await showsRun({ port }, { pid });
-      assert.doesNotMatch(shell.text(), then);
-      await perform(port, 'resume');
-      await shell.shows(then);
-      if (again !== undefined) {
-        await shell.type(CTRL_Z, /Stopped[^]*<14[78]> $/);
-        assert.ok(modeOf(shell).includes('icanon'));
-        await shell.type('fg\n', again);
-        assert.deepEqual(shell.said(), []);
-      }
-      await shell.type(quit, /<0> $/);
-      assert.match(readFileSync(path, 'utf8'), needs === 'vi' ? /^typed line 0\nline 1\n/ : /^line 0\n/);
-    });
-  }
+  it('an editor takes keys that were typed during a pause, and no line disturbs its screen', {
+    skip: lacks('vi'),
+  }, async (t) => {
+    const path = join(makeFolder(t), 'file');
+    writeFileSync(path, Array.from({ length: 100 }, (_, index) => `line ${index}\n`).join(''));
+    const shell = await startShell(t);
+    const { port, pid } = await shell.control(`$RUN vi -u NONE ${path}`);
+    await shell.shows(/line 21/);
+    await perform(port, 'pause');
+    assert.equal(stateOf(pid), 'T');
+    await shell.type('ityped \x1b', /^/);
+    await showsRun({ port }, { pid });
+    assert.doesNotMatch(shell.text(), /typed/);
+    await perform(port, 'resume');
+    await shell.shows(/typed/);
+    await shell.type(CTRL_Z, /Stopped[^]*<14[78]> $/);
+    assert.ok(modeOf(shell).includes('icanon'));
+    await shell.type('fg\n', /line 21/);
+    assert.deepEqual(shell.said(), []);
+    await shell.type(':wq\n', /<0> $/);
+    assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
+  });
 
   it('a pause leaves the rest of its process group alone', async (t) => {
     const shell = await startShell(t);
