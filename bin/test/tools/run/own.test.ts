@@ -96,11 +96,14 @@ describe('control-run: own commands', {
     await talk.gets('evaluate', { arguments: { episodes: 100 } });
     const waiting = order(talk.port, 'evaluate', { episodes: 7 });
     await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ status: 'shutting down' });
+    await talk.is('shutting down');
     killAll(processesOf(talk.running));
     assert.deepEqual(await running, [500, 'evaluate failed: the program closed CONTROL_FD']);
     const late = /^500,evaluate failed: sh\[\d+\] (has ended: SIGKILL|no longer takes this command)$/;
     assert.match(String(await waiting), late);
     await accepts(talk);
+    await talk.is('active');
     assert.equal((await order(talk.port, 'evaluate'))[0], 404);
     await talk.running.shows(/ended with SIGKILL: restart 1 in 1 s\n[^]* web API at /);
     talk.say(HELLO, { accepts: { evaluate: EVALUATE } });

@@ -382,37 +382,25 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
 });
 
 describe('control-run: processes on Windows', suite, () => {
-  it('are ended by taskkill, with all descendants', async (t) => {
+  it('are ended by taskkill, with all descendants; so is a shell command that takes too long', async (t) => {
     const folder = makeFolder(t);
-    const script = `#!/bin/sh\necho "$@" > '${folder}/arguments'\nkill -9 "$4"\n`;
-    writeFileSync(join(folder, 'taskkill'), script, { mode: 0o755 });
-    const path = `${folder}${delimiter}${process.env['PATH']}`;
-    const { running, port, pid } = await startRun(t, [], ['sleep', '98765'], { PATH: path }, asOn('win32'));
-    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
-    assert.equal(await exitCodeOf(running), 128 + 9);
-    assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${pid}`]);
-  });
-
-  it('are ended so if a shell command takes too long', async (t) => {
-    const folder = makeFolder(t);
-    const scripts = {
-      taskkill: `echo "$@" > '${folder}/arguments'\nkill -9 "$4"`,
-      'cmd.exe': `echo $$ > '${folder}/pid'\nexec sleep 98765`,
-    };
-    for (const [name, script] of Object.entries(scripts)) {
+    const [ended, saves] = [join(folder, 'ended'), join(folder, 'saves')];
+    for (const [name, script] of [
+      ['taskkill', `echo "$@" >> '${ended}'\nkill -9 "$4"`],
+      ['cmd.exe', `echo $$ >> '${saves}'\n[ ! -e '${ended}' ] || exit 0\nexec sleep 98765`], // the first hangs
+    ] as const) {
       writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
     }
     const env = { PATH: `${folder}${delimiter}${process.env['PATH']}`, comspec: 'cmd.exe' };
     const options = ['--grace', '0.3', '--save-command', 'save'];
-    const { port, running } = await startRun(t, options, ['sleep', '98765'], env, asOn('win32'));
+    const { port, pid, running } = await startRun(t, options, ['sleep', '98765'], env, asOn('win32'));
     const saved = perform(port, 'save-state');
-    await until(() => readLines(join(folder, 'pid')).length === 1);
-    const waiting = perform(port, 'resume');
+    await until(() => readLines(saves).length === 1);
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
     assert.match(String((await saved)[1]), /the save command was killed after 0\.3 s of --grace/);
-    assert.deepEqual(readLines(join(folder, 'arguments')), [`/t /f /pid ${readLines(join(folder, 'pid'))[0]}`]);
-    assert.deepEqual(await waiting, [200, undefined]);
-    running.child.kill('SIGTERM');
+    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
     assert.equal(await exitCodeOf(running), 128 + 9);
+    assert.deepEqual(readLines(ended), [readLines(saves)[0], pid].map((one) => `/t /f /pid ${one}`));
   });
 });
 

@@ -133,23 +133,6 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
-
-  it('have --grace to finish once another command or a signal waits', async (t) => {
-    const { running, port, client, on } = await startReleased(t, ['--grace', '0.3']);
-    on('pause', 'echo asleep; sleep 98765');
-    const paused = perform(port, 'pause');
-    await until(async () => (await getInfo(port)).status === 'pausing');
-    const resumed = perform(port, 'resume');
-    const killed = 'the pause command was killed after 0.3 s of --grace, because another command waits: asleep';
-    assert.deepEqual(await paused, [500, `pause failed: ${killed}`]);
-    assert.equal((await resumed)[0], 200);
-    assert.equal(await client.getStatus(), ACTIVE);
-    const again = perform(port, 'pause');
-    await until(async () => (await getInfo(port)).status === 'pausing');
-    running.child.kill('SIGTERM');
-    assert.equal((await again)[0], 500);
-    assert.equal(await exitCodeOf(running), 128 + 15);
-  });
 });
 
 describe('control-run: --release-gpu', suite, () => {

@@ -208,14 +208,6 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     });
   }
 
-  it('leaves nothing of a program that has not begun if it is killed', async (t) => {
-    const { path, command, starts } = prepare(t, CAUSE);
-    const { running, pid } = await startRun(t, ['--state', path, '--grace', '1'], command);
-    running.child.kill('SIGKILL');
-    await isTidy(running);
-    assert.deepEqual([stateOf(pid), starts()], ['', []]);
-  });
-
   it('gives a program that starts paused the same arguments, environment and files', async (t) => {
     const script = `
       const { CONTROL_RUN, ...env } = process.env;
