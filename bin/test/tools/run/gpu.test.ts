@@ -148,47 +148,33 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
     assert.equal(await messageOf(gpu.restore()), undone.slice(2));
   });
 
-  it('keeps what could not be restored, and continues from there', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t);
-    const [one, other] = pids as [number, number];
-    await gpu.release(pids);
-    for (const [text, reason] of [
-      ['out of memory', "the GPU's memory is in use"],
-      ['unknown error', 'the GPU cannot be restored'],
-    ] as const) {
-      cuda.on(other, 'restore', `fail '${text}'`);
-      assert.equal(
-        await messageOf(gpu.restore()),
-        `${reason}: process ${other} could not be restored: Could not restore on process ID ${other}: "${text}"`,
-      );
-      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['locked', 'checkpointed', true]);
-    }
-    cuda.on(other, 'restore', '');
-    cuda.on(one, 'unlock', `fail '${ILLEGAL}'`);
-    assert.match(await messageOf(gpu.restore()), /^the GPU cannot be restored: process \d+ could not be unlocked: /);
-    assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['locked', 'running', true]);
-    cuda.on(one, 'unlock', '');
-    cuda.calls();
-    await gpu.restore();
-    assert.deepEqual(cuda.calls(), each([one], 'unlock', 'get-state'));
-    assert.equal(gpu.isReleased, false);
-  });
-
-  for (const [state, actions, what] of [
-    ['checkpointed', ['restore', 'unlock'], 'restored'],
-    ['locked', ['unlock'], 'unlocked'],
-  ] as const) {
-    it(`does not believe a restore that leaves a process ${state}, and retries it`, async (t) => {
+  const CANNOT_RESTORE = 'the GPU cannot be restored: process PID could not be restored: ';
+  const CANNOT_UNLOCK = 'the GPU cannot be restored: process PID could not be unlocked: ';
+  const BLOCKED: [what: string, scripts: [Action, string][], error: string, state: string][] = [
+    ['there is no memory', [['restore', "fail 'out of memory'"]],
+      "the GPU's memory is in use: process PID could not be restored: " +
+      'Could not restore on process ID PID: "out of memory"', 'checkpointed'],
+    ['a restore fails', [['restore', "fail 'unknown error'"]],
+      `${CANNOT_RESTORE}Could not restore on process ID PID: "unknown error"`, 'checkpointed'],
+    ['an unlock fails', [['unlock', `fail '${ILLEGAL}'`]],
+      `${CANNOT_UNLOCK}Could not unlock on process ID PID: "${ILLEGAL}"`, 'locked'],
+    ['a restore has no effect', [['restore', 'exit 0'], ['unlock', 'exit 0']],
+      `${CANNOT_RESTORE}it is checkpointed`, 'checkpointed'],
+    ['an unlock has no effect', [['unlock', 'exit 0']], `${CANNOT_UNLOCK}it is locked`, 'locked'],
+  ];
+  for (const [what, scripts, error, state] of BLOCKED) {
+    it(`keeps what is still blocked if ${what}, and continues from there`, async (t) => {
       const { cuda, gpu, pids } = await setUp(t);
-      const [one, other] = pids as [number, number];
+      const [, other] = pids as [number, number];
       await gpu.release(pids);
-      for (const action of actions) cuda.on(other, action, 'exit 0');
-      const error = `the GPU cannot be restored: process ${other} could not be ${what}: it is ${state}`;
-      for (let count = 0; count < 2; count += 1) assert.equal(await messageOf(gpu.restore()), error);
-      assert.deepEqual([cuda.stateOf(one), gpu.isReleased], ['running', true]);
-      for (const action of actions) cuda.on(other, action, '');
+      for (const [action, script] of scripts) cuda.on(other, action, script);
+      for (let count = 0; count < 2; count += 1) {
+        assert.equal(await messageOf(gpu.restore()), error.replaceAll('PID', `${other}`));
+        assert.deepEqual([cuda.stateOf(other), gpu.isReleased], [state, true]);
+      }
+      for (const [action] of scripts) cuda.on(other, action, '');
       await gpu.restore();
-      assert.deepEqual([cuda.stateOf(other), gpu.isReleased], ['running', false]);
+      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false]);
     });
   }
 

@@ -137,19 +137,19 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('\n', /^sum 3\n<0> $/m);
   });
 
-  it('Ctrl-\\ ends the program, and the shell sees the signal', async (t) => {
-    const shell = await startShell(t);
-    await shell.control('$RUN sleep 98765');
-    await shell.type(CTRL_BACKSLASH, /<131> $/);
-  });
-
-  it('Ctrl-C ends a shell loop, as without control-run', async (t) => {
-    const shell = await startShell(t);
-    await shell.type('export RUN\n', /<0> $/);
-    await shell.control(`bash -c 'for i in 1 2 3; do $RUN sleep 98765; echo round $((i + 10)); done; echo after'`);
-    await shell.type(CTRL_C, /<130> $|round|web API/);
-    assert.match(shell.text(), /^\^C\n?<130> $/);
-  });
+  for (const [what, line, keys, shown] of [
+    ['Ctrl-\\ ends the program', '$RUN sleep 98765', CTRL_BACKSLASH, /^\^\\[^]*<131> $/],
+    ['Ctrl-C ends a shell loop', `bash -c 'for i in 1 2 3; do $RUN sleep 98765; echo next; done'`, CTRL_C,
+      /^\^C\n?<130> $/],
+  ] as const) {
+    it(`${what}, as without control-run`, async (t) => {
+      const shell = await startShell(t);
+      await shell.type('export RUN\n', /<0> $/);
+      await shell.control(line);
+      await shell.type(keys, /<\d+> $/);
+      assert.match(shell.text(), shown);
+    });
+  }
 
   it('Ctrl-Z suspends both, fg and bg resume both, and a pause waits until then', async (t) => {
     const shell = await startShell(t);
@@ -334,14 +334,6 @@ describe('control-run: on a terminal', options, () => {
     process.kill(pid);
     await until(() => shell.others().length === 0);
     assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
-  });
-
-  it('a pipeline of two has the same exit codes and output as without control-run', async (t) => {
-    const shell = await startShell(t);
-    await shell.type('$RUN -- yes | $RUN -- head -n 3; echo "${PIPESTATUS[@]}"\n', /<0> $/);
-    assert.equal(shell.text().split('\n').filter((line) => line === 'y').length, 3);
-    assert.match(shell.text(), /^141 0$/m);
-    await until(() => shell.others().length === 0);
   });
 });
 
