@@ -1,4 +1,4 @@
-// Carries out commands on the running program: pauses and resumes it part by part, saves it, and passes commands on.
+// Carries out commands on one run of the program: pauses and resumes it part by part, saves it, and passes commands on.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ShellCommand } from './shell.ts';
@@ -24,8 +24,8 @@ type Urgency = 'command' | 'signal';
 
 /** What the operator needs from the supervisor. */
 export interface Situation {
-  /** Returns the latest run of the program. */
-  program(): Program;
+  settings: Settings;
+  server: WebApiServer<string>;
   /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
   /** Prints a line for people. */
@@ -33,42 +33,26 @@ export interface Situation {
 }
 
 export class Operator {
+  readonly #program: Program;
   readonly #settings: Settings;
   readonly #server: WebApiServer<string>;
   readonly #situation: Situation;
   readonly #inEffect: Set<Part> = new Set(); // of a pause
   #mustStop = false; // the program takes no commands itself, or has not paused in time
 
-  constructor(settings: Settings, server: WebApiServer<string>, situation: Situation) {
-    this.#settings = settings;
-    this.#server = server;
+  /** @param isPaused Whether the program is stopped before its first instruction. */
+  constructor(program: Program, isPaused: boolean, situation: Situation) {
+    this.#program = program;
+    this.#settings = situation.settings;
+    this.#server = situation.server;
     this.#situation = situation;
-  }
-
-  get #program(): Program {
-    return this.#situation.program();
-  }
-
-  /**
-   * Call it when the program has started, or keeps running because it cannot be ended.
-   *
-   * @param isPaused Whether the program was stopped before its first instruction.
-   */
-  onRun(isPaused: boolean): void {
-    this.#inEffect.clear();
     if (isPaused) this.#inEffect.add(this.#stopping);
     this.#mustStop = isPaused;
   }
 
-  /** Call it when the program has ended: there is nothing left to undo. */
-  onEnd(): void {
-    this.#inEffect.clear();
-    this.#settings.gpu?.forget();
-  }
-
-  /** Whether a part of a pause is in effect. */
+  /** Whether a part of a pause is in effect. Once the program has ended, there is nothing left to undo. */
   get isPaused(): boolean {
-    return this.#inEffect.size > 0;
+    return this.#program.end === null && this.#inEffect.size > 0;
   }
 
   // ───── Pausing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,6 +65,7 @@ export class Operator {
 
   /** Undoes the parts in reverse order. If one fails, the program stays paused. */
   async resume(): Promise<CommandOutcome> {
+    if (this.#program.end !== null) return {};
     // Asks even if it did not pause the program, which may have paused itself.
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) || part === this.#asking);
     return await this.#perform('undo', parts);
@@ -106,8 +91,8 @@ export class Operator {
 
   async #put(way: keyof Part, part: Part): Promise<unknown> {
     const value = await part[way]();
-    if (way === 'undo') this.#inEffect.delete(part);
-    else if (this.#program.end === null) this.#inEffect.add(part);
+    if (way === 'do') this.#inEffect.add(part);
+    else this.#inEffect.delete(part);
     return value;
   }
 

@@ -39,8 +39,8 @@ export class Supervisor {
   readonly #say: (message: string) => void;
   readonly #server: WebApiServer<string>;
   readonly #programOptions: ProgramOptions;
-  readonly #operator: Operator;
-  #program!: Program; // set before any command is taken
+  #program!: Program; // set before any command is taken, unless it cannot be started
+  #operator!: Operator; // of this run
   #lastEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
@@ -75,8 +75,6 @@ export class Supervisor {
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
     this.#programOptions = { ...settings, mark, cgroup, keeper: new Keeper(graceMs, mark, cgroup?.path ?? '') };
-    const situation = { program: () => this.#program, isSignalled: () => this.#isSignalled, say };
-    this.#operator = new Operator(settings, this.#server, situation);
   }
 
   /**
@@ -121,14 +119,20 @@ export class Supervisor {
     }
     this.#program = program;
     this.#detail = {};
-    this.#operator.onRun(cause !== null);
+    this.#operate(cause !== null);
     void program.ended.then((end) => this.#onEnd(program, end));
+  }
+
+  #operate(isPaused: boolean): void {
+    this.#operator = new Operator(this.#program, isPaused, {
+      settings: this.#settings, server: this.#server, isSignalled: () => this.#isSignalled, say: this.#say,
+    });
   }
 
   #onEnd(program: Program, end: End): void {
     program.channel.close();
     if (!this.#isEnding) program.processes.release();
-    this.#operator.onEnd();
+    this.#settings.gpu?.forget();
     if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
     const { maxRestarts } = this.#settings;
     if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
@@ -232,7 +236,7 @@ export class Supervisor {
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
-  #execute(command: string): Promise<CommandOutcome> {
+  async #execute(command: string): Promise<CommandOutcome> {
     switch (command) {
       case 'pause': return this.#pause();
       case 'resume': return this.#carryOut('resume', [PAUSED, RESUMING, ACTIVE]);
@@ -268,12 +272,12 @@ export class Supervisor {
   async #shutDown(): Promise<CommandOutcome> {
     const program = this.#program;
     const before = this.#status;
-    const wasPaused = this.#operator.isPaused;
     this.#isEnding = true;
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let outcome: CommandOutcome = {};
     if (program?.end === null) {
+      const wasPaused = this.#operator.isPaused;
       const mayCancel = (): boolean => program.end === null && !this.#isSignalled;
       outcome = await this.#operator.saveLast().catch((error: unknown) => ({ error }));
       const isResumed = wasPaused && !this.#operator.isPaused; // pausing it again failed
@@ -282,7 +286,7 @@ export class Supervisor {
       const error = await this.#end(program);
       if (error !== null) outcome = { error };
       if (error !== null && mayCancel()) {
-        this.#operator.onRun(false);
+        this.#operate(false);
         return this.#cancelShutDown(ACTIVE, outcome);
       }
       this.#lastEnd = program.end ?? program.leave();
