@@ -5,6 +5,7 @@
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { Gpu } from './run/gpu.ts';
+import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { explainPort } from './shared/reach/access.ts';
@@ -16,6 +17,7 @@ const NAME = 'control-run';
 const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they fail themselves
 
 async function main(): Promise<number> {
+  if (await endOrphans(process.argv.slice(2))) return EXIT.DONE;
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
