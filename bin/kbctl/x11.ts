@@ -202,7 +202,7 @@ class X11Listener implements Listener {
 }
 
 /** Returns the root window of each screen. */
-function readRoots(setup: Buffer): number[] {
+export function readRoots(setup: Buffer): number[] {
   const [vendorLength, screens, formats] = [setup.readUInt16LE(24), setup[28] as number, setup[29] as number];
   const roots: number[] = [];
   let at = 40 + vendorLength + (-vendorLength & 3) + 8 * formats;
@@ -297,7 +297,7 @@ interface Pending {
   reject(error: Error): void;
 }
 
-class Connection {
+export class Connection {
   readonly #name: string;
   readonly #socket: Socket;
   readonly #onEvent: (event: Buffer) => void;
@@ -427,7 +427,7 @@ function pad(data: Buffer): Buffer {
   return Buffer.concat([data, Buffer.alloc(-data.length & 3)]);
 }
 
-function words(...values: number[]): Buffer {
+export function words(...values: number[]): Buffer {
   const buffer = Buffer.alloc(4 * values.length);
   values.forEach((value, index) => buffer.writeUInt32LE(value, 4 * index));
   return buffer;
@@ -435,14 +435,14 @@ function words(...values: number[]): Buffer {
 
 // ───── The display and its cookie ────────────────────────────────────────────────────────────────────────────────
 
-interface Display {
+export interface Display {
   name: string;
   number: string;
   target: NetConnectOpts;
 }
 
 /** Parses `:0`, `unix:0`, `host:10.0`. */
-function parseDisplay(name: string): Display {
+export function parseDisplay(name: string): Display {
   const [, host, unix, number] = /^([^:/]*)(\/unix)?:(\d+)(?:\.\d+)?$/.exec(name) ?? [];
   if (host === undefined || number === undefined) {
     throw new BackendError(`DISPLAY must be a display such as :0 or host:0, got '${name}'`);
