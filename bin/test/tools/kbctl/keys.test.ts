@@ -152,7 +152,7 @@ function wrongKeys(option: string, text: string, why: string): UsageError {
 
 /** Linux codes; R is the right-hand side. */
 const CODES: Readonly<Record<string, number>> = {
-  shift: 42, shiftR: 54, ctrl: 29, ctrlR: 97, alt: 56, altR: 100, super: 125, superR: 126, p: 25, r: 19, x: 45, F9: 67,
+  shift: 42, shiftR: 54, ctrl: 29, ctrlR: 97, alt: 56, altR: 100, super: 125, superR: 126, p: 25, r: 19, F9: 67,
 };
 const HELD_BINDINGS = parseBindings({ 'quit-key': 'F9' }, 'linux');
 
@@ -160,19 +160,14 @@ const HELD_BINDINGS = parseBindings({ 'quit-key': 'F9' }, 'linux');
 const HELD: [what: string, keys: string, actions: string][] = [
   ['modifiers in order', '+alt +shift +p -p -shift -alt', 'pause'],
   ['modifiers in another order', '+shift +alt +r -r -alt -shift', 'resume'],
-  ['modifiers of the right-hand side', '+altR +shiftR +p', 'pause'],
   ['one of each side', '+alt +shiftR +r', 'resume'],
   ['both sides, one released', '+alt +altR +shift -alt +p', 'pause'],
-  ['both sides, both released', '+alt +altR +shift -alt -altR +p', ''],
-  ['an extra modifier', '+ctrl +alt +shift +p', ''],
-  ['another extra modifier', '+alt +shift +superR +p', ''],
+  ['an extra modifier', '+superR +alt +shift +p', ''],
   ['an extra modifier that is released', '+ctrl +alt +shift -ctrl +p', 'pause'],
   ['a missing modifier', '+alt +p -p -alt +shift +p', ''],
   ['the key first', '+p +alt +shift =p', ''],
   ['auto-repeat of the key', '+alt +shift +p =p =p =p -p', 'pause'],
-  ['auto-repeat of a modifier', '+alt =alt =alt +shift =shift +p', 'pause'],
   ['two presses while the modifiers are held', '+alt +shift +p -p +p -p +r', 'pause pause resume'],
-  ['another key is held', '+x +alt +shift +p', 'pause'],
   ['modifiers on one keyboard, key on another', '+alt +shift +p@1', 'pause'],
   ['modifiers on both keyboards', '+alt +shift@1 +r', 'resume'],
   ['the same modifier on both keyboards, one released', '+alt +alt@1 +shift -alt +p', 'pause'],
