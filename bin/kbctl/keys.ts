@@ -197,9 +197,9 @@ export class HeldKeys {
     return pressed?.[1].action ?? null;
   }
 
-  /** A key comes up. Returns whether it was held and is part of a combination. */
-  release(code: number, keyboard: string = ''): boolean {
-    return this.#held.get(keyboard)?.delete(code) ?? false;
+  /** A key comes up. */
+  release(code: number, keyboard: string = ''): void {
+    this.#held.get(keyboard)?.delete(code);
   }
 
   /** Replaces the held keys of a keyboard. */

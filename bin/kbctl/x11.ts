@@ -37,41 +37,44 @@ export async function listenX11(
 ): Promise<Listener> {
   const name = process.env['DISPLAY'] ?? '';
   if (name === '') throw new BackendError('DISPLAY is not set');
-  const listener = new X11Listener(parseDisplay(name), bindings, events);
-  await listener.start(quitting, startMs);
+  const listener = new X11Listener(parseDisplay(name), bindings, events, quitting, startMs);
+  await listener.start(quitting);
   return listener;
 }
 
 class X11Listener implements Listener {
   readonly source: string;
   readonly bindings: readonly Binding[];
-  readonly #display: Display;
   readonly #events: ListenerEvents;
   readonly #keys = new HeldKeys({ modifiers: new Map(), bindings: [] });
   readonly #noticed = new Set<Binding>(); // bindings whose problem has been reported
   readonly #actions = new Map<string, Action>(); // for core events, by key code and state
-  #connection!: Connection;
+  readonly #connection: Connection;
   #roots: number[] = [];
   #xinput = 0; // major opcode of the extension
   #acted: number | null = null; // code of the held key whose action has been reported
-  #released: { code: number; time: number } | null = null; // the latest release in a core event
+  #released = ''; // code and time of the latest release in a core event
   #layoutTimer: NodeJS.Timeout | undefined;
 
-  constructor(display: Display, bindings: readonly Binding[], events: ListenerEvents) {
+  constructor(
+    display: Display,
+    bindings: readonly Binding[],
+    events: ListenerEvents,
+    quitting: AbortSignal,
+    startMs: number,
+  ) {
     this.source = `X11 display ${display.name}`;
-    this.#display = display;
     this.bindings = bindings;
     this.#events = events;
+    this.#connection = new Connection(display, quitting, startMs, (event) => this.#onEvent(event));
   }
 
-  async start(quitting: AbortSignal, startMs: number): Promise<void> {
-    this.#connection = new Connection(this.#display, quitting, startMs, (event) => this.#onEvent(event));
+  async start(quitting: AbortSignal): Promise<void> {
     try {
       await this.#connection.open();
       this.#roots = readRoots(this.#connection.setup);
       this.#xinput = await this.#findXInput();
-      await this.#readLayout();
-      await this.#selectRawKeys();
+      await Promise.all([this.#selectRawKeys(), this.#readLayout()]);
     } catch (error) {
       this.close();
       throw error instanceof BackendError ? error : new BackendError(`${this.source}: ${(error as Error).message}`);
@@ -99,10 +102,10 @@ class X11Listener implements Listener {
     return opcode;
   }
 
-  async #selectRawKeys(): Promise<void> {
+  #selectRawKeys(): Promise<unknown> {
     const mask = (1 << XI.RAW_KEY_PRESS) | (1 << XI.RAW_KEY_RELEASE);
     const body = words(this.#roots[0] as number, 1, XI.ALL_MASTER_DEVICES | (1 << 16), mask); // one mask, one word
-    await Promise.all([this.#connection.request(this.#xinput, body, XI.SELECT_EVENTS), this.#readHeld()]);
+    return this.#connection.request(this.#xinput, body, XI.SELECT_EVENTS);
   }
 
   /** Reads the layout and grabs the key codes of the bindings. */
@@ -169,11 +172,12 @@ class X11Listener implements Listener {
     if (type === MESSAGE.KEY_PRESS) {
       this.#onCorePress(event[1] as number, event.readUInt32LE(4), event.readUInt16LE(28) & 0xff);
     } else if (type === MESSAGE.KEY_RELEASE) {
-      this.#onRelease(event[1] as number, event.readUInt32LE(4));
+      this.#onRelease(event[1] as number);
+      this.#released = `${event[1]} ${event.readUInt32LE(4)}`;
     } else if (type === MESSAGE.GENERIC && event[1] === this.#xinput) {
       const code = event.readUInt32LE(16);
       if (event.readUInt16LE(8) === XI.RAW_KEY_PRESS) this.#act(code, this.#keys.press(code));
-      else this.#onRelease(code, null);
+      else this.#onRelease(code);
     } else if (type === MESSAGE.MAPPING_NOTIFY) {
       clearTimeout(this.#layoutTimer);
       const onError = (): void => {}; // onEnd reports that the connection has ended
@@ -183,14 +187,13 @@ class X11Listener implements Listener {
 
   /** On auto-repeat, the release and the press have the same server time. Raw events do not repeat. */
   #onCorePress(code: number, time: number, state: number): void {
-    const isRepeat = this.#released?.code === code && this.#released.time === time;
+    const isRepeat = this.#released === `${code} ${time}`;
     this.#keys.press(code);
     if (!isRepeat && this.#acted !== code) this.#act(code, this.#actions.get(`${code} ${state}`) ?? null);
   }
 
-  #onRelease(code: number, coreTime: number | null): void {
-    const isRelevant = this.#keys.release(code);
-    this.#released = isRelevant && coreTime !== null ? { code, time: coreTime } : null;
+  #onRelease(code: number): void {
+    this.#keys.release(code);
     if (this.#acted === code) this.#acted = null;
   }
 

@@ -263,7 +263,8 @@ describe('the Windows helper', LIMIT, () => {
     const options = '-NoLogo -NoProfile -NonInteractive -InputFormat None -ExecutionPolicy Bypass -Command';
     assert.deepEqual(args.slice(0, -1), options.split(' '));
     assert.match(args.at(-1) as string, /^[\x20-\x7e]+; \[Hotkeys\]::Listen\(4711,'5,80;14,116;5,81'\)$/);
-    assert.equal((await commandFor('C:\\Windows'))[0], 'C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe');
+    const [path] = await commandFor('C:\\Windows');
+    assert.equal(path, 'C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe');
     assert.equal(readSource().replace(/\s+/g, ' '), SOURCE.trim().replace(/\s+/g, ' '));
   });
 

@@ -169,7 +169,9 @@ export async function startInTerminal(
     SCRIPT: `echo mode $(stty -g); ${script}`,
     ...options.env,
   });
-  const findAll = (pattern: RegExp): string[] => [...terminal.output().matchAll(pattern)].map(([, found = '']) => found);
+  const findAll = (pattern: RegExp): string[] => {
+    return [...terminal.output().matchAll(pattern)].map(([, found = '']) => found);
+  };
   return {
     ...terminal,
     say,
