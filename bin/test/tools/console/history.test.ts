@@ -70,28 +70,22 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
     assert.deepEqual(readHistory(folder), ['# 1.0', '# 1.1', '# 2.0', '# 2.1']);
   });
 
+  const spoils: [what: string, before: (folder: string) => void, after?: (folder: string) => void][] = [
+    ['is a folder', (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true })],
+    ['has a file in place of its folder', (folder) => writeFileSync(join(folder, 'control'), '')],
+    ['is deleted with its folder', () => {}, (folder) => rmSync(join(folder, 'control'), { recursive: true })],
+  ];
   it('warns once about a file that cannot be used or has become unusable', async (t) => {
-    const breaks: ((folder: string) => void)[] = [
-      (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true }),
-      (folder) => writeFileSync(join(folder, 'control'), ''),
-    ];
-    const warning = /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/;
-    for (const prepare of breaks) {
+    for (const [what, before, after] of spoils) {
       const folder = makeFolder(t);
-      prepare(folder);
+      before(folder);
       const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => {
-        assert.deepEqual(history.load(), []);
+        assert.deepEqual(history.load(), [], what);
+        after?.(folder);
         for (const line of ['status', 'help']) history.add(line);
       });
-      assert.match(warnings, warning);
+      assert.match(warnings, /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/, what);
     }
-    const folder = makeFolder(t);
-    const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => {
-      history.load();
-      rmSync(join(folder, 'control'), { recursive: true });
-      for (const line of ['status', 'help']) history.add(line);
-    });
-    assert.match(warnings, warning);
   });
 });
 
