@@ -8,8 +8,8 @@ import { describe, it } from 'node:test';
 import { TOOLS } from '../../../mcp/tools.ts';
 import { HOSTILE, LIMIT } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startWeb } from '../client/systems.ts';
-import { openSession, startMcp } from './helpers.ts';
+import { openSession, startWeb } from '../client/systems.ts';
+import { startMcp } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { Mcp } from './helpers.ts';
 
