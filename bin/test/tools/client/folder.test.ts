@@ -99,7 +99,8 @@ describe('control-client list', SUITE, () => {
     const status = 'missing or wrong token';
     assert.deepEqual(first, { target: locked, name: 'locked', pid: process.pid, status, error: refused });
     assert.match(second?.error ?? '', /^has not responded within \d+(\.\d)? s$/);
-    assert.deepEqual({ ...second, error: '' }, { target: silent, name: 'my-job', pid: 77, status: 'no answer', error: '' });
+    const unanswered = { target: silent, name: 'my-job', pid: 77, status: 'no answer', error: '' };
+    assert.deepEqual({ ...second, error: '' }, unanswered);
     assert.match(linesOf(allowed.stdout)[0] ?? '', /^locked .* active /);
   });
 
