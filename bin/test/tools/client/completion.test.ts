@@ -21,7 +21,8 @@ import type { TestContext } from 'node:test';
 const CANDIDATES: readonly [line: string, printed: string][] = [
   ['client pau', 'words pause'], ['client li', 'words list'], ['client inv', 'words'],
   ['client --port 9000 save', 'words save-state'], ['client --ex', 'words --exec'],
-  ['client watch --ex', 'words --exec'], ['client --reason watch status --ex', 'words'], ['client p --wai', 'words --wait'], ['client h --wai', 'words'],
+  ['client watch --ex', 'words --exec'], ['client --reason watch status --ex', 'words'],
+  ['client p --wai', 'words --wait'], ['client h --wai', 'words'],
   ['client shutdown box:80 --wai', 'words --wait'], ['client status --vers', 'words --version'],
   ['client x --js', 'words --json'], ['client status -h', 'words -h'], ['client wait off', 'words offline'],
   ['client --timeout 5 wait --json off', 'words offline'], ['client wait active off', 'words'],

@@ -96,8 +96,10 @@ const REFUSED: Record<string, Row[]> = {
   'a host that is none': ['', ' ', 'http://localhost', 'localhost:8391', '[::1'].map((host) => {
     return [['status', '--host', host], `--host ${HOST} '${host}'`];
   }),
-  'a time limit that is none': ['0', 'soon', '1e3', '9999999'].map((limit) => {
-    return [['status', '--timeout', limit], `--timeout ${SECONDS} 24d, got '${limit}'`];
+  'a time limit that is none': [
+    '', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2073601', '∞', 'soon',
+  ].map((limit) => {
+    return [['status', `--timeout=${limit}`], `--timeout ${SECONDS} 24d, got '${limit}'`];
   }),
   'a pause that is too long': [[['pause', '--for', '366d'], `--for ${SECONDS} 365d, got '366d'`]],
   'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
