@@ -89,26 +89,17 @@ class Watcher {
     this.#system = system;
     this.#goal = goal;
     this.#known = goal.kind === 'change' ? goal.tag : undefined;
-    this.#wasSeen = system.isOfFolder || this.#known !== undefined;
+    this.#wasSeen = system.socket !== undefined || this.#known !== undefined;
   }
 
   /** Returns null at the limit. `isSingle` asks once, and returns null if that does not end the wait. */
   async watch(feeds: Feeds, limit: AbortSignal, isSingle: boolean = false): Promise<Ended | null> {
-    if (limit.aborted) return null;
-    let unsubscribe: (() => void) | undefined;
-    const first = new Promise<Ended | null>((resolve, reject) => {
-      limit.addEventListener('abort', () => resolve(null));
-      const note = (reply: PrintableReply): void => {
-        try {
-          const ended = this.#note(reply);
-          if (ended !== null || isSingle) resolve(ended);
-        } catch (error) {
-          reject(error as Error);
-        }
-      };
-      unsubscribe = feeds.subscribe(this.#system.client, { isOnDetail: this.#goal.kind === 'detail', note });
-    });
-    return first.finally(unsubscribe);
+    const query = this.#goal.kind === 'detail' ? 'detail' : 'info';
+    for await (const reply of feeds.follow(this.#system.client, query, limit)) {
+      const ended = this.#note(reply);
+      if (ended !== null || isSingle) return ended;
+    }
+    return null;
   }
 
   /** If the detail lacks the field in the condition, names the fields it has. */
@@ -123,18 +114,12 @@ class Watcher {
     this.reply = reply;
     if (isDenied(reply)) this.#fail(reply.error, reply);
     if (reply.ok) [this.info, this.infoAt] = [reply.body, now()];
+    const goal = this.#goal;
     const status = statusNameOf(reply);
+    if (goal.kind === 'status' && status === goal.name) return 'reached';
+    if (goal.kind === 'change' && reply.ok && this.#isChanged(reply)) return 'changed';
+    if (goal.kind === 'detail' && reply.ok && this.#isMet(reply, goal.condition)) return 'reached';
     const isOffline = status === SystemStatus.OFFLINE.statusName;
-    switch (this.#goal.kind) {
-      case 'change':
-        if (reply.ok && this.#isChanged(reply)) return 'changed';
-        break;
-      case 'status':
-        if (status === this.#goal.name) return 'reached';
-        break;
-      case 'detail':
-        if (reply.ok && this.#isMet(reply, this.#goal.condition)) return 'reached';
-    }
     if (isOffline && this.#wasSeen) return 'offline';
     this.#wasSeen ||= !isOffline;
     return null;
