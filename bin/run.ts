@@ -23,16 +23,16 @@ async function main(): Promise<number> {
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
+  const place = await choosePlace(parsed.access, say);
   try {
     const gpu = parsed.releasesGpu ? Gpu.find() : undefined;
-    const place = await choosePlace(parsed.access, say);
     const supervisor = new Supervisor({ ...parsed.settings, gpu, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    say((await explainPort(error)).message);
+    say((await explainPort(error, place.host, place.port)).message);
     return NO_WEB_API;
   }
 }
