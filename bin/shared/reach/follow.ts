@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../control.ts';
+import { findStatus } from '../words/commands.ts';
 import { valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
@@ -219,7 +220,7 @@ class Follower {
   async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
     let wasEnd = false;
     for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
-      const status = Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
+      const status = findStatus(name) ?? null;
       const isPassed = this.#goal !== undefined && status !== this.#goal && status !== this.#status;
       if (isPassed && status !== null) this.#show(status.statusName);
       this.#status = status;
