@@ -184,7 +184,7 @@ class Follower {
         if (moment === 'responded') return null;
         const hasEnded = status === OFFLINE || moment === 'ending';
         if (hasEnded) return { state, error, summary: `shut down, but: ${error}` };
-        if (status === SHUTTING_DOWN) return null;
+        if (status === SHUTTING_DOWN || status === null) return null; // it closes its connections before it ends
       }
       return { state, error };
     }
