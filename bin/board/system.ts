@@ -256,6 +256,7 @@ export class BoardSystem {
   #draw(): State {
     const system = this.#system;
     const { reported, reply, info, end, secondsLeft } = system;
+    const leftMs = secondsLeft && Math.round(1000 * secondsLeft);
     const { detail } = info;
     const progress = progressOf(detail);
     const crashed = end !== null && isCrash(end);
@@ -282,7 +283,7 @@ export class BoardSystem {
       unansweredSince: system.unansweredSince,
       unheardSince: isAnswered ? this.#unheardSince : null,
       detail: this.#rows,
-      progress: progress && { ...progress, name: excerpt(progress.name), leftMs: secondsLeft && Math.round(1000 * secondsLeft) },
+      progress: progress && { ...progress, name: excerpt(progress.name), leftMs },
       current: currentValues(detail, this.#ownCommands),
       commands,
       sent: this.#sent,
