@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cgroup } from './cgroup.ts';
-import { Processes } from './processes.ts';
+import { OWN_GROUP, Processes } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Listed, Watch } from './processes.ts';
 
@@ -39,7 +39,7 @@ export class Keeper implements Watch {
     const name = `control-run-keeper-${process.pid}`;
     const self = [process.execPath, ...process.execArgv, process.argv[1] as string];
     // In its own session, signals from the terminal do not reach it.
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, ...self, name, String(graceMs)], {
+    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, ...self, name, `${OWN_GROUP}`, `${graceMs}`], {
       detached: true, stdio: ['pipe', 'ignore', 'ignore'], env: { ...process.env, [MARK]: mark },
     });
     this.#shell.on('error', () => {}); // there is no sh on Windows
@@ -72,19 +72,20 @@ export class Keeper implements Watch {
 }
 
 /** Ends what a killed control-run has left, if this process was its keeper. Returns whether it was. */
-export async function endOrphans([, grace, path = '', ...words]: readonly string[]): Promise<boolean> {
+export async function endOrphans([, group, grace, path = '', ...words]: readonly string[]): Promise<boolean> {
   const mark = process.env[MARK];
   if (mark === undefined) return false;
   for (const name of ['SIGHUP', 'SIGINT', 'SIGTERM'] as const) process.on(name, () => {});
   const cgroup = path === '' ? null : new Cgroup(path);
   cgroup?.freeze(false);
-  const [main, ...others] = words.map((word): Listed => {
+  const [main, ...known] = words.map((word): Listed => {
     const [pid, startedAt] = word.split(':').map(Number) as [number, number];
     return { pid, startedAt };
   });
   if (main?.pid === STARTING.pid) await sleep(EXEC_MS);
   if (main !== undefined) {
-    await new Processes({ ...main, hasEnded: () => true }, mark, cgroup, null, others).end(Number(grace));
+    const heritage = { group: Number(group), known };
+    await new Processes({ ...main, hasEnded: () => true }, mark, cgroup, null, heritage).end(Number(grace));
   }
   cgroup?.remove();
   return true;

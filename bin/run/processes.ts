@@ -42,6 +42,14 @@ export interface Main extends Listed {
   hasEnded(): boolean;
 }
 
+/** What a keeper takes over from its control-run. */
+export interface Heritage {
+  /** The process group of control-run, which other programs may share. */
+  group: number;
+  /** Processes of the program, other than the first. */
+  known: readonly Listed[];
+}
+
 /** Learns which processes to end if control-run is killed. */
 export interface Watch {
   /** The first process, from which others can be found. Replaces all earlier ones. */
@@ -57,6 +65,7 @@ export class Processes {
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
   readonly #keeper: Watch | null;
+  readonly #group: number; // of control-run
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
   #isStopping = false; // until continue()
@@ -65,19 +74,20 @@ export class Processes {
   /**
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
-   * @param known Other processes that belong to it.
+   * @param keeper Ends them if control-run is killed.
    */
   constructor(
     main: Main,
     mark: string,
     cgroup: Cgroup | null,
     keeper: Watch | null,
-    known: readonly Listed[] = [],
+    { group, known }: Heritage = { group: OWN_GROUP, known: [] },
   ) {
     this.#main = main;
     this.#mark = mark;
     this.#cgroup = cgroup;
     this.#keeper = keeper;
+    this.#group = group;
     this.#forgetKnown();
     for (const { pid, startedAt } of known) this.#known.set(pid, startedAt);
   }
@@ -166,7 +176,7 @@ export class Processes {
       looks = running.length === 0 ? looks + 1 : 0;
       if (looks === 2 || elapsed > MAX_STOP_MS || running.some(isForeign)) return running;
       if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
-      send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
+      this.#send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
       if (!this.#isStopping) return [];
@@ -176,7 +186,10 @@ export class Processes {
 
   /** Whether all members of control-run's process group are stopped, or the main process alone. */
   haveStopped(who: 'group' | 'main'): boolean {
-    const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main.pid : group === OWN_GROUP));
+    const isMeant = ({ pid, group }: Process): boolean => {
+      return who === 'main' ? pid === this.#main.pid : group === this.#group;
+    };
+    const ones = this.list().filter(isMeant);
     return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
@@ -204,7 +217,13 @@ export class Processes {
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
   signal(name: NodeJS.Signals): void {
-    send(this.list(), name);
+    this.#send(this.list(), name);
+  }
+
+  /** Signals whole groups, so that all members stop at once, except the group of control-run. */
+  #send(processes: readonly Process[], name: NodeJS.Signals): void {
+    const targets = processes.map(({ pid, group }) => (group === this.#group ? pid : -group));
+    for (const target of new Set(targets)) trySend(target, name);
   }
 
   /**
@@ -259,12 +278,6 @@ export class Processes {
   }
 }
 
-/** Signals whole groups, so that all members stop at once, except the group of this process. */
-function send(processes: readonly Process[], name: NodeJS.Signals): void {
-  const targets = processes.map(({ pid, group }) => (group === OWN_GROUP ? pid : -group));
-  for (const target of new Set(targets)) trySend(target, name);
-}
-
 function trySend(target: number, name: NodeJS.Signals): void {
   try {
     process.kill(target, name);
@@ -317,7 +330,8 @@ function isStopped({ state }: Process): boolean {
 
 const HAS_PROC = process.platform === 'linux';
 const IS_WINDOWS = process.platform === 'win32';
-const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
+const OWN_TABLE = HAS_PROC ? readProcess(process.pid) : listByPs();
+export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
   if (IS_WINDOWS) return []; // it has neither /proc nor ps
