@@ -157,7 +157,7 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.equal(before.length, 1);
     const [statusCode, error] = await perform(run.port, 'pause');
     assert.equal(statusCode, 500);
-    assert.match(String(error), new RegExp(`^pause failed: not stopped within 10 s: .*process ${run.pid} \\(state D\\)`));
+    assert.match(String(error), new RegExp(`^pause failed: not stopped within 10 s: .*\\b${run.pid} \\(state D\\)`));
     const paused = perform(run.port, 'pause');
     await until(async () => (await getInfo(run.port)).status === 'pausing');
     await sleep(200); // until the child of vfork() is continued again and again

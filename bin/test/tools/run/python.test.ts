@@ -321,7 +321,8 @@ circle = []
 circle.append(circle)
 values = {
     'nested': [1, (2, {'best': float('-inf')})], 'tensor': Tensor(), 'path': pathlib.Path('a'), 'none': None,
-    'endless': [Endless()], 'integer': 10**309, 'huge': ['x' * 100] * 1000, 'key': {(1, 2): 3}, 'mute': Exception(Mute()),
+    'endless': [Endless()], 'integer': 10**309, 'huge': ['x' * 100] * 1000,
+    'key': {(1, 2): 3}, 'mute': Exception(Mute()),
 }
 def get(name: str):
     if isinstance(values[name], Exception): raise values[name]
@@ -359,7 +360,7 @@ while not control.poll(): time.sleep(.01)
   });
 });
 
-/** Stand-ins for the library and for the code around each callback of the page; the check of the pages runs PyTorch's. */
+/** Stand-ins for the library and the code around each callback of the page. The check of the pages runs PyTorch's. */
 const CALLBACKS = {
   transformers: `
 transformers = sys.modules['transformers'] = MagicMock(TrainerCallback=object)
