@@ -50,43 +50,39 @@ export interface Heritage {
   known: readonly Listed[];
 }
 
-/** Learns which processes to end if control-run is killed. */
-export interface Watch {
-  /** The first process, from which others can be found. Replaces all earlier ones. */
-  watch(main: Listed): void;
-  /** Processes that could not be found from there once their parents have ended. */
-  add(others: readonly Listed[]): void;
-  /** Nothing is left to end. */
-  forget(): void;
-}
+/**
+ * Tells the keeper what to end if control-run is killed: the first process, from which it finds others, and those that
+ * it could not find once their parents have ended. An empty list leaves nothing to end.
+ */
+export type Keep = (listed: readonly Listed[]) => void;
 
 export class Processes {
   readonly #main: Main;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
-  readonly #keeper: Watch | null;
+  readonly #keep: Keep;
   readonly #group: number; // of control-run
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
+  #strays: Listed[] = []; // the known processes that the keeper could not find
   #isStopping = false; // until continue()
   #isReleased = false;
 
   /**
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
-   * @param keeper Ends them if control-run is killed.
    */
   constructor(
     main: Main,
     mark: string,
     cgroup: Cgroup | null,
-    keeper: Watch | null,
+    keep: Keep,
     { group, known }: Heritage = { group: OWN_GROUP, known: [] },
   ) {
     this.#main = main;
     this.#mark = mark;
     this.#cgroup = cgroup;
-    this.#keeper = keeper;
+    this.#keep = keep;
     this.#group = group;
     this.#forgetKnown();
     for (const { pid, startedAt } of known) this.#known.set(pid, startedAt);
@@ -95,14 +91,18 @@ export class Processes {
   /** Leaves only the first process to the keeper, which finds the others from there. */
   #forgetKnown(): void {
     this.#known.clear();
-    this.#keeper?.watch(this.#main);
+    this.#strays = [];
+    this.#keep([this.#main]);
   }
 
   /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
     const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
-    this.#keeper?.add(fresh.filter((one) => !this.#isMember(one, this.#main.pid)));
+    const strays = fresh.filter((one) => !this.#isMember(one, this.#main.pid));
     for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
+    if (strays.length === 0) return;
+    this.#strays.push(...strays);
+    this.#keep([this.#main, ...this.#strays]);
   }
 
   /** The processes that `stop()` has stopped. */
@@ -204,7 +204,7 @@ export class Processes {
   /** Call it when the program has ended by itself: its background processes keep running. */
   release(): void {
     this.continue();
-    this.#keeper?.forget();
+    this.#keep([]);
     this.#isReleased = true;
   }
 
@@ -244,7 +244,7 @@ export class Processes {
       this.signal('SIGKILL');
       left = await this.#waitForEnd(POLL_MS);
     }
-    if (left.length === 0) this.#keeper?.forget();
+    if (left.length === 0) this.#keep([]);
     return { killed, left };
   }
 
