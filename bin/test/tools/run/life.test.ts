@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import {
   clientAt, getInfo, makeFolder, perform, platformIs, preload, start, startProgram, TOKEN, until,
@@ -16,7 +15,7 @@ import {
 } from './helpers.ts';
 import type { StartedRun } from './helpers.ts';
 
-const { ACTIVE, PAUSED } = SystemStatus;
+const { ACTIVE } = SystemStatus;
 const O_NONBLOCK = 0o4000; // on Linux
 const CONTROL_RUN = `'${process.execPath}' dist/bin/run.js --port 0`;
 
@@ -243,19 +242,6 @@ describe('control-run: --restart', suite, () => {
     await until(() => cgroupsOf(running).length === 0);
     assert.deepEqual(left.map(stateOf), ['S', 'S']);
     killAll(left);
-  });
-
-  it('restarts a program that was paused meanwhile only when it is resumed', async (t) => {
-    const { running, port, pid, client } = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
-    process.kill(pid, 'SIGKILL');
-    await running.shows(/restart 1 in 1 s/);
-    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-    assert.equal(await client.getStatus(), PAUSED);
-    await sleep(1500); // the restart is due
-    assert.deepEqual(processesOf(running), []);
-    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    await running.shows(/(web API [^]*){2}/);
-    assert.equal(await client.getStatus(), ACTIVE);
   });
 
   it('keeps a program paused that ends during a failing resume, and its background processes running', async (t) => {
