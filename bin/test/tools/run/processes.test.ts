@@ -354,8 +354,9 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
       await once(child, 'exit');
       spawnSync('rmdir', [living, join(full, 'inner'), full]); // another test's control-run may remove these
     });
+    mkdirSync(full);
+    writeFileSync(join(full, 'cgroup.procs'), String(child.pid)); // at once: another test may remove an empty one
     for (const one of [empty, join(nested, 'inner'), living, join(full, 'inner')]) mkdirSync(one, { recursive: true });
-    writeFileSync(join(full, 'cgroup.procs'), String(child.pid));
     assert.equal((await run(t, [], ['true'])).code, 0);
     const paths = [empty, nested, living, full, join(full, 'inner')];
     assert.deepEqual(paths.filter((path) => existsSync(path)), [living, full, join(full, 'inner')]);
