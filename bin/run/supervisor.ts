@@ -123,6 +123,7 @@ export class Supervisor {
     void program.ended.then((end) => this.#onEnd(program, end));
   }
 
+  /** Lets a new operator begin with the program as it is: running, or stopped before its first instruction. */
   #operate(isPaused: boolean): void {
     this.#operator = new Operator(this.#program, isPaused, {
       settings: this.#settings, server: this.#server, isSignalled: () => this.#isSignalled, say: this.#say,
