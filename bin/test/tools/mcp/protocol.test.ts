@@ -2,18 +2,15 @@
 // command line.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeFolder, runProgram, start, startServer, until } from '../../helpers.ts';
+import { makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { parseCommandLine } from '../../../mcp/options.ts';
-import { startSilent, startWeb } from '../client/systems.ts';
+import { ACTIVE, startSilent, startWeb } from '../client/systems.ts';
 import { AT_ONCE, failureOf, LEGACY, metaOf, MODERN, startMcp, valueOf } from './helpers.ts';
 import type { Id, Mcp, Message } from './helpers.ts';
-import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
@@ -185,7 +182,7 @@ describe('control-mcp in both eras', SUITE, () => {
   });
 
   it('ignores other notifications, responses, and requests without an id', async (t) => {
-    const { mcp, server, system } = await startWatching(t);
+    const { mcp, system, requests } = await startWatching(t);
     await mcp.initialize();
     const before = mcp.messages.length;
     for (const message of [
@@ -199,7 +196,7 @@ describe('control-mcp in both eras', SUITE, () => {
     ]) mcp.send({ jsonrpc: '2.0', ...message });
     await mcp.call('get_info', { system }); // what the line before had sent would have arrived by then
     assert.equal(mcp.messages.length, before + 1);
-    assert.equal(server.hasCommands(), false);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
     await mcp.end();
   });
 });
@@ -300,10 +297,10 @@ describe('control-mcp and ids', SUITE, () => {
   });
 
   it('refuses an id that is in flight; 1 and "1" are different', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     await mcp.initialize();
     for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
     await mcp.settled();
     for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
@@ -333,39 +330,38 @@ describe('control-mcp and ids', SUITE, () => {
 
 describe('control-mcp and cancellation', SUITE, () => {
   it('ends a request at once, without a response', async (t) => {
-    const { mcp, server, system, untilWaiting, untilReleased } = await startWatching(t);
+    const { mcp, system, requests, untilAsked, checkReleased } = await startWatching(t);
     await mcp.initialize();
     for (const [id, condition] of [['change', 'change'], ['status', 'paused'], ['detail', 'loss < 0']] as const) {
       mcp.send(legacy(id, 'tools/call', waitFor(system, { until: condition })));
-      await untilWaiting();
+      await untilAsked();
       mcp.notify('notifications/cancelled', { requestId: id, reason: 'a test' });
-      await untilReleased();
+      await checkReleased();
     }
     mcp.send(modern('modern', 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.notify('notifications/cancelled', { requestId: 'modern', _meta: metaOf() });
-    await untilReleased();
+    await checkReleased();
     mcp.send(legacy('both', 'tools/call', waitFor(system)), cancelled('both')); // in one chunk
     mcp.send(legacy('pause', 'tools/call', { name: 'pause', arguments: { system, reason: 'a test', seconds: 600 } }));
-    await until(() => server.hasCommands());
+    await until(() => requests.includes('POST /api/pause?by=mcp%3Atest&reason=a+test'));
     mcp.notify('notifications/cancelled', { requestId: 'pause' });
-    await untilReleased();
+    await checkReleased();
     await mcp.end();
     assert.deepEqual(['change', 'status', 'detail', 'modern', 'both', 'pause'].flatMap(mcp.responsesTo), []);
-    assert.equal(server.receiveCommand(), 'pause'); // the command is not cancelled
   });
 
   it('is ignored for requests that are unknown or done', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     mcp.send(modern(1, 'tools/call', waitFor(system)), legacy('done', 'ping'));
-    await untilWaiting();
+    await untilAsked();
     await mcp.settled();
     const before = mcp.messages.length;
     for (const requestId of ['1', 'done', null, [1], undefined]) mcp.notify('notifications/cancelled', { requestId });
     for (const params of [[1], 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
     await mcp.settled();
     assert.equal(mcp.messages.length, before + 1);
-    await untilWaiting();
+    await untilAsked();
     await mcp.end();
   });
 });
@@ -413,9 +409,9 @@ describe('control-mcp at the end', SUITE, () => {
   });
 
   it('exits silently when nobody reads its output', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     mcp.send(modern('wait', 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.child.stdout?.destroy();
     mcp.send(legacy(1, 'ping'), legacy(2, 'ping'));
     await sleep(100);
@@ -520,41 +516,28 @@ function checkServer({ name, title, version, ...others }: any): void {
 
 interface Watching {
   mcp: Mcp;
-  server: Awaited<ReturnType<typeof startServer>>['server'];
-  /** The target of a system that stays active. */
+  /** The target of a system that stays active, and the requests to it. */
   system: string;
-  /** Waits until a connection to the system is open. */
-  untilWaiting(): Promise<void>;
-  /** Waits, after a cancellation, until none is open, and checks that none follows. */
-  untilReleased(): Promise<void>;
+  requests: readonly string[];
+  /** Waits for another request to the system. */
+  untilAsked(): Promise<void>;
+  /** Checks, after a cancellation, that no further request follows. */
+  checkReleased(): Promise<void>;
 }
 
-/** Starts control-mcp with a system behind a relay, which counts the connections. */
+/** Starts control-mcp with a system that it asks every 250 ms during a wait. */
 async function startWatching(t: TestContext): Promise<Watching> {
-  const { server, port } = await startServer(t);
-  const open = new Set<Socket>();
-  let total = 0;
-  const relay = createServer((socket) => {
-    const other = connect(port, '127.0.0.1');
-    open.add(socket.on('close', () => open.delete(socket)));
-    total += 1;
-    for (const [from, to] of [[socket, other], [other, socket]] as const) {
-      from.on('error', () => {}).on('close', () => to.destroy()).pipe(to);
-    }
-    t.after(() => socket.destroy());
-  });
-  t.after(() => relay.close());
-  relay.listen(0, '127.0.0.1');
-  await once(relay, 'listening');
-  const system = `127.0.0.1:${(relay.address() as AddressInfo).port}`;
+  const { target: system, requests } = await startWeb(t, () => ({ ...ACTIVE, detail: { loss: 1 } }));
   const mcp = startMcp(t, [system]);
-  const untilWaiting = (): Promise<void> => until(() => open.size > 0);
-  const untilReleased = async (): Promise<void> => {
-    await mcp.settled(); // before that, none may be open between two requests
-    await until(() => open.size === 0, () => `${open.size} connections`);
-    const before = total;
-    await sleep(500); // twice as long as any pause between two requests
-    assert.equal(total, before, 'another request');
+  const untilAsked = async (): Promise<void> => {
+    const before = requests.length;
+    await until(() => requests.length > before);
   };
-  return { mcp, server, system, untilWaiting, untilReleased };
+  const checkReleased = async (): Promise<void> => {
+    await mcp.settled();
+    const before = requests.length;
+    await sleep(600);
+    assert.equal(requests.length, before, 'another request');
+  };
+  return { mcp, system, requests, untilAsked, checkReleased };
 }
