@@ -186,6 +186,7 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
       const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
       await assert.rejects(call(['pause', '--targets', file, '--dir', dir]), inFile);
     }
+    t.mock.method(process, 'exit', () => {}); // after 500 ms
     await call(['__complete', `control-client run evaluate gpu1 --dir ${folder} `]);
     assert.deepEqual(lookups, []);
     await call(['pause', 'gpu1:80', 'http://gpu2', '--dir', folder]);

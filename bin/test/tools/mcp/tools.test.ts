@@ -30,6 +30,11 @@ function startAt(t: TestContext, ports: readonly number[], args: readonly string
   return startMcp(t, [...args, ...ports.map(at)], env);
 }
 
+async function idsOf(mcp: Mcp): Promise<string[]> {
+  const { systems } = await mcp.call('list_systems');
+  return systems.map(({ system }: { system: string }) => system);
+}
+
 function at(port: number): string {
   return `127.0.0.1:${port}`;
 }
@@ -451,9 +456,7 @@ describe('The argument system of control-mcp', SUITE, () => {
       webs.set(id, requests);
     }
     const mcp = startMcp(t, [], env);
-    const { systems } = await mcp.call('list_systems');
-    const ids = systems.map(({ system }: { system: string }) => system);
-    assert.deepEqual(ids.sort(), [...webs.keys()].sort());
+    assert.deepEqual((await idsOf(mcp)).sort(), [...webs.keys()].sort());
     for (const [text, id] of [
       ['train-5', 'train-5'], ['6', 'train-6'], ['eval', 'eval-7'], ['exp-8', 'exp-8-9'], ['bare', 'bare'],
     ]) assert.equal((await mcp.call('get_info', { system: text })).system, id, text);
@@ -502,25 +505,24 @@ describe('The argument system of control-mcp', SUITE, () => {
     assert.deepEqual(requests, []);
   });
 
-  it('is looked up for each call: systems come and go', async (t) => {
-    const { folder, launch } = openSession(t);
-    const mcp = startMcp(t, ['--allow', 'all', '--dir', folder]); // and not what listens at the default port
-    const ids = async (): Promise<string[]> => {
-      const { systems } = await mcp.call('list_systems');
-      return systems.map(({ system }: { system: string }) => system);
-    };
-    const socketPath = join(folder, 'old-5.sock');
-    const old = await startWeb(t, undefined, { socketPath });
-    assert.deepEqual(await ids(), ['old-5']);
+  it('is looked up for each call: systems come and go, also those that are chosen by name', async (t) => {
+    const { folder, env, launch, serve } = openSession(t);
+    const old = await serve('train-5');
+    const mcp = startMcp(t, ['--allow', 'all', 'train'], env);
+    assert.deepEqual(await idsOf(mcp), ['train-5']);
     old.end();
-    const { finished } = await launch('train');
-    assert.deepEqual(await ids(), [`train-${process.pid}`]);
-    assert.equal((await mcp.call('get_info', { system: 'old-5' })).status, 'offline');
-    assert.match((await mcp.fail('get_info', { system: 'old-6' })).error, /no system.*train/);
-    await mcp.call('shutdown', { system: 'train', reason: 'a test' });
-    await finished;
-    assert.deepEqual(await ids(), []);
+    const { systems, note } = await mcp.call('list_systems');
+    assert.deepEqual([systems, note], [[], 'none of the targets is running']);
+    assert.equal((await mcp.call('get_info', { system: 'train-5' })).status, 'offline');
     assert.equal((await mcp.fail('pause', { system: 'train', reason: 'a test' })).outcome, 'offline');
+    const ofDir = startMcp(t, ['--allow', 'all', '--dir', folder]); // and not what listens at the default port
+    assert.deepEqual(await idsOf(ofDir), []);
+    const { finished } = await launch('train');
+    for (const one of [mcp, ofDir]) assert.deepEqual(await idsOf(one), [`train-${process.pid}`]);
+    assert.match((await mcp.fail('get_info', { system: 'train-6' })).error, /no system.*train/);
+    const end = await mcp.call('shutdown', { system: 'train', reason: 'a test' });
+    assert.deepEqual([end.outcome, end.status], ['done', 'offline']);
+    await finished;
     assert.match((await mcp.fail('pause', { system: 'eval', reason: 'a test' })).error, /no system.*none/);
   });
 });
@@ -528,11 +530,6 @@ describe('The argument system of control-mcp', SUITE, () => {
 // ───── Where systems are looked for ──────────────────────────────────────────────────────────────────────────────
 
 describe('The systems of control-mcp', SUITE, () => {
-  const idsOf = async (mcp: Mcp): Promise<string[]> => {
-    const { systems } = await mcp.call('list_systems');
-    return systems.map(({ system }: { system: string }) => system);
-  };
-
   it('are the targets, those in a file with their tokens, or the systems in --dir', async (t) => {
     const { folder, env, launch } = openSession(t);
     await launch('train');
@@ -554,19 +551,6 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await ofDir.call('get_info', { system: 'train' })).status, 'active');
     const withFile = startMcp(t, [at(locked)], { CONTROL_TOKEN_FILE: tokenFile });
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
-  });
-
-  it('may end and start again if they are chosen by name: that is never a host', async (t) => {
-    const { folder, env } = openSession(t);
-    const first = await startWeb(t, undefined, { socketPath: join(folder, 'train-5.sock') });
-    const mcp = startMcp(t, ['train'], env);
-    assert.deepEqual(await idsOf(mcp), ['train-5']);
-    first.end();
-    const { systems, note } = await mcp.call('list_systems');
-    assert.deepEqual([systems, note], [[], 'none of the targets is running']);
-    assert.equal((await mcp.fail('pause', { system: 'train', reason: 'a test' })).outcome, 'offline');
-    await startWeb(t, undefined, { socketPath: join(folder, 'train-6.sock') });
-    assert.deepEqual(await idsOf(mcp), ['train-6']);
   });
 
   it('are the one at the address in the environment, not those in the folder', async (t) => {
