@@ -87,7 +87,9 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     await shows(/  save-state done in \d+\.\d\d s: states\/1.json\n/);
     await api.shutdown();
     await shows(/  save-state done [^]*  offline: .*\n/); // the last outcome may be lost when the system ends
-    for (const run of ['offline>active', '(active|pausing)>paused']) await shows(new RegExp(`^ran ${run}\n`, 'm'));
+    for (const run of ['offline>active', '(active|pausing)>paused', '[\\w ]+>offline']) {
+      await shows(new RegExp(`^ran ${run}\n`, 'm'));
+    }
     const lines = output().trimEnd().split('\n').filter((line) => !line.startsWith('ran '));
     for (const line of lines) assert.match(line, /^\d{4}(-\d\d){2} \d\d(:\d\d){2}  \w/);
   });

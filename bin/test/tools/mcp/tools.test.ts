@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
@@ -448,15 +448,11 @@ describe('wait of control-mcp', SUITE, () => {
 
 describe('The argument system of control-mcp', SUITE, () => {
   it('is an id of list_systems, or an unambiguous name or process id', async (t) => {
-    const { folder, env } = openSession(t);
-    const webs = new Map<string, string[]>();
-    for (const id of ['train-5', 'train-6', 'eval-7', 'exp-8-9', 'bare', '12-13']) {
-      const respond = (): object => ({ status: 'active', result: 'ok', name: 'claimed', pid: 99 });
-      const { requests } = await startWeb(t, respond, { socketPath: join(folder, `${id}.sock`) });
-      webs.set(id, requests);
-    }
+    const { env, serve } = openSession(t);
+    const ids = ['12-13', 'bare', 'eval-7', 'exp-8-9', 'train-5', 'train-6'];
+    for (const id of ids) await serve(id, () => ({ status: 'active', name: 'claimed', pid: 99 }));
     const mcp = startMcp(t, [], env);
-    assert.deepEqual((await idsOf(mcp)).sort(), [...webs.keys()].sort());
+    assert.deepEqual((await idsOf(mcp)).sort(), ids);
     for (const [text, id] of [
       ['train-5', 'train-5'], ['6', 'train-6'], ['eval', 'eval-7'], ['exp-8', 'exp-8-9'], ['bare', 'bare'],
     ]) assert.equal((await mcp.call('get_info', { system: text })).system, id, text);
@@ -470,8 +466,8 @@ describe('The argument system of control-mcp', SUITE, () => {
   });
 
   it('is never taken for an address', async (t) => {
-    const { folder, env } = openSession(t);
-    const inFolder = await startWeb(t, undefined, { socketPath: join(folder, 'train-5.sock') });
+    const { folder, env, serve } = openSession(t);
+    const inFolder = await serve('train-5');
     const other = await startWeb(t);
     const hidden = await startWeb(t, undefined, { socketPath: join(makeFolder(t), 'hidden-6.sock') });
     const mcp = startMcp(t, ['--allow', 'all'], env);
@@ -489,13 +485,12 @@ describe('The argument system of control-mcp', SUITE, () => {
   });
 
   it('is refused once its user has withdrawn the target', async (t) => {
-    const { folder, launch } = openSession(t);
+    const { env, launch, serve } = openSession(t);
     await launch('train');
-    const socketPath = join(folder, 'eval-5.sock');
-    const { requests } = await startWeb(t, undefined, { socketPath });
+    const { requests, target } = await serve('eval-5');
     const file = join(makeFolder(t), 'targets');
-    writeFileSync(file, `unix:${socketPath}\ntrain-${process.pid}\n`, { mode: 0o600 });
-    const mcp = startMcp(t, ['--targets', file], { XDG_RUNTIME_DIR: dirname(folder) });
+    writeFileSync(file, `${target}\ntrain-${process.pid}\n`, { mode: 0o600 });
+    const mcp = startMcp(t, ['--targets', file], env);
     const [evaluation] = (await mcp.call('list_systems')).systems;
     assert.match(evaluation.system, /eval-5/);
     writeFileSync(file, `train-${process.pid}\n`);
