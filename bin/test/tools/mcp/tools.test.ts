@@ -52,28 +52,23 @@ describe('The commands of control-mcp', SUITE, () => {
       commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run: (_, request) => note(request) } },
     });
     const mcp = startAt(t, [port], ['--allow', 'all']);
-    const calls: [tool: string, reason: string, values?: object][] = [
-      ['pause', 'the GPU is needed'], ['save_state', 'before the reboot'], ['resume', 'ü 😀'],
-      ['run_command', 'r'.repeat(200), { command: 'evaluate', arguments: { episodes: 7 } }],
-    ];
+    const call = { system: at(port), reason: 'ü 😀' };
     const callers: [name: unknown, by: string][] = [
       ['claude-code', 'mcp:claude-code'], ['é\x07😀', 'mcp:é 😀'], [undefined, 'mcp'], ['', 'mcp'], [7, 'mcp'],
     ];
     for (const [name, by] of callers) {
       const meta = { [CLIENT_INFO]: name === undefined ? undefined : { name, version: '1' } };
-      const params = { name: 'pause', arguments: { system: at(port), reason: 'a test' } };
-      valueOf((await mcp.modern('tools/call', params, meta)).result);
-      assert.deepEqual(received.splice(0), [['pause', by, 'a test']]);
-      await mcp.call('resume', { system: at(port), reason: 'again' });
+      valueOf((await mcp.modern('tools/call', { name: 'pause', arguments: call }, meta)).result);
+      assert.deepEqual(received.splice(0), [['pause', by, 'ü 😀']]);
+      await mcp.call('resume', call);
       received.length = 0;
     }
     await mcp.initialize(undefined, 'inspector');
-    for (const [tool, reason, values] of calls) await mcp.call(tool, { system: at(port), reason, ...values });
-    const by = 'mcp:inspector';
-    assert.deepEqual(received, [
-      ['pause', by, 'the GPU is needed'], ['save-state', by, 'before the reboot'], ['resume', by, 'ü 😀'],
-      ['evaluate', by, 'r'.repeat(200)],
-    ]);
+    for (const tool of ['pause', 'save_state', 'resume']) await mcp.call(tool, call);
+    const command = { command: 'evaluate', arguments: { episodes: 7 } };
+    await mcp.call('run_command', { ...call, ...command, reason: 'r'.repeat(200) });
+    const reasons = { pause: 'ü 😀', 'save-state': 'ü 😀', resume: 'ü 😀', evaluate: 'r'.repeat(200) };
+    assert.deepEqual(received, Object.entries(reasons).map(([name, reason]) => [name, 'mcp:inspector', reason]));
   });
 
   it('say who had already paused the system', async (t) => {
@@ -181,41 +176,29 @@ it('control-mcp says why a system cannot be reached or does not respond', { ...L
 describe('control-mcp --allow', SUITE, () => {
   it('permits only the listed commands, and names the missing word for the others', async (t) => {
     const taken: string[] = [];
-    const run = (_: object, { command }: CommandRequest<string>): void => void taken.push(command);
+    const note = ({ command }: CommandRequest<string>): void => void taken.push(command);
+    const run = (_: object, request: CommandRequest<string>): void => note(request);
     const { address: { port } } = await launchSystem(t, {
-      onResumed: () => void taken.push('resume'), onShutdown: () => void taken.push('shutdown'),
-      commands: { a: { run }, b: { run }, c: { run } },
+      onResumed: note, onShutdown: note, commands: { a: { run }, b: { run } },
     });
-    const system = at(port);
-    const calls: [what: string, tool: string, command?: string][] = [
-      ['resume', 'resume'], ['run:a', 'run_command', 'a'], ['run:b', 'run_command', 'b'],
-      ['run:c', 'run_command', 'c'], ['shutdown', 'shutdown'],
-    ];
-    const lists: [args: string[], allowed: string[]][] = [
-      [[], []], [['--allow', 'run:a,run:b'], ['run:a', 'run:b']], [['--allow', 'resume'], ['resume']],
-      [['--allow', 'all'], ['resume', 'run:a', 'run:b', 'run:c', 'shutdown']],
-    ];
-    for (const [args, allowed] of lists) {
-      const mcp = startAt(t, [port], args);
+    const words = ['resume', 'run:a', 'run:b', 'shutdown'];
+    for (const allowed of [[], ['run:a'], ['resume', 'run:b'], words]) {
+      const list = allowed === words ? 'all' : allowed.join();
+      const mcp = startAt(t, [port], list === '' ? [] : ['--allow', list]);
       const { tools } = (await mcp.modern('tools/list')).result;
-      const listed: string[] = tools.slice(5).map(({ name }: { name: string }) => name); // five are always available
-      const expected = new Set(allowed.map((what) => what.replace(/^run:.*/, 'run_command')));
-      assert.deepEqual(listed.sort(), [...expected].sort());
+      const listed = tools.slice(5).map(({ name }: { name: string }) => name); // five are always available
+      assert.deepEqual(new Set(listed), new Set(allowed.map((word) => word.replace(/^run:.*/, 'run_command'))));
       const limit = / Only these are allowed: (.*)\.$/.exec(tools.at(-1).description)?.[1];
-      assert.equal(limit, args.includes('run:a,run:b') ? 'a, b' : undefined);
-      await mcp.call('pause', { system, reason: 'a test' });
-      for (const [what, tool, command] of calls) {
-        const values = { system, reason: 'a test', ...command !== undefined && { command } };
-        if (allowed.includes(what)) {
-          assert.equal((await mcp.call(tool, values)).outcome, 'done', what);
-        } else {
-          const { error } = await mcp.fail(tool, values);
-          assert.match(error, new RegExp(`--allow ${what.replace(/^run:(.)/, 'run:($1|COMMAND)')}$`), what);
-        }
+      assert.equal(limit, list === 'all' ? undefined : /run:(.)/.exec(list)?.[1]);
+      await mcp.call('pause', { system: at(port), reason: 'a test' });
+      for (const word of words) {
+        const [tool = '', command] = word.replace('run:', 'run_command:').split(':');
+        const values = { system: at(port), reason: 'a test', ...command !== undefined && { command } };
+        if (allowed.includes(word)) assert.equal((await mcp.call(tool, values)).outcome, 'done', word);
+        else assert.ok((await mcp.fail(tool, values)).error.endsWith(` --allow ${word}`), word);
       }
       await mcp.end();
-      const names = allowed.map((what) => what.replace('run:', ''));
-      assert.deepEqual(taken.splice(0), names, `${args}`);
+      assert.deepEqual(taken.splice(0), allowed.map((word) => word.replace('run:', '')), list);
     }
   });
 
