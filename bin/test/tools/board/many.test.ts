@@ -6,7 +6,7 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
-  cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, HTML, LONG,
+  cards, confirm, declare, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, HTML, LONG,
   minutesAgo, openStates, orderOf, problemOf, samples, SECOND, sees, seesRows,
 } from './page.ts';
 import type { Browser } from './browser.ts';
@@ -80,7 +80,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   });
 
   it('opens the full card under a row', async (t) => {
-    const accepts = [{ name: 'evaluate', description: '', parameters: [] }];
+    const accepts = [declare('evaluate')];
     const first = { detail: [plotted('loss', 1, 0.5)], accepts, process: 'process 7 on gpu1' };
     const board = await openStates(t, browser, ...many(first));
     await browser.click('.open');
@@ -172,8 +172,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   });
 
   it('moves nothing while the user points, types or answers a dialog, and never moves the focus', async (t) => {
-    const text = { name: 'text', type: 'string', description: '', hint: '' } as never;
-    const accepts = [{ name: 'say', description: '', parameters: [text] }];
+    const accepts = [declare('say', { text: {} })];
     const board = await openStates(t, browser, ...many({ accepts }));
     const first = async (): Promise<string | undefined> => (await orderOf(browser))[0];
     const stays = async (name: string, what: string): Promise<void> => {
@@ -238,8 +237,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
   });
 
   it('has no buttons and no fields with the view key', async (t) => {
-    const text = { name: 'text', type: 'string', description: '', hint: '' } as never;
-    const accepts = [{ name: 'say', description: '', parameters: [text] }];
+    const accepts = [declare('say', { text: {} })];
     const board = await openStates(t, browser, { accepts }, { accepts, name: 'other' });
     await sees(browser, ({ buttons }) => assert.deepEqual(buttons, ['Pause', 'Save', 'Shut down', '']));
     board.canPress = false;

@@ -9,6 +9,7 @@ import { until } from '../../helpers.ts';
 import { startBoard } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Sample } from '../../../board/series.ts';
 import type { Update } from '../../../board/state.ts';
 import type { Browser, Element } from './browser.ts';
@@ -122,6 +123,16 @@ const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
   current: [], commands: [], sent: [], accepts: [],
 };
 
+/** An own command with these parameters, which are strings unless a field says otherwise. */
+export function declare(name: string, parameters: object = {}): OwnCommand {
+  return {
+    name, description: '',
+    parameters: Object.entries(parameters).map(([key, fields]: [string, object]) => {
+      return { name: key, type: 'string', description: '', hint: '', ...fields } as OwnCommand['parameters'][number];
+    }),
+  };
+}
+
 /** A time that stays this many minutes ago during a test. */
 export function minutesAgo(minutes: number): number {
   return Date.now() - minutes * 60_000 - 1000;
@@ -233,7 +244,7 @@ export interface Row {
 export function rowsOf(browser: Browser): Promise<Row[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelector('#systems .own').children].map((row) => ({
+    return [...document.querySelector('[data-id="0"] .own').children].map((row) => ({
       name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
       description: text(row.querySelector('form > p')),
       fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]
@@ -330,12 +341,6 @@ export async function valueOf(browser: Browser, target: Element | string): Promi
 
 export function problemOf(browser: Browser): Promise<string> {
   return browser.run('return document.querySelector(".lost")?.innerText.trim() ?? ""');
-}
-
-/** Each from 0 to 255. */
-export function lightness(color: string): number {
-  const [red = 0, green = 0, blue = 0] = (color.match(/\d+/g) ?? []).map(Number);
-  return (red + green + blue) / 3;
 }
 
 /** Finds texts that are cut off, elements that overlap, and horizontal scrolling. */

@@ -8,27 +8,14 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
-  confirm, eventually, FIND_FLAWS, focused, grayButtons, HTML, LONG, openPage, openStates, rowsOf, SECOND, sees,
-  seesRow, valueOf,
+  confirm, declare, eventually, focused, grayButtons, openPage, openStates, rowsOf, SECOND, sees, seesRow, valueOf,
 } from './page.ts';
-import type { OwnCommand } from '../../../board/declarations.ts';
 import type { SentCommand } from '../../../board/state.ts';
 import type { Browser } from './browser.ts';
 import type { State } from './page.ts';
 
-type Parameter = OwnCommand['parameters'][number];
-
 /** The reason field of the first own command. */
 const REASON = '.own form > input';
-
-function declare(name: string, parameters: object = {}): OwnCommand {
-  return {
-    name, description: '',
-    parameters: Object.entries(parameters).map(([key, fields]: [string, Partial<Parameter>]) => {
-      return { name: key, type: 'string', description: '', hint: '', ...fields } as Parameter;
-    }),
-  };
-}
 
 function sent(id: number, command: string, state: SentCommand['state'], text: string = '', parameter?: string): State {
   return { sent: [{ id, command, state, text, ...(parameter !== undefined && { parameter }) }] };
@@ -369,40 +356,5 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.equal(await valueOf(browser, field('say', 'kept')), 'typed');
     board.show({});
     await eventually(async () => (await rowsOf(browser)).length === 0);
-  });
-
-  it('show any text from a system as text, at 360 and 1280 pixels, light and dark', async (t) => {
-    const name = 'a'.repeat(32);
-    const accepts = [
-      { ...declare(name, {
-        [name]: { description: HTML, default: HTML, maxLength: 1e300 },
-        number: { type: 'number', description: LONG, minimum: -1.797e308, maximum: 1.797e308, default: -1.23e-300 },
-        choice: { enum: [LONG.repeat(5), HTML, 'a\u001b[2Jb\u202ec'], default: HTML },
-        isLoud: { type: 'boolean', description: LONG }, ['B'.repeat(32)]: { type: 'boolean' }, constructor: {},
-        toString: { type: 'integer' },
-      }), description: HTML },
-      { ...declare('constructor'), description: LONG }, declare('x-1'),
-    ];
-    await openStates(t, browser, {
-      accepts, current: [['choice', HTML], ['number', 7]], ...sent(1, name, 'failed', HTML),
-    });
-    await openRow(name);
-    await openRow('constructor');
-    await seesRow(browser, name, ({ description, fields, outcome }) => {
-      assert.deepEqual([description, outcome], [HTML, [`✗ ${HTML}`]]);
-      assert.deepEqual(fields.map(({ value }) => value), [HTML, '7', HTML, false, false, '', '']);
-    });
-    const labels = await browser.run('return [...arguments[0].options].map(({ label }) => label)',
-      await browser.find(field(name, 'choice')));
-    assert.deepEqual(labels, [LONG.repeat(5), HTML, 'a [2Jb c']);
-    for (const dark of [false, true]) {
-      await browser.emulate({ dark });
-      for (const width of [360, 1280]) {
-        await browser.resize(width, 800);
-        assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
-      }
-    }
-    assert.equal(await browser.run('return window.hacked ?? null'), null);
-    assert.deepEqual(await browser.findAll('#systems img, #systems script, #systems b'), []);
   });
 });
