@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { constants } from 'node:os';
 import { Channel } from './channel.ts';
 import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
-import { labelOf, Processes } from './processes.ts';
+import { labelOf, Processes, startOf } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
@@ -62,7 +62,9 @@ export class Program {
     this.#child = child;
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
-    this.processes = new Processes(child, mark, cgroup, keeper);
+    const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
+    const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
+    this.processes = new Processes(main, mark, cgroup, keeper);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
     this.#gate = child.stdio[GATE_FD] as Socket | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows

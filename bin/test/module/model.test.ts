@@ -49,7 +49,7 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
 
   /** Returns whether Node 20 has aborted the host, because a thread was terminated in the middle of the HTTP parser. */
   async function run(t: TestContext, seed: number, counts: Record<string, number>): Promise<boolean> {
-    const history = new History(seed);
+    const history = new History();
     const host = runHost(t, modelHost(seed, SIZES, SECONDS > 15 ? 10_000 : LIFE_MS));
     let port = 0;
     let isOver = false;
@@ -82,10 +82,9 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
         history.check(counts);
         assert.deepEqual([code, stderr], [0, '']);
       }
-      history.remove();
       return wasAborted;
     } catch (error) {
-      throw new Error(`seed ${seed}; its history is ${history.path}`, { cause: error });
+      throw new Error(`seed ${seed}; its history is ${history.write(seed)}`, { cause: error });
     } finally {
       isOver = true;
       clearTimeout(end);
@@ -147,10 +146,7 @@ class Client {
     else if (choice < 0.24) await this.#send(this.#getRequest('HEAD /api/status'));
     else if (choice < 0.38) await this.#send(this.#getRequest(INFO));
     else if (choice < 0.85) await this.#send(this.#postRequest());
-    else if (choice < 0.91) await this.#abort();
-    else if (choice < 0.95) await this.#pipeline();
-    else if (choice < 0.98) await this.#hurry();
-    else await this.#sendAsPage();
+    else await this.#abort();
     if (random() < 0.5) await sleep(this.#below(4));
   }
 
@@ -197,17 +193,17 @@ class Client {
     if (bytes.startsWith('POST') && post === null) this.#history.note('countNameless', 1);
   }
 
-  #note(request: Request, response: HttpResponse | null, exchange: Exchange, endedEarly = false): void {
+  #note(request: Request, response: HttpResponse | null, exchange: Exchange): void {
     const { bytes, known, post } = request;
     if (response === null) return this.#settle(request, 'unknown');
     const { statusCode, headers: { etag: tag = '', 'preference-applied': granted }, body } = response;
     const noted = { statusCode, tag, wasGranted: granted !== undefined, body };
     if (bytes.startsWith('POST')) {
       const isPatient = bytes.includes('Prefer:');
-      return this.#history.note('notePost', post?.name ?? null, isPatient, noted, exchange, endedEarly);
+      return this.#history.note('notePost', post?.name ?? null, isPatient, noted, exchange);
     }
     const isInfo = bytes.startsWith(INFO);
-    this.#history.note('noteGet', isInfo, known, noted, exchange, endedEarly);
+    this.#history.note('noteGet', isInfo, known, noted, exchange);
     if (isInfo) this.#tag = tag;
     else this.#status = tag;
   }
@@ -257,12 +253,6 @@ class Client {
     return text;
   }
 
-  #anyRequest(): Request {
-    return this.#random() < 0.5 ? this.#postRequest() : this.#getRequest(STATUS);
-  }
-
-  // ── Requests at the wrong time ──
-
   /** Sends a request and goes away. */
   async #abort(): Promise<void> {
     const request = this.#postRequest();
@@ -275,51 +265,5 @@ class Client {
     if (this.#random() < 0.5) socket.resetAndDestroy();
     this.leave();
     this.#settle(request, isCut ? 'never' : 'unknown');
-  }
-
-  /** Sends several requests at once: only the first is handled. */
-  async #pipeline(): Promise<void> {
-    const first = this.#anyRequest();
-    const others = [this.#postRequest(), this.#postRequest()];
-    for (const other of others) this.#settle(other, 'never');
-    this.#expect(first);
-    this.leave();
-    const connection = this.#connect();
-    const [response, exchange] = await this.#ask([first, ...others].map(({ bytes }) => bytes).join(''));
-    this.#note(first, response, exchange, true);
-    if (response === null) return;
-    await connection.closed;
-    const responses = connection.text.match(/HTTP\/1\.1 /g)?.length;
-    assert.equal(responses, 1, `${responses} responses: ${connection.text}`);
-    this.leave();
-  }
-
-  /** Sends a further request while the first one may wait, which ends the connection unless it came late enough. */
-  async #hurry(): Promise<void> {
-    const first = this.#anyRequest();
-    this.#expect(first);
-    this.leave();
-    const connection = this.#connect();
-    const sending = this.#ask(first.bytes);
-    await sleep(this.#below(30));
-    const second = this.#postRequest();
-    this.#expect(second);
-    const sentAt = Date.now();
-    connection.socket.write(second.bytes, 'latin1');
-    const [response, exchange] = await sending;
-    this.#note(first, response, exchange, true);
-    if (response === null) return this.#settle(second, 'unknown');
-    const isEarly = response.headers.connection === 'close';
-    const next = isEarly ? null : await connection.request('').catch(() => null);
-    if (isEarly) this.#settle(second, 'never');
-    else this.#note(second, next, { sentAt, receivedAt: Date.now(), waitMs: exchange.waitMs + 2000 }, true);
-    this.leave();
-  }
-
-  async #sendAsPage(): Promise<void> {
-    const request = this.#postRequest();
-    this.#settle(request, 'never');
-    const [response] = await this.#ask(request.bytes.replace('Host:', 'Origin: null\r\nHost:'));
-    this.#history.note('notePage', response?.statusCode ?? null);
   }
 }

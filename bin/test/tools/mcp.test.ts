@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
 import { LIMIT, until } from '../helpers.ts';
-import { openSession, startMcp } from './mcp/helpers.ts';
+import { openSession } from './client/systems.ts';
+import { startMcp } from './mcp/helpers.ts';
 
 describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
   it('lets an assistant list, inspect, wait, pause and save, and nothing else', async (t) => {

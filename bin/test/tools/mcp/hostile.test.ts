@@ -5,20 +5,18 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import * as tools from '../../../mcp/tools.ts';
+import { TOOLS } from '../../../mcp/tools.ts';
 import { HOSTILE, LIMIT } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startWeb } from '../client/systems.ts';
-import { openSession, startMcp } from './helpers.ts';
+import { openSession, startWeb } from '../client/systems.ts';
+import { startMcp } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { Mcp } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
 
 /** The schemas of results, by tool. */
-const SCHEMAS = new Map(Object.values(tools).flatMap((tool): [string, object][] => {
-  return typeof tool === 'object' ? [[tool.name, tool.outputSchema]] : [];
-}));
+const SCHEMAS = new Map(TOOLS.map(({ name, outputSchema }) => [name, outputSchema]));
 
 /** Control, bidirectional, zero-width and tag characters, line separators, and lone surrogates. */
 const UNSAFE =

@@ -11,8 +11,8 @@ import {
   until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { hideFailures, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
-import { AT_ONCE, openSession, startMcp, valueOf } from './helpers.ts';
+import { hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb } from '../client/systems.ts';
+import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
 import type { Mcp } from './helpers.ts';

@@ -14,9 +14,7 @@ import {
   BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, readTask, run, shell, showsDetail,
   showsRun, startRun, stateOf, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
-import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
-import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const O_NONBLOCK = 0o4000; // on Linux
@@ -177,9 +175,6 @@ describe('control-run: the end of a program', suite, () => {
 });
 
 describe('control-run: how a program ended', suite, () => {
-  const watch = (t: TestContext, { port }: StartedRun, ...options: string[]): Running => {
-    return startProgram(t, 'client', ['watch', '--host', '127.0.0.1', '--port', `${port}`, ...options]);
-  };
   type End = [exitCode: number, signal: string | null];
   const ENDS: readonly [how: string, by: unknown, reason: string, end: End, cause: (run: StartedRun) => unknown][] = [
     ['exit code 0', 'itself', 'exit code 0', [0, null], ({ running }) => running.child.stdin?.end('0\n')],
@@ -193,28 +188,22 @@ describe('control-run: how a program ended', suite, () => {
   for (const [how, by, reason, end, cause] of ENDS) {
     it(`is reported to watching clients: ${how}`, async (t) => {
       const run = await startRun(t, [], shell('read -r code; exit $code'));
-      const script = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS $CONTROL_REASON"';
-      const watching = watch(t, run, '--exec', script, '--on', 'offline');
-      const json = watch(t, run, '--json');
-      await Promise.all([watching.shows(/  active\n/), json.shows(/"active"/)]);
+      const address = ['--host', '127.0.0.1', '--port', `${run.port}`];
+      const [text, json] = [[], ['--json']].map((options) => startProgram(t, 'client', ['watch', ...address, ...options]));
+      assert.ok(text && json);
+      await Promise.all([text.shows(/  active\n/), json.shows(/"active"/)]);
       await cause(run);
-      await watching.shows(new RegExp(`  offline: ${how}\n(.*\n)*ran shutting down>offline ${how}\n`));
+      await text.shows(new RegExp(`  offline: ${how}\n`));
       await json.shows(/"offline".*\n/);
       const lines = json.output().trimEnd().split('\n').map((line) => JSON.parse(line));
       const { exitCode, signal } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done').value;
-      assert.deepEqual([exitCode, signal], end);
       const change = lines.at(-1);
-      assert.deepEqual([change.status, change.by, change.reason, change.error], ['offline', by, reason, undefined]);
+      assert.deepEqual(
+        [exitCode, signal, change.status, change.by, change.reason, change.error],
+        [...end, 'offline', by, reason, undefined],
+      );
     });
   }
-
-  it('is unknown to watching clients if control-run was killed: they report the connection error', async (t) => {
-    const run = await startRun(t, [], ['sleep', '98765']);
-    const watching = watch(t, run, '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline');
-    await watching.shows(/  active\n/);
-    run.running.child.kill('SIGKILL');
-    await watching.shows(/  offline: (http:.* does not respond: .*)\nran \1\n/);
-  });
 });
 
 describe('control-run: --restart', suite, () => {

@@ -62,26 +62,25 @@ const DEFAULTS = {
 };
 
 describe('control-run: the command line', () => {
-  for (const [option, remedy] of [
-    ['--save-signal', 'which has no signals: use --save-command'],
-    ...['--pause-command', '--resume-command', '--force-stop'].map((name) => {
-      return [name, 'which cannot stop processes: a program on CONTROL_FD can pause itself'];
-    }),
-  ] as [string, string][]) {
-    it(`refuses ${option} on Windows`, async (t) => {
+  it('refuses what Windows lacks', async (t) => {
+    const stop = 'which cannot stop processes: a program on CONTROL_FD can pause itself';
+    for (const [option, remedy] of [
+      ['--save-signal', 'which has no signals: use --save-command'], ['--pause-command', stop],
+      ['--resume-command', stop], ['--force-stop', stop],
+    ] as const) {
       const [file, ...args] = asOn('win32').line(t);
       const ended = await start(t, file, [...args, '--port', '0', option, 'usr1', 'echo', 'started']).ended;
       const stderr = `control-run: ${option} is not available on Windows, ${remedy}\n`;
       assert.deepEqual(ended, { code: 2, stdout: '', stderr });
-    });
-  }
+    }
+  });
 
-  for (const [args, message] of WRONG) {
-    it(`refuses ${JSON.stringify(args.join(' '))}`, () => {
+  it('refuses wrong options', () => {
+    for (const [args, message] of WRONG) {
       assert.throws(() => parseCommandLine(args), { message });
       assert.throws(() => parseCommandLine(args), UsageError);
-    });
-  }
+    }
+  });
 
   for (const [what, args, token, message] of WRONG_ACCESS) {
     if (token !== '') continue; // the token is read when the program starts
@@ -125,13 +124,8 @@ describe('control-run: the command line', () => {
     for (const option of ['--help', '-h']) {
       const help = printed(t, option, 'true');
       assert.match(help, /^Usage: control-run \[options\] \[--\] COMMAND \[ARGUMENT…\]\n/);
-      const names = [
-        'host', 'port', 'socket', 'allow-host', 'name', 'save-signal', 'save-command', 'grace', 'force-stop', 'restart',
-        'python', 'help', 'version',
-      ];
-      for (const name of names) assert.match(help, new RegExp(`^  (-h, )?--${name}\\b`, 'm'));
-      for (const what of ['macOS', 'Windows', '125', '126', '127', '128 + N', 'CONTROL_TOKEN', 'clocks run on']) {
-        assert.ok(help.includes(what), `${what} is not in the help`);
+      for (const name of ['port', 'allow-host', 'save-signal', 'force-stop', 'restart', 'python', 'help']) {
+        assert.match(help, new RegExp(`^  (-h, )?--${name}\\b`, 'm'));
       }
       assert.deepEqual(help.split('\n').filter((line) => line.length > 120), []);
     }
