@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
+import { Session } from 'node:inspector';
 import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -166,6 +167,10 @@ describe('GET /api/status', LIMIT, () => {
       'systemStatus failed: lost', 'systemStatus failed: found',
       "systemStatus must return a SystemStatus other than OFFLINE, got 'active'",
     ]);
+    let failures = 0;
+    sample = () => assert.fail(`failure ${failures += 1}`);
+    while (failures < 1000) server.hasCommands();
+    assert.ok(warnings.length <= 100, `${warnings.length} warnings`);
   });
 });
 
@@ -207,7 +212,8 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
     const { port } = await startServer(t);
     const began = performance.now();
     assert.equal((await ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1')).statusCode, 304);
-    assert.ok(performance.now() - began > 990);
+    const seconds = (performance.now() - began) / 1000;
+    assert.ok(seconds > 0.99 && seconds < 8, `${seconds}`); // the machine may be busy
   });
 });
 
@@ -431,7 +437,7 @@ describe('GET /api/info', LIMIT, () => {
     }
   });
 
-  it('reports since when the status holds, by whom and why; a no-op changes only the reason', async (t) => {
+  it('reports since when the status holds, by whom and why; not a save; of a no-op only the reason', async (t) => {
     let status = ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
@@ -442,7 +448,12 @@ describe('GET /api/info', LIMIT, () => {
     const perform = async (line: string): ReturnType<typeof getCause> => {
       await ask(port, line);
       await sleep(2); // so that times differ
-      status = effects[server.receiveCommand()] ?? status;
+      const [before, command] = [status, server.receiveCommand()];
+      if (command === 'save-state') {
+        status = PAUSING;
+        server.publish();
+      }
+      status = effects[command] ?? before;
       server.hasCommands();
       return getCause();
     };
@@ -681,10 +692,10 @@ describe('A program that commands itself:', LIMIT, () => {
 });
 
 describe('The signal', LIMIT, () => {
-  it('does not abort for a resume or a save: a step goes on', async (t) => {
-    const { server, port } = await startServer(t);
+  it('does not abort for a resume, a save or an own command: a step goes on', async (t) => {
+    const { server, port } = await startServer(t, { commands: { evaluate: {} } });
     const { signal } = server;
-    for (const line of [RESUME, SAVE]) await ask(port, line);
+    for (const line of [RESUME, SAVE, 'POST /api/evaluate']) await ask(port, line);
     server.post('save-state');
     await sleep(50);
     assert.equal(signal.aborted, false);
@@ -960,7 +971,7 @@ describe('A request', LIMIT, () => {
         const summary = `${statusCode} ${error ?? STATUS_CODES[statusCode]}`;
         assert.deepEqual(responses.map((response) => response.summary), [summary]);
         assert.equal(responses[0]?.headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
-        assert.equal(server.hasCommands(), false);
+        assert.deepEqual(takeAll(server), []);
       });
     }
   });
@@ -1157,24 +1168,37 @@ describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrenc
 });
 
 describe('A server thread that dies', LIMIT, () => {
-  it('is replaced at the same address with the same queue, and one warning says so', async (t) => {
-    const threads = collectThreads(t);
+  // In a turn of its own: on Node 20, a thread that ends within the HTTP parser may abort the process.
+  const DEATHS: [statement: string, cause: RegExp][] = [
+    ['setImmediate(() => process.exit(3))', /: its thread exited$/],
+    ["setImmediate(() => { throw new Error('poison'); })", /: poison$/],
+    ['setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
+  ];
+  it('is replaced at the same address with the same queue, and a warning gives the cause', async (t) => {
     const warnings = collectWarnings(t);
+    const debug = new Session(); // a debugger can run statements in the threads of its process
+    t.after(() => debug.disconnect());
+    debug.connect();
+    let sessionId = '';
+    debug.on('NodeWorker.attachedToWorker', ({ params }) => ({ sessionId } = params));
+    debug.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
     const { server, port, client } = await startServer(t, { describe: () => 7 });
-    assert.equal((await ask(port, INFO)).body.detail, 7);
-    await ask(port, PAUSE);
-    for (let round = 0; round < 2; round += 1) {
-      await threads.at(-1)?.terminate();
-      await until(() => threads.length === round + 2);
+    for (const [expression, cause] of DEATHS) {
+      assert.equal((await ask(port, INFO)).body.detail, 7);
+      await ask(port, PAUSE);
+      const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
+      debug.post('NodeWorker.sendMessageToWorker', { sessionId, message });
+      await until(() => warnings.length > 0);
+      const warning = String(warnings.pop());
+      const start = `The web API at localhost:${port} stopped and will be restarted: `;
+      assert.ok(warning.startsWith(start) && cause.test(warning), warning);
       await client.waitFor(ACTIVE);
+      const saved = ask(port, SAVE, WAIT);
+      assert.equal(await server.nextCommand(), 'pause');
+      assert.equal(await server.nextCommand(), 'save-state');
+      server.hasCommands();
+      assert.equal((await saved).summary, '200 done');
     }
-    const saved = ask(port, SAVE, WAIT);
-    assert.equal(await server.nextCommand(), 'pause');
-    assert.equal(await server.nextCommand(), 'save-state');
-    server.hasCommands();
-    assert.equal((await saved).summary, '200 done');
-    const expected = `The web API at localhost:${port} stopped and will be restarted: `;
-    assert.deepEqual(warnings.map((warning) => warning.slice(0, expected.length)), [expected]);
   });
 });
 
@@ -1309,29 +1333,36 @@ describe('waitFor()', LIMIT, () => {
 // ───── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('launch()', LIMIT, () => {
-  it('calls each hook in its status, and sends what it returns to the client that waits', async (t) => {
+  it('calls each hook in its status with its command, and sends what it returns to the client that waits', async (t) => {
     const log: string[] = [];
     const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
       const status = args.find((argument) => argument instanceof SystemStatus);
-      log.push(`${name}(${status ?? ''}) while ${(await launched.client.getStatus()).statusName}`);
+      const { command, by } = args.at(-1) as CommandRequest;
+      log.push(`${name}(${status ?? ''}) while ${await launched.client.getStatus()}, for ${command} by ${by}`);
       return value;
+    };
+    const calls = (command: ControlCommand, ...names: string[]): string[] => {
+      return names.map((name) => `${name}, for ${command} by ana`);
     };
     const launched = await launchSystem(t, {
       onPaused: hook('onPaused', 'cooled'), onResumed: hook('onResumed', 7), saveState: hook('saveState', '1.json'),
       onShutdown: hook('onShutdown'),
     });
     const { address: { port }, client, finished } = launched;
-    const value = async (line: string): Promise<unknown> => (await ask(port, line, WAIT)).body.value;
+    const value = async (line: string): Promise<unknown> => (await ask(port, `${line}?by=ana`, WAIT)).body.value;
     const [paused, resumed] = ['onPaused() while pausing', 'onResumed() while resuming'];
     assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', ACTIVE]);
-    assert.deepEqual(log.splice(0), [paused, 'saveState(active) while paused', resumed]);
+    assert.deepEqual(log.splice(0), calls('save-state', paused, 'saveState(active) while paused', resumed));
     assert.deepEqual([await value(PAUSE), await value(PAUSE)], ['cooled', undefined], 'the second one is a no-op');
     assert.deepEqual([await value(SAVE), await client.getStatus()], ['1.json', PAUSED]);
     assert.deepEqual([await value(RESUME), await value(RESUME)], [7, undefined]);
-    assert.deepEqual(log.splice(0), [paused, 'saveState(paused) while paused', resumed]);
+    assert.deepEqual(log.splice(0), [
+      ...calls('pause', paused), ...calls('save-state', 'saveState(paused) while paused'), ...calls('resume', resumed),
+    ]);
     assert.equal(await value(SHUTDOWN), '1.json');
     await finished;
-    assert.deepEqual(log, ['saveState(active) while shutting down', 'onShutdown() while shutting down']);
+    const ending = ['saveState(active) while shutting down', 'onShutdown() while shutting down'];
+    assert.deepEqual(log, calls('shutdown', ...ending));
   });
 
   it('runs steps while active and only then, one thing at a time, and drops what follows a shutdown', async (t) => {
@@ -1387,16 +1418,17 @@ describe('launch()', LIMIT, () => {
     const hook = (name: string) => (): void => void log.push(name);
     const { address: { port }, client, finished } = await launchSystem(t, {
       onPaused: hook('onPaused'), onShutdown: hook('onShutdown'),
-      saveState: () => (log.push('save'), isFull ? assert.fail('disk full') : 'saved'),
+      saveState: (status) => (log.push(`save while ${status}`), isFull ? assert.fail('disk full') : 'saved'),
     });
     const outcomes = await Promise.all([1, 2, 3].map(() => ask(port, SHUTDOWN, WAIT)));
     assert.deepEqual(outcomes.map(({ summary }) => summary), Array(3).fill('500 shutdown failed: disk full'));
-    assert.deepEqual([await client.getStatus(), log.splice(0)], [PAUSED, ['save', 'onPaused', 'save', 'save']]);
+    const [active, paused] = ['save while active', 'save while paused'];
+    assert.deepEqual([await client.getStatus(), log.splice(0)], [PAUSED, [active, 'onPaused', paused, paused]]);
     isFull = false;
     assert.equal((await ask(port, RESUME, WAIT)).summary, '200 done');
     assert.equal((await ask(port, SHUTDOWN, WAIT)).body.value, 'saved');
     await finished;
-    assert.deepEqual(log, ['save', 'onShutdown']);
+    assert.deepEqual(log, [active, 'onShutdown']);
   });
 
   it('rejects before a step if listening or onListening fails; handles signals only while it runs', async (t) => {
@@ -1491,31 +1523,13 @@ describe('launch()', LIMIT, () => {
     await launch({ step, saveState: () => void log.push('saveState') }, { webApiAddress: null });
     assert.deepEqual([threads, log], [[], ['step', 'saveState', 'step', 'saveState']]);
   });
-
-  it('passes each hook its command as the last argument', async (t) => {
-    const log: string[] = [];
-    const hook = (name: string) => (...args: unknown[]): void => {
-      const { command, by, reason } = args.at(-1) as CommandRequest;
-      log.push(`${name} for ${command} by ${by}: ${reason}`);
-    };
-    const { address: { port }, finished } = await launchSystem(t, {
-      onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState'),
-      onShutdown: hook('onShutdown'),
-    });
-    await ask(port, `${SAVE}?by=ana&reason=daily`, WAIT);
-    await ask(port, `${SHUTDOWN}?by=bob&reason=late`, WAIT);
-    await finished;
-    assert.deepEqual(log, [
-      ...['onPaused', 'saveState', 'onResumed'].map((name) => `${name} for save-state by ana: daily`),
-      ...['saveState', 'onShutdown'].map((name) => `${name} for shutdown by bob: late`),
-    ]);
-  });
 });
 
 describe('A signal', { ...UNIX, concurrency: 3 }, () => {
   const HOOKS = `
     const hook = (name) => () => say(name);
-    await launchHost({ onPaused: hook('onPaused'), saveState: hook('saveState'), onShutdown: hook('onShutdown') });
+    const saveState = (status) => say('saveState of ' + status);
+    await launchHost({ onPaused: hook('onPaused'), saveState, onShutdown: hook('onShutdown') });
   `;
 
   for (const [signal, isPaused] of [['SIGINT', false], ['SIGTERM', true], ['SIGHUP', false]] as const) {
@@ -1524,7 +1538,7 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
       const port = await host.hear<number>();
       if (isPaused) await ask(port, PAUSE, WAIT);
       host.process.kill(signal);
-      await host.ends(...(isPaused ? ['onPaused'] : []), 'saveState', 'onShutdown');
+      await host.ends(...(isPaused ? ['onPaused', 'saveState of paused'] : ['saveState of active']), 'onShutdown');
     });
   }
 
@@ -1541,7 +1555,8 @@ describe('A signal', { ...UNIX, concurrency: 3 }, () => {
     }
     assert.equal((await ask(port, STATUS)).summary, '200 paused');
     await ask(port, SHUTDOWN);
-    await host.ends('onPaused', 'saveState', 'onPaused', 'saveState', 'saveState', 'onShutdown');
+    const [active, paused] = ['saveState of active', 'saveState of paused'];
+    await host.ends('onPaused', active, 'onPaused', paused, paused, 'onShutdown');
   });
 
   it('takes effect after the running step, even if steps never await', async (t) => {

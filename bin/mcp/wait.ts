@@ -1,7 +1,7 @@
 // Waits until a system changes, has a status, or reports a detail that meets a condition.
 
 import { SystemStatus } from '../../control.ts';
-import { STATUS_WORDS } from '../shared/words/commands.ts';
+import { findStatus, STATUS_WORDS } from '../shared/words/commands.ts';
 import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/words/condition.ts';
 import { elapsedSeconds, withLimit } from '../shared/reach/limit.ts';
 import { listOf, UsageError } from '../shared/line/options.ts';
@@ -34,7 +34,7 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   if (word === 'change') return { kind: 'change', tag };
   if (tag !== undefined) throw new UsageError(`tag is for until: change, got '${cleanText(text)}'`);
   if (isCondition(text)) return { kind: 'detail', condition: parseCondition(text) };
-  const status = Object.values(SystemStatus)[STATUS_WORDS.indexOf(word.replace(' ', '-'))];
+  const status = findStatus(word);
   if (status !== undefined) return { kind: 'status', name: status.statusName };
   const forms = `change, a status (${listOf(STATUS_WORDS)}) or a condition such as 'loss < 0.1'`;
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);

@@ -65,31 +65,6 @@ export async function ask(where: Where, line: string, ...fields: string[]): Prom
   return response;
 }
 
-/** Sends each request after the response to the one before, on one connection as long as the server keeps it. */
-export async function askInTurn(where: Where, requests: readonly string[]): Promise<HttpResponse[]> {
-  const responses: HttpResponse[] = [];
-  let connection: Connection | null = null;
-  try {
-    for (const request of requests) {
-      connection ??= new Connection(where);
-      const response = await connection.request(request);
-      responses.push(response);
-      if (response.headers.connection !== 'close') continue;
-      connection.socket.destroy();
-      connection = null;
-    }
-  } finally {
-    connection?.socket.destroy();
-  }
-  return responses;
-}
-
-/** Posts commands, one after the other. Returns the status codes. */
-export async function postAll(where: Where, commands: readonly ControlCommand[]): Promise<number[]> {
-  const responses = await askInTurn(where, commands.map((command) => head(`POST /api/${command}`, HOST)));
-  return responses.map(({ statusCode }) => statusCode);
-}
-
 /**
  * Sends pieces, each in a write of its own, and ends its side of the connection after a number of responses. Returns
  * all that arrive until the server closes the connection.

@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../control.ts';
+import { findStatus } from '../words/commands.ts';
 import { valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
@@ -183,7 +184,7 @@ class Follower {
         if (moment === 'responded') return null;
         const hasEnded = status === OFFLINE || moment === 'ending';
         if (hasEnded) return { state, error, summary: `shut down, but: ${error}` };
-        if (status === SHUTTING_DOWN) return null;
+        if (status === SHUTTING_DOWN || status === null) return null; // it closes its connections before it ends
       }
       return { state, error };
     }
@@ -219,7 +220,7 @@ class Follower {
   async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
     let wasEnd = false;
     for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
-      const status = Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
+      const status = findStatus(name) ?? null;
       const isPassed = this.#goal !== undefined && status !== this.#goal && status !== this.#status;
       if (isPassed && status !== null) this.#show(status.statusName);
       this.#status = status;

@@ -201,10 +201,16 @@ export function splitDetail(detail: unknown): { own: Record<string, unknown>; ru
   return isOfRun ? { own, run } : { own: all, run: {} };
 }
 
+/** In milliseconds; null if the field holds no time. */
+export function timeIn(body: Body, name: string): number | null {
+  const time = Date.parse(textOf(body, name));
+  return Number.isNaN(time) ? null : time;
+}
+
 /** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
 export function secondsSince(body: Body, name: string): number | null {
-  const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
-  return Number.isNaN(seconds) ? null : Math.max(0, seconds);
+  const time = timeIn(body, name);
+  return time === null ? null : Math.max(0, (Date.now() - time) / 1000);
 }
 
 /** `2026-11-23 13:18:06`, in the time zone of the machine. */

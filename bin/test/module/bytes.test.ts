@@ -8,30 +8,26 @@ import { LIMIT, startForeign, startServer, takeAll } from '../helpers.ts';
 import {
   CHUNKED, COMMANDS, HOST, PAGE, PAUSE, STATUS, UPGRADE, WAIT, exchange, head, open, parse, serveOthers, wait, withBody,
 } from '../http.ts';
-import { outcomeOf, randomNumbers } from './helpers.ts';
+import { oneOf, randomNumbers } from './helpers.ts';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
+import type { HttpResponse } from '../http.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
-/**
- * What is sent, one character per byte; the outcome of each response; and the commands that are queued then, by default
- * a pause for each `ok`.
- */
-type Row = [name: string, bytes: string, outcomes: string | string[], queued?: ControlCommand[]];
+/** In short: what a 200 or a 202 says, or the status code. */
+const outcomeOf = ({ statusCode, summary }: HttpResponse): string => {
+  return statusCode < 300 ? summary.replace('200 ', '') : `${statusCode}`;
+};
 
-const NO_HOST = '403 allowedHosts';
-const NO_PAGE = '403 control-board';
+/** What is sent, one character per byte, and the outcome of each response. A pause is queued for each `ok`. */
+type Row = [name: string, bytes: string, outcomes: string | string[]];
+
 const GARBAGE = 'GARBAGE\r\n\r\n';
 const FULL = 'x'.repeat(65_536); // the longest body that the server accepts
 const TOO_LONG = head(PAUSE, HOST, 'Content-Length: 65537');
 const LONG = 'x'.repeat(17 * 1024);
 const MANY_FIELDS: string[] = Array(99).fill('a:'); // with the Host, as many as the server accepts
-
-const ENDPOINTS: [line: string, outcome: string, queued: ControlCommand[]][] = [
-  [STATUS, 'active', []],
-  ...COMMANDS.map((command): [string, string, ControlCommand[]] => [`POST /api/${command}`, 'ok', [command]]),
-];
 
 /** A head whose names, values and target have so many bytes together, which is what node counts. */
 function headOf(counted: number): string {
@@ -40,24 +36,18 @@ function headOf(counted: number): string {
 
 /** They end before the request does. */
 const INCOMPLETE: Row[] = [
-  ['in the method', 'POS', '400'],
   ['in the target', 'POST /api/pau', '400'],
-  ['after the request line', `${PAUSE} HTTP/1.1\r\n`, '400'],
-  ['in a field', `${PAUSE} HTTP/1.1\r\nHost: local`, '400'],
   ['before the last byte of the head', `${PAUSE} HTTP/1.1\r\nHost: localhost\r\n\r`, '400'],
-  ['before the body', head(PAUSE, HOST, 'Content-Length: 10'), '400'],
   ['in the body', head(PAUSE, HOST, 'Content-Length: 10') + '123456789', '400'],
-  ['before the chunks', head(PAUSE, HOST, CHUNKED), '400'],
   ['after a chunk', head(PAUSE, HOST, CHUNKED) + '5\r\nhello\r\n', '400'],
-  ['in the last chunk', head(PAUSE, HOST, CHUNKED) + '0\r\n', '400'],
   ['in a trailer', head(PAUSE, HOST, CHUNKED) + '0\r\nX-', '400'],
-  ['in the body, from a foreign Host', head(PAUSE, 'Host: evil', 'Content-Length: 10') + 'abc', '403 allowedHosts'],
+  ['in the body, from a foreign Host', head(PAUSE, 'Host: evil', 'Content-Length: 10') + 'abc', '403'],
 ];
 
-const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
+const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[] }[] = [
   {
     title: 'Endpoints',
-    rows: ENDPOINTS.flatMap(([line, outcome, queued]) => [
+    rows: [[STATUS, 'active'], [PAUSE, 'ok']].flatMap(([line = '', outcome = '']) => [
       ...['?x=1', '?', '?a=/api/pause?b=/'].map((query) => head(line + query, HOST)),
       ...['http://localhost', 'HTTP://127.0.0.1:1', 'https://[::1]'].map((origin) => {
         return head(`${line.replace(' ', ` ${origin}`)}?x=1`, 'Host: evil.example');
@@ -66,7 +56,7 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
       head(line, HOST, 'Content-Length: 0'),
       withBody(line, HOST),
       head(line, HOST, CHUNKED) + '5;a=b\r\nhello\r\nA\r\n0123456789\r\n000\r\nX: x\r\n\r\n',
-    ].map((bytes): Row => [bytes, bytes, outcome, queued])),
+    ].map((bytes): Row => [bytes, bytes, outcome])),
   },
   {
     title: 'Paths that are no endpoints',
@@ -79,25 +69,21 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
     })),
   },
   {
-    title: 'Malformed requests (two of which are for all that Node refuses)',
+    title: 'Malformed requests, of which one is for all that Node refuses',
     rows: [
-      ['lines that end with LF', head(PAUSE, HOST).replaceAll('\r', ''), '400'],
-      ['HTTP/2.0', head(`${PAUSE} HTTP/2.0`, HOST), '505'],
       ['HTTP/2.0 with a body', withBody(`${PAUSE} HTTP/2.0`, HOST, 'Connection: keep-alive'), '505'],
       ['a length and chunks', head(PAUSE, HOST, 'Content-Length: 5', CHUNKED) + '0\r\n\r\n', '400'],
       ['CONNECT to a foreign host', head('CONNECT evil.example:80', 'Host: evil.example:80'), '501'],
-      ['an empty line before the request, which is allowed', `\r\n${head(PAUSE, HOST)}`, 'ok'],
       ['Host and Origin in the trailer, which do not count',
         head(PAUSE, HOST, CHUNKED) + '0\r\nHost: evil\r\nOrigin: null\r\n\r\n', 'ok'],
     ],
   },
   {
     title: 'Incomplete requests',
-    endsAtOnce: true,
+    whoEnds: 'client at once',
     rows: [
       ...INCOMPLETE,
       ['not at all', withBody(PAUSE, HOST), 'ok'],
-      ['before the first byte', '', []],
       ['after an empty line', '\r\n', []],
     ],
   },
@@ -110,86 +96,59 @@ const TABLES: { title: string; endsAtOnce?: boolean; rows: Row[] }[] = [
       ['a long trailer', head(PAUSE, HOST, CHUNKED) + `0\r\nX: ${LONG}\r\n\r\n`, '431'],
       ['a long chunk extension', head(PAUSE, HOST, CHUNKED) + `1;${LONG}\r\nx\r\n0\r\n\r\n`, '413'],
       ['a longer body', `${TOO_LONG}${FULL}x`, '413'],
-      ['a length of 2^64 - 1', head(PAUSE, HOST, 'Content-Length: 18446744073709551615'), '413'],
-      ['the longest chunks',
-        head(PAUSE, HOST, CHUNKED) + `8000\r\n${FULL.slice(32_768)}\r\n`.repeat(2) + '0\r\n\r\n', 'ok'],
       ['longer chunks', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx\r\n0\r\n\r\n`, '413'],
-      ['longer chunks without end', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx`, '413'],
       ['a longer body after Expect: 100-continue',
         head(PAUSE, HOST, 'Expect: 100-continue', 'Content-Length: 65537') + `${FULL}x`, ['100', '413']],
       ['the most fields', head(PAUSE, HOST, ...MANY_FIELDS), 'ok'],
       ['more fields', head(PAUSE, HOST, ...MANY_FIELDS, 'a:'), '431'],
-      ['more fields, another Host among them', head(PAUSE, HOST, ...MANY_FIELDS, HOST), '431'],
       ['a thousand more fields, then an Origin', head(PAUSE, HOST, ...Array(1100).fill('a:'), 'Origin: null'), '431'],
       ['more fields, and a longer body', head(PAUSE, HOST, ...MANY_FIELDS, 'Content-Length: 65537'), '431'],
     ],
   },
+  {
+    // The second comes before the response to the first and thereby ends the connection: requests after it get no
+    // response and are not queued. Only an error after a response that has been sent gets its own response.
+    title: 'Several requests at once',
+    whoEnds: 'server',
+    rows: [
+      ['commands', head(PAUSE, HOST).repeat(3), 'ok'],
+      ['a status request, then commands', head(STATUS, HOST) + head(PAUSE, HOST).repeat(2), 'active'],
+      ['a foreign Host, then a command', head(PAUSE, 'Host: evil') + head(PAUSE, HOST), '403'],
+      ['a command, then an Upgrade', withBody(PAUSE, HOST) + head(PAUSE, HOST, ...UPGRADE), 'ok'],
+      ['Expect: 100-continue, then a command', withBody(PAUSE, HOST, 'Expect: 100-continue') + head(PAUSE, HOST),
+        ['100', 'ok']],
+      ['a longer body after a command', head(PAUSE, HOST) + TOO_LONG, 'ok'],
+      ['a command, then garbage', head(PAUSE, HOST) + GARBAGE, ['ok', '400']],
+      ['a command, then CONNECT', head(PAUSE, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
+      ['a command with a body, then garbage', withBody(PAUSE, HOST) + GARBAGE, 'ok'],
+      ['a bad chunk, then a command', head(PAUSE, HOST, CHUNKED) + `zz\r\n${head(PAUSE, HOST)}`, '400'],
+      ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(PAUSE, HOST)}`, '413'],
+      ['more fields, then a command', head(STATUS, HOST, ...MANY_FIELDS, 'a:') + head(PAUSE, HOST), '431'],
+      ['CONNECT, then a command', head('CONNECT localhost:80', HOST) + head(PAUSE, HOST), '501'],
+      ['HTTP/2.0, then a command', withBody(`${PAUSE} HTTP/2.0`, HOST) + head(PAUSE, HOST), '505'],
+      ['Connection: close, then a command', head(STATUS, HOST, 'Connection: close') + head(PAUSE, HOST), 'active'],
+      ['HTTP/1.0, then a command', head(`${STATUS} HTTP/1.0`) + head(PAUSE, HOST), 'active'],
+    ],
+  },
 ];
 
-/**
- * Several requests at once. The second comes before the response to the first and thereby ends the connection: requests
- * after it get no response and are not queued. Only an error after a response that has been sent gets its own response.
- */
-const PIPELINED: [name: string, bytes: string, outcomes: string | string[]][] = [
-  ['commands', head(PAUSE, HOST).repeat(3), 'ok'],
-  ['commands with bodies', withBody(PAUSE, HOST) + head('POST /api/resume', HOST, CHUNKED) + '0\r\n\r\n', 'ok'],
-  ['a status request, then commands', head(STATUS, HOST) + head(PAUSE, HOST).repeat(2), 'active'],
-  ['a command, then one from a foreign Host', head(PAUSE, HOST) + head(PAUSE, 'Host: evil'), 'ok'],
-  ['a foreign Host, then a command', head(PAUSE, 'Host: evil') + head(PAUSE, HOST), NO_HOST],
-  ['a command, then an Upgrade', withBody(PAUSE, HOST) + head(PAUSE, HOST, ...UPGRADE), 'ok'],
-  ['Expect: 100-continue, then a command', withBody(PAUSE, HOST, 'Expect: 100-continue') + head(PAUSE, HOST),
-    ['100', 'ok']],
-  ['a waiting command with a body, then another one', withBody(PAUSE, HOST, WAIT) + head(PAUSE, HOST), '202 waiting'],
-  ['a waiting status request, then a command', head(STATUS, HOST, 'If-None-Match: *', WAIT) + head(PAUSE, HOST), '304'],
-  ['a longer body after a command', head(PAUSE, HOST) + TOO_LONG, 'ok'],
-  ['a command, then garbage', head(PAUSE, HOST) + GARBAGE, ['ok', '400']],
-  ['a command, then CONNECT', head(PAUSE, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
-  ['a command with a body, then garbage', withBody(PAUSE, HOST) + GARBAGE, 'ok'],
-  ['a command with a body, then CONNECT', withBody(PAUSE, HOST) + head('CONNECT localhost:80', HOST), 'ok'],
-  ['a command that waits, then garbage', head(PAUSE, HOST, WAIT) + GARBAGE, '202 waiting'],
-  ['a status request that waits, then CONNECT',
-    head(STATUS, HOST, 'If-None-Match: *', WAIT) + head('CONNECT localhost:80', HOST), '304'],
-  ['garbage, then a command', GARBAGE + head(PAUSE, HOST), '400'],
-  ['a bad chunk, then a command', head(PAUSE, HOST, CHUNKED) + `zz\r\n${head(PAUSE, HOST)}`, '400'],
-  ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(PAUSE, HOST)}`, '413'],
-  ['a longer chunk, then a command',
-    head(PAUSE, HOST, CHUNKED) + `10001\r\n${FULL}x\r\n0\r\n\r\n${head(PAUSE, HOST)}`, '413'],
-  ['more fields, then a command', head(STATUS, HOST, ...MANY_FIELDS, 'a:') + head(PAUSE, HOST), '431'],
-  ['CONNECT, then a command', head('CONNECT localhost:80', HOST) + head(PAUSE, HOST), '501'],
-  ['HTTP/2.0, then a command', withBody(`${PAUSE} HTTP/2.0`, HOST) + head(PAUSE, HOST), '505'],
-  ['Connection: close, then a command', head(STATUS, HOST, 'Connection: close') + head(PAUSE, HOST), 'active'],
-  ['HTTP/1.0, then a command', head(`${STATUS} HTTP/1.0`) + head(PAUSE, HOST), 'active'],
-];
 
 describe('A request', { ...LIMIT, concurrency: true }, () => {
-  for (const { title, endsAtOnce = false, rows } of TABLES) {
+  for (const { title, whoEnds, rows } of TABLES) {
     it(`gets its response, and queues its command: ${title} (${rows.length})`, async (t) => {
       const { server, port } = await startServer(t);
-      const results: string[] = [];
-      const expected: string[] = [];
-      for (const [name, bytes, given, queued] of rows) {
+      for (const [name, bytes, given] of rows) {
         const outcomes = [given].flat();
-        const commands = queued ?? outcomes.filter((outcome) => outcome === 'ok').map((): ControlCommand => 'pause');
-        expected.push(`${name}: ${outcomes} / ${commands}`);
-        const responses = await exchange(port, bytes, endsAtOnce ? 0 : outcomes.length);
-        results.push(`${name}: ${responses.map(outcomeOf)} / ${takeAll(server)}`);
+        const count = whoEnds === 'server' ? Infinity : whoEnds === 'client at once' ? 0 : outcomes.length;
+        const responses = await exchange(port, bytes, count);
+        assert.deepEqual(responses.map(outcomeOf), outcomes, name);
+        if (count > outcomes.length) await serveOthers(port);
+        assert.deepEqual(takeAll(server), outcomes.filter((outcome) => outcome === 'ok').map(() => 'pause'), name);
       }
-      assert.deepEqual(results, expected);
       await serveOthers(port);
       assert.deepEqual(takeAll(server), []);
     });
   }
-
-  it('ends the connection if it comes before the response to another one', async (t) => {
-    const { server, port } = await startServer(t);
-    for (const [name, bytes, outcomes] of PIPELINED) {
-      const responses = await exchange(port, bytes, Infinity); // the server ends it
-      assert.deepEqual(responses.map(outcomeOf), [outcomes].flat(), name);
-      await serveOthers(port);
-      const accepted = /\b(ok|waiting)\b/.test(String(outcomes)) ? 1 : 0;
-      assert.equal(takeAll(server).length, accepted, name);
-    }
-  });
 
   it('in any form, ends a wait on its connection, and the connection', async (t) => {
     const { server, port } = await startServer(t);
@@ -238,30 +197,21 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
 
   it('gets the same response wherever it is split', async (t) => {
     const { server, port } = await startServer(t, { maxQueueSize: 1000 });
-    const requests: [bytes: string, outcomes: string[]][] = [
-      [head(STATUS, HOST), ['active']],
-      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', ['ok']],
-      [head('POST http://[::1]:8391/api/pause?x', 'Host: evil'), ['ok']],
-      [head(STATUS, HOST, 'Sec-Fetch-Site: none'), ['active']],
-      [head(PAUSE, HOST, `Origin: ${PAGE}`), [NO_PAGE]],
-      [head(PAUSE, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), [NO_HOST]],
-      [withBody(`${PAUSE} HTTP/2.0`, HOST), ['505']],
-    ];
-    for (const [bytes, outcomes] of requests) {
-      const indexes = Array.from({ length: bytes.length - 1 }, (_, index) => index + 1);
-      const cuts = indexes.map((index) => [bytes.slice(0, index), bytes.slice(index)]);
+    for (const [bytes, outcome] of [
+      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', 'ok'],
+      [head('POST http://[::1]:8391/api/pause?x', 'Host: evil'), 'ok'],
+      [head(PAUSE, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), '403'],
+    ] as const) {
+      const cuts = Array.from(bytes, (_, index) => [bytes.slice(0, index), bytes.slice(index)]).slice(1);
       await inParallel([...cuts, [...bytes]], async (pieces) => { // the last one: each byte on its own
-        const responses = await exchange(port, pieces, outcomes.length);
-        assert.deepEqual(responses.map(outcomeOf), outcomes, JSON.stringify(pieces));
+        assert.deepEqual((await exchange(port, pieces, 1)).map(outcomeOf), [outcome], JSON.stringify(pieces));
       });
-      const accepted = outcomes.filter((outcome) => outcome === 'ok').length * bytes.length;
-      assert.deepEqual(takeAll(server), Array(accepted).fill('pause'), bytes);
+      assert.deepEqual(takeAll(server), outcome === 'ok' ? Array(bytes.length).fill('pause') : [], bytes);
     }
   });
 });
 
 describe('2,000 damaged requests', LIMIT, () => {
-  const FIRST_SEED = 0;
   const SPECIALS = ['\r\n', '\r\n\r\n', '\n', '\r', '\0', ' ', ':', '/', '%', `${HOST}\r\n`, '\xff', '0', ',', '\t'];
 
   it('get responses in JSON, and queue exactly the acknowledged commands', async (t) => {
@@ -269,8 +219,8 @@ describe('2,000 damaged requests', LIMIT, () => {
     const accepted: ControlCommand[] = [];
     const taken: ControlCommand[] = [];
     const counts: Record<string, number> = {};
-    await inParallel(Array.from({ length: 2000 }, (_, index) => FIRST_SEED + index), async (seed) => {
-      const command = COMMANDS[seed % COMMANDS.length] as ControlCommand; // no damage makes another one of it
+    await inParallel([...Array(2000).keys()], async (seed) => {
+      const command = COMMANDS[seed % 4] as ControlCommand; // no damage makes another one of it
       const bytes = damage(randomNumbers(seed), goodRequests(command));
       try {
         const responses = await exchange(port, bytes);
@@ -286,27 +236,22 @@ describe('2,000 damaged requests', LIMIT, () => {
     });
     assert.equal(await client.getStatus(), ACTIVE);
     taken.push(...takeAll(server));
-    assert.deepEqual(taken.sort(), accepted.sort(), `seeds from ${FIRST_SEED}`);
-    for (const outcome of ['ok', 'active', '200', '400', '404', NO_HOST, NO_PAGE]) {
-      const isVaried = (counts[outcome] ?? 0) >= 5;
-      assert.ok(isVaried, `the damage is too small or too great: ${JSON.stringify(counts)}`);
-    }
+    assert.deepEqual(taken.sort(), accepted.sort());
+    const isVaried = ['ok', 'active', '200', '400', '404', '403'].every((outcome) => (counts[outcome] ?? 0) >= 5);
+    assert.ok(isVaried, `the damage is too small or too great: ${JSON.stringify(counts)}`);
   });
 
   function goodRequests(command: ControlCommand): string[] {
     const line = `POST /api/${command}`;
     return [
       head(line, HOST),
-      head(`${line} HTTP/1.0`),
       head(`POST http://127.0.0.1:1/api/${command}`, 'Host: [::1]'),
       withBody(line, HOST),
       head(line, HOST, CHUNKED) + '5;x=y\r\nhello\r\n0\r\nX: x\r\n\r\n',
       head(line, HOST, `Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'),
       withBody(line, HOST, 'Expect: 100-continue'),
-      head(line, 'Host: LOCALHOST:80', 'Connection: keep-alive', 'User-Agent: x', 'Accept: */*'),
       head(STATUS, 'Host: [::1]:8391', 'Sec-Fetch-Site: none'),
       head('HEAD /api/status', HOST, 'Connection: close'),
-      head('OPTIONS /api/status', HOST, `Origin: ${PAGE}`),
       head(STATUS, HOST) + head(line, HOST),
       head(line, HOST, ...UPGRADE) + head(line, HOST),
     ];
@@ -315,27 +260,22 @@ describe('2,000 damaged requests', LIMIT, () => {
   /** Changes a few bytes of one of the requests, or inserts bytes of another. */
   function damage(random: () => number, requests: readonly string[]): string {
     const below = (limit: number): number => Math.floor(random() * limit);
-    const oneOf = (texts: readonly string[]): string => texts[below(texts.length)] as string;
     const sliceOf = (text: string): string => {
       const index = below(text.length);
       return text.slice(index, index + 1 + below(8) ** 2);
     };
-    let bytes = oneOf(requests);
+    let bytes = oneOf(random, requests);
     for (let count = 1 + below(4); count > 0; count -= 1) {
       const index = below(bytes.length);
       const end = index + 1 + below(4);
-      const flipped = (): string => String.fromCharCode(bytes.charCodeAt(index) ^ (1 << below(8)));
       const replacements = [
-        () => flipped() + bytes.slice(index + 1, end),
         () => '',
         () => bytes.slice(index, end).repeat(2),
         () => String.fromCharCode(below(256)) + bytes.slice(index, end),
-        () => oneOf(SPECIALS) + bytes.slice(index, end),
-        () => sliceOf(oneOf(requests)) + bytes.slice(index, end),
-        () => sliceOf(bytes),
+        () => oneOf(random, SPECIALS) + bytes.slice(index, end),
+        () => sliceOf(oneOf(random, requests)) + bytes.slice(index, end),
       ];
-      const replacement = replacements[below(replacements.length)] as () => string;
-      bytes = bytes.slice(0, index) + replacement() + bytes.slice(end);
+      bytes = bytes.slice(0, index) + oneOf(random, replacements)() + bytes.slice(end);
     }
     return bytes;
   }
@@ -351,11 +291,7 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
     ['sends 10 MB', json(`{"status":"active","result":"ok","x":"${'x'.repeat(10 << 20)}"}`)],
     ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello'],
     ['redirects', 'HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/api/status\r\nContent-Length: 0\r\n\r\n'],
-    ['redirects in JSON', json('{"status":"active","result":"ok"}', '307 Temporary Redirect')],
-    ['sends a page', json('<!doctype html>')],
     ['sends null', json('null')],
-    ['sends a string', json('"active"')],
-    ['sends another field', json('{"state":"active"}')],
     ['sends no strings', json('{"status":{"x":1},"result":["ok"],"error":5}')],
     ['sends 200 with an error', json('{"error":"no"}')],
     ['sends 500 with an error that is no string', json('{"error":{"x":1}}', '500 Internal Server Error')],
@@ -380,30 +316,6 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
       });
       const reply = await new WebApiClient('127.0.0.1', port, { timeout: 60_000 }).request('status');
       assert.ok(!reply.ok && reply.error.endsWith(' does not respond: too many 1xx responses'), inspect(reply));
-    }
-  });
-
-  it('is reported as OFFLINE if its status is unknown', async (t) => {
-    for (const statusName of ['sleeping', 'offline', 'ACTIVE', '', 'constructor']) {
-      const { port } = await startForeign(t, (socket) => socket.write(json(JSON.stringify({ status: statusName }))));
-      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), OFFLINE, statusName);
-    }
-  });
-
-  it('may send a good response in any form', async (t) => {
-    const body = '{"status":"active","more":[1]}';
-    for (const form of [
-      json(body, '200 '),
-      json('\n {"status" : "\\u0061ctive"}\n'),
-      `HTTP/1.1 103 Early Hints\r\n\r\n${json(body)}`,
-      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1d\r\n${body.slice(1)}\r\n0\r\n\r\n`,
-      `HTTP/1.0 200 OK\r\n\r\n${body}`,
-    ]) {
-      const { port } = await startForeign(t, (socket) => {
-        socket.write(form);
-        if (form.includes('HTTP/1.0')) socket.end();
-      });
-      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), ACTIVE, form);
     }
   });
 });

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT, launchSystem, startServer, until } from '../helpers.ts';
-import { HOST, INFO, WAIT, ask, askInTurn, exchange, head } from '../http.ts';
+import { LIMIT, TOKEN, launchSystem, startServer } from '../helpers.ts';
+import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, WAIT, Connection, ask, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
@@ -27,81 +27,53 @@ async function post(port: number, name: string, body: string | Buffer): Promise<
 }
 
 describe('Arguments', LIMIT, () => {
-  const PARAMETERS = {
+  const TELL = 'tell-'.padEnd(32, 'x'); // the longest name
+  const COUNT: Parameter = { type: 'integer' };
+  const commands = Object.fromEntries(Object.entries<Record<string, Parameter>>({
     evaluate: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } },
     rate: { value: { type: 'number', minimum: 0, maximum: 1 } },
     above: { value: { type: 'number', minimum: 0.5 } },
     below: { value: { type: 'integer', maximum: -1 } },
-    count: { value: { type: 'integer' } },
+    count: { value: COUNT },
     any: { value: { type: 'number' } },
     say: { text: { type: 'string', maxLength: 3 } },
-    tell: { text: { type: 'string' } },
+    [TELL]: { text: { type: 'string' } },
     flag: { on: { type: 'boolean' } },
-    pick: { mode: { type: 'string', enum: ['fast', 'exact'] }, size: { type: 'integer', enum: [1, 2], default: 2 } },
-    many: { a: { type: 'integer' }, toString: { type: 'integer', default: 1 }, b: { type: 'string', default: 'b' } },
+    pick: { mode: { type: 'string', enum: ['fast', 'exact'] }, size: { ...COUNT, enum: [1, 2], default: 2 } },
+    many: { a: COUNT, toString: { ...COUNT, default: 1 }, b: { type: 'string', default: 'b' } },
     none: {},
-  } as const satisfies Record<string, Readonly<Record<string, Parameter>>>;
-  const commands = Object.fromEntries(Object.entries(PARAMETERS).map(([name, parameters]) => [name, { parameters }]));
+  }).map(([name, parameters]): [string, CommandDeclaration] => [name, { parameters }]));
 
   const EPISODES = 'episodes must be an integer from 1 to 1000, got';
   const RATE = 'value must be a number from 0 to 1, got';
-  const ABOVE = 'value must be a number from 0.5, got';
-  const BELOW = 'value must be an integer up to -1, got';
-  const SHORT = 'text must be a string of at most 3 characters, got';
-  const TEXT = 'text must be a string, got';
-  const ON = 'on must be a boolean, got';
-  const MODE = 'mode must be one of fast, exact, got';
-  const SIZE = 'size must be one of 1, 2, got';
-  const WRONG: [name: keyof typeof PARAMETERS, body: string, error: string | RegExp][] = [
+  const WRONG: [name: string, body: string, error: string][] = [
     ['evaluate', '{"episodes":0}', `${EPISODES} 0`],
-    ['evaluate', '{"episodes":1001}', `${EPISODES} 1001`],
     ['evaluate', '{"episodes":1.5}', `${EPISODES} 1.5`],
     ['evaluate', '{"episodes":"5"}', `${EPISODES} "5"`],
-    ['evaluate', '{"episodes":true}', `${EPISODES} true`],
     ['evaluate', '{"episodes":null}', `${EPISODES} null`],
-    ['evaluate', '{"episodes":{"valueOf":5}}', `${EPISODES} {"valueOf":5}`],
     ['evaluate', '{"episodes":1e999}', `${EPISODES} null`],
     ['evaluate', `{"episodes":${'['.repeat(2000)}${']'.repeat(2000)}}`, `${EPISODES} ${'['.repeat(100)}`],
     ['evaluate', `{"episodes":"${'x'.repeat(4000)}"}`, `${EPISODES} "${'x'.repeat(99)}`],
     ['evaluate', '{"episode":5}', 'episode is unknown, not one of [episodes]'],
-    ['evaluate', '{"Episodes":5}', 'Episodes is unknown, not one of [episodes]'],
     ['evaluate', '{"episodes":5,"seed":1}', 'seed is unknown, not one of [episodes]'],
     ['evaluate', '{"":5}', ' is unknown, not one of [episodes]'],
     ['evaluate', '{"__proto__":{"episodes":5}}', '__proto__ is unknown, not one of [episodes]'],
     ['evaluate', `{"${'é'.repeat(2000)}":5}`, `${'é'.repeat(100)} is unknown, not one of [episodes]`],
     ['evaluate', '[]', 'a JSON object is required'],
-    ['evaluate', '5', 'a JSON object is required'],
     ['evaluate', 'null', 'a JSON object is required'],
-    ['evaluate', 'episodes=5', /JSON/],
-    ['evaluate', '{"episodes":5', /JSON/],
-    ['evaluate', ' ', /JSON/],
     ['rate', '', `${RATE} nothing`],
     ['rate', '{}', `${RATE} nothing`],
     ['rate', '{"value":1.0000001}', `${RATE} 1.0000001`],
-    ['rate', '{"value":-1e-9}', `${RATE} -1e-9`],
-    ['rate', '{"value":"0.5"}', `${RATE} "0.5"`],
-    ['above', '{"value":0.49}', `${ABOVE} 0.49`],
-    ['above', '{"value":1e999}', `${ABOVE} null`],
-    ['below', '{"value":0}', `${BELOW} 0`],
-    ['below', '{"value":-1.5}', `${BELOW} -1.5`],
+    ['above', '{"value":0.49}', 'value must be a number from 0.5, got 0.49'],
+    ['below', '{"value":0}', 'value must be an integer up to -1, got 0'],
     ['count', '{"value":9007199254740993}', 'value must be an integer, got 9007199254740992'],
-    ['count', '{"value":1e300}', 'value must be an integer, got 1e+300'],
-    ['any', '{"value":"Infinity"}', 'value must be a number, got "Infinity"'],
     ['any', '{"value":1e999}', 'value must be a number, got null'],
-    ['say', '{"text":"abcd"}', `${SHORT} "abcd"`],
-    ['say', '{"text":"😀😀😀😀"}', `${SHORT} "😀😀😀😀"`],
-    ['say', '{"text":5}', `${SHORT} 5`],
-    ['say', '{}', `${SHORT} nothing`],
-    ['tell', '{"text":null}', `${TEXT} null`],
-    ['tell', '{"text":["a"]}', `${TEXT} ["a"]`],
-    ['flag', '{"on":"true"}', `${ON} "true"`],
-    ['flag', '{"on":1}', `${ON} 1`],
-    ['pick', '{"mode":"slow"}', `${MODE} "slow"`],
-    ['pick', '{"mode":"FAST"}', `${MODE} "FAST"`],
-    ['pick', '{"mode":"fast","size":3}', `${SIZE} 3`],
-    ['pick', '{"mode":"fast","size":"1"}', `${SIZE} "1"`],
+    ['say', '{"text":"😀😀😀😀"}', 'text must be a string of at most 3 characters, got "😀😀😀😀"'],
+    [TELL, '{"text":null}', 'text must be a string, got null'],
+    ['flag', '{"on":1}', 'on must be a boolean, got 1'],
+    ['pick', '{"mode":"slow"}', 'mode must be one of fast, exact, got "slow"'],
+    ['pick', '{"mode":"fast","size":3}', 'size must be one of 1, 2, got 3'],
     ['many', '{"toString":1}', 'a must be an integer, got nothing'],
-    ['many', '{"a":1,"toString":"1"}', 'toString must be an integer, got "1"'],
     ['many', '{"a":1,"valueOf":1}', 'valueOf is unknown, not one of [a, toString, b]'],
     ['none', '{"a":1}', 'a is unknown, not one of []'],
   ];
@@ -110,13 +82,10 @@ describe('Arguments', LIMIT, () => {
     const { server, port } = await startServer(t, { commands });
     for (const [name, body, error] of WRONG) {
       const { summary, body: { parameter } } = await send(port, name, body);
-      const start = `400 ${name}: `;
-      if (typeof error === 'string') assert.equal(summary, start + error);
-      else assert.ok(summary.startsWith(start) && error.test(summary), `${body}: ${summary}`);
-      assert.equal(parameter, /^(\w*) must be/.exec(String(error))?.[1], body);
+      assert.deepEqual([summary, parameter], [`400 ${name}: ${error}`, /^(\w*) must be/.exec(error)?.[1]], body);
     }
-    const notUtf8 = Buffer.from('{"text":"é"}', 'latin1');
-    assert.match(await post(port, 'tell', notUtf8), /^400 tell: .*utf-?8/i);
+    assert.match(await post(port, TELL, 'text=é'), /^400 tell-x*: .*JSON/);
+    assert.match(await post(port, TELL, Buffer.from('{"text":"é"}', 'latin1')), /^400 tell-x*: .*utf-?8/i);
     assert.equal(server.hasCommands(), false);
     assert.deepEqual((await ask(port, INFO)).body.commands, []);
   });
@@ -124,30 +93,27 @@ describe('Arguments', LIMIT, () => {
   it('reach the program as sent, in the order of the declaration, with the defaults', async (t) => {
     const { server, port } = await startServer(t, { commands, maxQueueSize: 1000 });
     const text = (length: number): string => JSON.stringify({ text: 'é'.repeat(length / 2) });
-    const rows: [name: keyof typeof PARAMETERS, body: string, values: object][] = [
+    const rows: [name: string, body: string, values: object][] = [
       ['evaluate', '', { episodes: 100 }],
-      ['evaluate', '{}', { episodes: 100 }],
       ['evaluate', '\ufeff{ "episodes" :\r\n 1.0 }\n', { episodes: 1 }],
       ['evaluate', '{"episodes":7,"episodes":1e2}', { episodes: 100 }],
       ['rate', '{"value":1e-300}', { value: 1e-300 }],
-      ['rate', '{"value":-0}', { value: 0 }],
       ['above', '{"value":1e308}', { value: 1e308 }],
       ['below', '{"value":-9007199254740991}', { value: Number.MIN_SAFE_INTEGER }],
       ['say', '{"text":"😀é\\n"}', { text: '😀é\n' }],
-      ['say', '{"text":""}', { text: '' }],
-      ['tell', '{"text":"\\u0000\\ud83d\\n\\\\"}', { text: '\0\ud83d\n\\' }],
-      ['tell', text(4084), { text: 'é'.repeat(2042) }],
+      [TELL, '{"text":"\\u0000\\ud83d\\n\\\\"}', { text: '\0\ud83d\n\\' }],
+      [TELL, text(4084), { text: 'é'.repeat(2042) }],
       ['flag', '{"on":false}', { on: false }],
       ['pick', '{"size":1,"mode":"exact"}', { mode: 'exact', size: 1 }],
       ['many', '{"b":"","a":0}', { a: 0, toString: 1, b: '' }],
-      ['none', '{}', {}],
     ];
+    const [sender, why] = ['😀'.repeat(200), '🚀'.repeat(200)];
+    const query = `?${new URLSearchParams({ by: sender, reason: `\n${why}` })}`;
     for (const [name, body, values] of rows) {
-      const query = `?by=${'%C3%A9'.repeat(300)}&reason=%0Ax`;
       assert.equal(await post(port, name + query, body), '200 ok', body);
       assert.equal(server.receiveCommand(), name);
       const { arguments: received, by, reason } = server.request as CommandRequest<string>;
-      assert.deepEqual([received, by, reason], [values, 'é'.repeat(200), 'x']);
+      assert.deepEqual([received, by, reason], [values, sender, why]);
       assert.deepEqual(Object.keys(received), Object.keys(values));
     }
     const chunk = '2\r\n{}\r\n1\r\n \r\n0\r\n\r\n';
@@ -159,43 +125,37 @@ describe('Arguments', LIMIT, () => {
   it('of more than 4 KiB get a 413, defaults included; pause ignores such a body', async (t) => {
     const preset = 'x'.repeat(2000);
     const long: CommandDeclaration = { parameters: { a: { type: 'string' }, b: { type: 'string', default: preset } } };
-    const { server, port } = await startServer(t, { commands: { tell: { parameters: PARAMETERS.tell }, long } });
+    const { server, port } = await startServer(t, { commands: { ...commands, long } });
     const body = (length: number): string => JSON.stringify({ text: 'x'.repeat(length) });
     const error = '413 The arguments exceed 4096 bytes';
-    assert.equal(await post(port, 'tell', body(4085)), '200 ok');
-    for (const length of [4086, 10_000, 60_000]) assert.equal(await post(port, 'tell', body(length)), error);
+    assert.equal(await post(port, TELL, body(4085)), '200 ok');
+    for (const length of [4086, 10_000, 60_000]) assert.equal(await post(port, TELL, body(length)), error);
     assert.equal(await post(port, 'long', JSON.stringify({ a: preset })), '200 ok');
     assert.equal(await post(port, 'long', JSON.stringify({ a: preset + preset })), error);
     assert.equal(await post(port, 'long', JSON.stringify({ a: preset, b: '' })), '200 ok');
-    assert.equal(await post(port, 'tell', body(66_000)), '413 Content Too Large');
+    assert.equal(await post(port, TELL, body(66_000)), '413 Content Too Large');
     assert.equal(await post(port, 'pause', body(60_000)), '200 ok');
     const taken = [1, 2, 3, 4].map(() => server.receiveCommand());
-    assert.deepEqual([taken, server.hasCommands()], [['tell', 'long', 'long', 'pause'], false]);
+    assert.deepEqual([taken, server.hasCommands()], [[TELL, 'long', 'long', 'pause'], false]);
   });
 });
 
 describe('An own command', LIMIT, () => {
   it('takes only POST, after the policy and the token; no other path has its name', async (t) => {
-    const token = 'a-token-for-tests-only';
-    const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} }, token });
-    const bearer = `Authorization: Bearer ${token}`;
-    for (const [statusCode, ...fields] of [
-      [401], [403, bearer, 'Origin: http://localhost:3000'], [403, bearer, 'Host: evil.example'],
-    ] as [number, ...string[]][]) {
-      assert.equal((await ask(port, 'POST /api/a-1', ...fields)).statusCode, statusCode);
-    }
-    for (const method of ['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS']) {
-      const { statusCode, headers } = await ask(port, `${method} /api/a-1`, bearer);
-      assert.deepEqual([statusCode, headers['allow']], [405, 'POST'], method);
+    const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} }, token: TOKEN });
+    for (const [statusCode, line, ...fields] of [
+      [401, 'POST'], [403, 'POST', BEARER, `Origin: ${PAGE}`], [403, 'POST', BEARER, 'Host: evil.example'],
+      ...['GET', 'HEAD', 'PUT', 'OPTIONS'].map((method) => [405, method, BEARER]),
+    ] as [number, string, ...string[]][]) {
+      const { statusCode: actual, headers } = await ask(port, `${line} /api/a-1`, ...fields);
+      assert.deepEqual([actual, headers['allow']], [statusCode, statusCode === 405 ? 'POST' : undefined], line);
     }
     const names = 'pause, resume, shutdown, save-state, constructor, a-1';
-    for (const path of [
-      '/api/b', '/api/A-1', '/api/a-1/', '/a-1', '/x/api/a-1', '/api/api/pause', '/api/toString', '/api/',
-    ]) {
-      const { statusCode, body } = await ask(port, `POST ${path}`, bearer);
+    for (const path of ['/api/b', '/api/A-1', '/api/a-1/', '/a-1', '/x/api/a-1', '/api/toString', '/api/']) {
+      const { statusCode, body } = await ask(port, `POST ${path}`, BEARER);
       assert.deepEqual([statusCode, body.error], [404, `Invalid API endpoint: the commands are ${names}`], path);
     }
-    assert.equal((await ask(port, 'POST /api/constructor', bearer)).statusCode, 200);
+    assert.equal((await ask(port, 'POST /api/constructor', BEARER)).statusCode, 200);
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);
   });
 
@@ -205,11 +165,13 @@ describe('An own command', LIMIT, () => {
     const request = (body: string, line: string = 'POST /api/say'): string => {
       return `${head(line, HOST, ...(body === '' ? [] : [`Content-Length: ${body.length}`]))}${body}`;
     };
-    const responses = await askInTurn(port, [
+    const connection = new Connection(port);
+    t.after(() => connection.socket.destroy());
+    const codes: number[] = [];
+    for (const bytes of [
       request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
-      request(''), request('{"text":"ignored"}', 'POST /api/pause'), request(''),
-    ]);
-    const codes = responses.map(({ statusCode }) => statusCode);
+      request(''), request('{"text":"ignored"}', PAUSE), request(''),
+    ]) codes.push((await connection.request(bytes)).statusCode);
     assert.deepEqual(codes, [200, 200, 400, 200, 413, 200, 200, 200]);
     const texts: unknown[] = [];
     while (server.hasCommands()) {
@@ -219,46 +181,12 @@ describe('An own command', LIMIT, () => {
     assert.deepEqual(texts, ['one', 'none', 'none', 'none', undefined, 'none']);
   });
 
-  it('has room for the longest arguments beside the longest by and reason', async (t) => {
-    const parameters = { text: { type: 'string' } } as const;
-    const { server, client } = await startServer(t, { commands: { ['x'.repeat(32)]: { parameters } } });
-    const [by, reason, text] = ['😀'.repeat(200), '🚀'.repeat(200), 'é'.repeat(2042)];
-    const reply = await client.request('x'.repeat(32), { by, reason, arguments: { text } });
-    assert.equal(reply.ok, true);
-    assert.equal(server.receiveCommand() as string, 'x'.repeat(32));
-    const { id, ...others } = server.request as CommandRequest<string>;
-    assert.deepEqual(others, { command: 'x'.repeat(32), arguments: { text }, by, reason }, id);
-  });
-
-  it('does not abort the signal', async (t) => {
-    const { server, port } = await startServer(t, { commands: { evaluate: {} } });
-    const { signal } = server;
-    await post(port, 'evaluate', '');
-    await ask(port, INFO); // the wake-up message has arrived
-    assert.equal(signal.aborted, false);
-    await ask(port, 'POST /api/pause');
-    await until(() => signal.aborted);
-    assert.equal(signal.reason.message, 'Interrupted by pause');
-  });
-
-  it('requires a name and an object of arguments in the client', async (t) => {
-    const { server, client } = await startServer(t, { commands: { say: {} } });
-    for (const given of [0, '', null, 'text=a', true, { a: 1n }]) {
-      await assert.rejects(client.request('say', { arguments: given as object }), TypeError, inspect(given));
-    }
-    for (const name of ['', 'Say', '../say', 'say?by=x', 'a b', 'é', 'x'.repeat(33)]) {
-      await assert.rejects(client.request(name), RangeError, name);
-    }
-    await assert.rejects(client.request(5 as unknown as string), TypeError);
-    assert.equal(server.hasCommands(), false);
-  });
-
   it('is listed with its arguments, unless their JSON exceeds 200 characters', async (t) => {
     const parameters = { text: { type: 'string' } } as const;
     const { server, port } = await startServer(t, { commands: { say: { parameters }, stop: {} } });
     for (const length of [189, 190]) await post(port, 'say', JSON.stringify({ text: 'x'.repeat(length) }));
     await post(port, 'stop', '');
-    await ask(port, 'POST /api/pause');
+    await ask(port, PAUSE);
     while (server.hasCommands()) server.receiveCommand();
     const { commands } = (await ask(port, INFO)).body;
     assert.deepEqual(commands.map(({ command, arguments: values }: CommandRequest) => [command, values]), [
@@ -290,20 +218,17 @@ describe('An own command', LIMIT, () => {
     const { client, address: { port } } = await launchSystem(t, {
       commands: {
         slow: { run: () => new Promise<void>((resolve) => (release = resolve)) },
-        boom: { run: () => assert.fail('boom') },
         online: { run: () => assert.fail('boom') },
         cyclic: { run: () => process },
         constructor: { run: (values: object, { command }: CommandRequest) => [values, command] },
       },
     });
-    const boom = await ask(port, 'POST /api/boom', WAIT);
-    assert.equal(boom.summary, '500 boom failed: boom');
     assert.equal((await ask(port, 'POST /api/online', WAIT)).summary, '500 online failed: boom');
     assert.match((await ask(port, 'POST /api/cyclic', WAIT)).body.valueOmitted, /JSON/);
     assert.deepEqual((await ask(port, 'POST /api/constructor', WAIT)).body.value, [{}, 'constructor']);
     const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
     while ((await client.info())?.commands.at(-1)?.state !== 'running');
-    const pause = ask(port, 'POST /api/pause', WAIT);
+    const pause = ask(port, PAUSE, WAIT);
     while ((await client.info())?.commands.at(-1)?.command !== 'pause');
     const { status, commands, by } = await client.info() ?? {};
     const states = commands?.slice(-2).map(({ state }) => state);
@@ -324,24 +249,18 @@ describe('A declaration', LIMIT, () => {
   const set = (parameters: unknown): object => ({ set: { parameters } });
   const itself = {};
 
-  const NAMES = [
-    'pause', 'resume', 'shutdown', 'save-state', 'status', 'info', '', 'Set', '1st', 'a_b', 'é', '-a', 'a b', '__proto',
-    'x'.repeat(33),
-  ];
-  const PARAMETER_NAMES = ['', '1st', '_a', 'a-b', 'a b', 'é', '__proto__', 'x'.repeat(33)];
+  const NAMES = [...COMMANDS, 'status', 'info', '', 'Set', '1st', 'a_b', 'é', '-a', 'x'.repeat(33)];
+  const PARAMETER_NAMES = ['', '1st', '_a', 'a-b', 'é', '__proto__', 'x'.repeat(33)];
   const TYPES = 'boolean, integer, number, string';
   const MANY = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`c${index}`, {}]));
   const WRONG: [commands: unknown, message: string][] = [
-    [5, 'commands must be an object, got 5'],
     [null, 'commands must be an object, got null'],
     ...NAMES.map((name): [unknown, string] => [{ [name]: {} }, `the name of a command must be … got '${name}'`]),
     [[{}], "the name of a command must be … got '0'"],
     [{ set: { parameter: {} } }, 'set has no option parameter; it has description, parameters'],
     [{ set: { description: 5 } }, 'set.description must be a string, got 5'],
     [{ set: null }, 'the options of set must be an object, got null'],
-    [{ set: 5 }, 'the options of set must be an object, got 5'],
     [{ set: { parameters: null } }, 'set.parameters must be an object, got null'],
-    [{ set: { parameters: true } }, 'set.parameters must be an object, got true'],
     ...PARAMETER_NAMES.map((name): [unknown, string] => {
       return [set(named(name)), `the name of a parameter must be … got '${name}'`];
     }),
@@ -353,10 +272,8 @@ describe('A declaration', LIMIT, () => {
   ];
   const WRONG_PARAMETERS: [parameter: unknown, message: string][] = [
     [{}, `type must be one of ${TYPES}, got nothing`],
-    [null, `type must be one of ${TYPES}, got nothing`],
     ['number', '0 is unknown, not one of [type, description, minimum, maximum]'],
     [{ type: 'float' }, `type must be one of ${TYPES}, got "float"`],
-    [{ type: ['string'] }, `type must be one of ${TYPES}, got ["string"]`],
     [{ type: 'number', multipleOf: 2 }, 'multipleOf is unknown, not one of [type, description, minimum, maximum]'],
     [{ type: 'string', minimum: 1 }, 'minimum is unknown, not one of [type, description, maxLength]'],
     [{ type: 'number', maxLength: 1 }, 'maxLength is unknown, not one of [type, description, minimum, maximum]'],
@@ -364,11 +281,9 @@ describe('A declaration', LIMIT, () => {
     [{ type: 'number', maximum: NaN }, 'maximum must be a number, got null'],
     [{ type: 'number', minimum: 2, maximum: 1 }, 'maximum must be a number from 2, got 1'],
     [{ type: 'string', maxLength: -1 }, 'maxLength must be an integer from 0, got -1'],
-    [{ type: 'string', maxLength: 1.5 }, 'maxLength must be an integer from 0, got 1.5'],
     [{ type: 'integer', default: '5' }, 'default must be an integer, got "5"'],
     [{ type: 'number', maximum: 1, default: 2 }, 'default must be a number up to 1, got 2'],
     [{ type: 'string', enum: ['a'], default: 'b' }, 'default must be one of a, got "b"'],
-    [{ type: 'string', default: null }, 'default must be a string, got null'],
     [{ type: 'string', enum: 'abc' }, "enum must be a list, got 'abc'"],
     [{ type: 'string', enum: [] }, 'enum must be a list, got []'],
     [{ type: 'integer', enum: [1, 'b'] }, 'enum must be an integer, got "b"'],

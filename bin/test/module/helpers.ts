@@ -1,26 +1,11 @@
-// Shared by the tests of the module: outcomes in short, files of sockets, random data.
+// Shared by the tests of the module: files of sockets, random data.
 
 import { once } from 'node:events';
 import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import type { HttpResponse } from '../http.ts';
 
 export { LIMIT } from '../helpers.ts'; // for the tests of the tools
-
-/** In short: the status, result or state; or the status code, with the option or tool that its error names. */
-export function outcomeOf({ statusCode, body }: HttpResponse): string {
-  if (body === undefined) return String(statusCode);
-  const { status, result, state, error } = body;
-  if (statusCode === 200) return state ?? status ?? result;
-  const [named] = /\ballowed[A-Z]\w+|\bcontrol-board\b/.exec(error) ?? [];
-  return [statusCode, state, named].filter((part) => part !== undefined).join(' ');
-}
-
-/** In short: the outcome, and the wait that was granted. */
-export function shortOf(response: HttpResponse): string {
-  return [outcomeOf(response), response.headers['preference-applied'] ?? []].flat().join(' ');
-}
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 

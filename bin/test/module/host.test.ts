@@ -1,28 +1,139 @@
-// The program's side of the server: values that throw when they are read, loops other than the documented one,
-// and callbacks that call the server.
+// The program's side of the server: when its callbacks run, what they may do, and values that throw when they are read.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
-import { LIMIT, clientAt, collectWarnings, getInfo, launchSystem, perform, startServer } from '../helpers.ts';
+import {
+  LIMIT, collectWarnings, getDetail, getInfo, launchSystem, perform, startServer, takeAll, until,
+} from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { ask } from '../http.ts';
-import { outcomeOf } from './helpers.ts';
+import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
+import type { SystemInfo, WebApiServer } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
+describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
+  it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
+    const { server, client } = await startServer(t);
+    const poll = setInterval(() => {
+      for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
+    }, 1);
+    t.after(() => clearInterval(poll));
+    const seen = new Map<string, unknown>();
+    const isOver = new AbortController();
+    const { signal } = isOver;
+    const follow = async (tag?: string): Promise<void> => {
+      if (signal.aborted) return;
+      const reply = await client.request('info', { tag, wait: tag === undefined ? undefined : 1, signal });
+      const { commands = [] } = (reply.ok ? reply.body : {}) as Partial<SystemInfo>;
+      for (const { id, value } of commands) seen.set(id, value);
+      return follow(reply.ok ? reply.tag : undefined);
+    };
+    const others = [follow()];
+    for (let count = 0; count < 50; count += 1) {
+      const status = client.getStatus(); // samples that are fresh while the outcome is on its way
+      const reply = await client.request('save-state', { wait: 60 });
+      assert.ok(reply.ok);
+      await until(() => seen.get(String(reply.body['id'])) === 'states/1.json', () => `${count} outcomes`);
+      await status;
+    }
+    isOver.abort();
+    await Promise.all(others);
+  });
+});
+
+describe('describe()', { ...LIMIT, concurrency: true }, () => {
+  it('runs only on request, up to ten times a second, and never twice at once', async (t) => {
+    let calls = 0;
+    let depth = 0;
+    const host: { server?: WebApiServer } = {};
+    const { server, port } = await startServer(t, {
+      describe() {
+        calls += 1;
+        depth += 1;
+        host.server?.hasCommands();
+        depth -= 1;
+        return { depth };
+      },
+    });
+    host.server = server;
+    const polls = setInterval(() => server.hasCommands(), 1);
+    t.after(() => clearInterval(polls));
+    for (const line of [PAUSE, RESUME]) await ask(port, line);
+    takeAll(server);
+    await serveOthers(port);
+    assert.equal(calls, 0);
+    const began = performance.now();
+    while (calls < 4) assert.deepEqual(await getDetail(port), { depth: 0 });
+    const tookMs = performance.now() - began;
+    assert.ok(calls <= tookMs / 100 + 1, `${calls} calls in ${tookMs} ms`);
+  });
+
+  it('runs on request, as systemStatus() does, while a program that never yields lets a command wait', async (t) => {
+    const host = runHost(t, `
+      let [calls, status] = [0, ACTIVE];
+      const server = await serve({ describe: () => (calls += 1), systemStatus: () => status });
+      for (;;) if (server.hasCommands()) status = PAUSED; // by itself, before it takes the command
+    `);
+    const port = await host.hear<number>();
+    await ask(port, 'POST /api/save-state');
+    for (let round = 0, before = -1; round < 3; round += 1) {
+      await until(async () => Number(await getDetail(port)) > before);
+      before = Number(await getDetail(port));
+    }
+    await until(async () => (await ask(port, STATUS)).summary === '200 paused');
+  });
+
+  it('does not run at a second poll before a command is taken: who posts and then asks sees its effect', async (t) => {
+    const host = runHost(t, `
+      let status = ACTIVE;
+      const server = await serve({ systemStatus: () => status, describe: () => status.statusName });
+      for (;;) {
+        while (!server.hasCommands()) block(1);
+        block(20); // until the client has asked
+        if (server.hasCommands()) status = server.receiveCommand() === 'pause' ? PAUSED : ACTIVE;
+      }
+    `);
+    const port = await host.hear<number>();
+    const seen: unknown[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      await sleep(100); // a detail may be as old
+      await ask(port, round % 2 === 0 ? PAUSE : RESUME);
+      seen.push(await getDetail(port));
+    }
+    const right = seen.filter((detail, round) => detail === (round % 2 === 0 ? 'paused' : 'active'));
+    assert.ok(right.length > 10, `${seen}`); // a busy machine may let some wait for too long
+  });
+});
+
+describe('systemStatus()', LIMIT, () => {
+  it('runs at the start, at each look for commands, and on request', async (t) => {
+    let calls = 0;
+    const { server, port } = await startServer(t, { systemStatus: () => (calls += 1, ACTIVE) });
+    const counts = [calls];
+    const controller = new AbortController();
+    const sleeping = (): void => void server.nextCommand({ signal: controller.signal }).catch(() => {});
+    for (const action of [
+      () => server.hasCommands(), sleeping, () => controller.abort(), () => ask(port, PAUSE),
+      () => server.receiveCommand(), () => ask(port, STATUS), () => ask(port, 'GET /'),
+    ]) {
+      await action();
+      counts.push(calls);
+    }
+    assert.deepEqual(counts, [1, 2, 3, 3, 3, 4, 5, 5]);
+  });
+});
+
 /** Values that throw when they are read, shown or turned into text. */
-const JSON_VALUES: [name: string, value: unknown][] = [
+const HOSTILE_VALUES: [name: string, value: unknown][] = [
   ['an Error whose stack throws', throwing(new Error('lost'), 'stack')],
   ['an Error whose message throws', throwing(new Error('lost'), 'message')],
   ['shown by a method that throws', { [inspect.custom]: () => assert.fail('inspect') }],
   ['an object with a symbol as its code', { message: '', code: Symbol('lost') }],
   ['an exception with a number as its code', new DOMException('', 'AbortError')],
   ['an object without a prototype', Object.create(null)],
-];
-const HOSTILE_VALUES: [name: string, value: unknown][] = [
-  ...JSON_VALUES,
   ['a revoked Proxy', revoked({})],
   ['a revoked Proxy of a function', revoked(() => {})],
   ['an object whose getters throw', throwing({}, 'message', 'code', 'name', 'stack', 'then', 'toJSON', 'statusName')],
@@ -55,13 +166,13 @@ describe('A value that throws when it is read', LIMIT, () => {
     for (const [name, value] of HOSTILE_VALUES) {
       for (result of [() => value, () => raise(value)]) {
         assert.equal(server.hasCommands(), false);
-        assert.equal((await ask(port, 'GET /api/status')).statusCode, 500, name);
+        assert.equal((await ask(port, STATUS)).statusCode, 500, name);
         await getInfo(port);
       }
     }
     result = () => ACTIVE;
     server.hasCommands();
-    assert.equal(outcomeOf(await ask(port, 'GET /api/status')), 'active');
+    assert.equal((await ask(port, STATUS)).summary, '200 active');
     assert.ok(warnings.every((warning) => /^(systemStatus|describe) /.test(warning)), inspect(warnings));
   });
 
@@ -95,38 +206,6 @@ describe('receiveCommand()', LIMIT, () => {
     const { status: name, by, reason } = await getInfo(port);
     assert.deepEqual([name, by, reason], ['paused', 'ana', 'lunch']);
   });
-
-  it('shows no outcome before the resulting status, even if the host never looks for commands', async (t) => {
-    const host = runHost(t, `
-      let status = ACTIVE;
-      const server = new WebApiServer({ systemStatus: () => status, ...place });
-      say((await server.runInBackground()).port);
-      for (let isOver = false; !isOver; ) {
-        try {
-          const command = server.receiveCommand();
-          if (command === 'pause') status = PAUSED;
-          if (command === 'resume') status = ACTIVE;
-          isOver = command === 'shutdown';
-          if (command === 'save-state') block(20);
-        } catch (error) {
-          if (!(error instanceof EmptyError)) throw error;
-          block(1);
-        }
-      }
-      await server.close();
-    `);
-    const port = await host.hear<number>();
-    const client = clientAt(t, { host: '127.0.0.1', port });
-    for (const [command, status] of [['pause', 'paused'], ['resume', 'active'], ['pause', 'paused']] as const) {
-      const performed = client.request(command, { wait: 60 });
-      const saved = client.request('save-state', { wait: 60 });
-      assert.equal((await performed).ok, true);
-      assert.equal((await client.getStatus()).statusName, status);
-      await saved;
-    }
-    await client.shutdown();
-    await host.ends();
-  });
 });
 
 describe('post()', LIMIT, () => {
@@ -151,27 +230,6 @@ describe('post()', LIMIT, () => {
       await host.ends([true, 'pause']);
     });
   }
-});
-
-describe('close()', LIMIT, () => {
-  it('resolves even if the thread runs out of memory meanwhile', async (t) => {
-    const host = runHost(t, `
-      import { Session } from 'node:inspector';
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place });
-      await server.runInBackground();
-      const session = new Session(); // a debugger can run statements in the threads of its process
-      session.connect();
-      session.on('NodeWorker.attachedToWorker', ({ params: { sessionId } }) => {
-        const expression = 'setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })';
-        const message = JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } });
-        session.post('NodeWorker.sendMessageToWorker', { sessionId, message });
-      });
-      session.post('NodeWorker.enable', { waitForDebuggerOnStart: false });
-      await server.close();
-      say('closed');
-    `);
-    await host.ends('closed');
-  });
 });
 
 /** A Proxy that throws at everything but typeof. */

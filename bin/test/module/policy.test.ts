@@ -3,10 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { LIMIT, TOKEN, makeSocketPath, startServer, takeAll } from '../helpers.ts';
-import { BEARER, HOST, PAGE, PAUSE, STATUS, UPGRADE, askInTurn, head } from '../http.ts';
-import { outcomeOf } from './helpers.ts';
+import { BEARER, HOST, PAGE, PAUSE, STATUS, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { isAllowedHost } from '../../../control.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 
 // ───── Values of Host ────────────────────────────────────────────────────────────────────────────────────────────
@@ -53,8 +51,8 @@ const WEBSOCKET: readonly string[] = [
 
 const HTTP_1_0 = `${PAUSE} HTTP/1.0`;
 const SECRET = 'a-Secret/that+is~long.enough_=';
-const NO_HOST = '403 allowedHosts';
-const NO_PAGE = '403 control-board';
+const NO_HOST = '403 Host not allowed';
+const NO_PAGE = '403 Requests from web pages';
 
 const ORIGINS = [
   PAGE, 'null', '', 'http://localhost:8391', 'http://localhost', 'http://127.0.0.1', 'http://evil.example', '*',
@@ -62,7 +60,7 @@ const ORIGINS = [
 ];
 const SITES = ['none', 'same-origin', 'same-site', 'cross-site', '', 'NONE', 'none,none', 'x'];
 
-/** Whether a request may use the API: `ok`, or a status code and the option that the error names. */
+/** Whether a request may use the API: `ok`, or how the refusal begins. */
 type Row = [outcome: string, line: string, ...fields: string[]];
 
 interface PolicyTable {
@@ -79,21 +77,14 @@ const TABLES: PolicyTable[] = [
       ...LOCAL_HOSTS.map((host): Row => ['ok', PAUSE, `Host: ${host}`]),
       ...FOREIGN_HOSTS.map((host): Row => [NO_HOST, PAUSE, `Host: ${host}`]),
       ['ok', PAUSE, 'hOST: localhost'],
-      [NO_HOST, STATUS, 'Host: evil.example'],
       ['403', 'HEAD /api/status', 'Host: evil.example'],
-      [NO_HOST, 'GET /', 'Host: evil.example'],
       [NO_HOST, 'PUT /api/pause', 'Host: evil.example'],
       [NO_HOST, 'OPTIONS *', 'Host: evil.example'],
-      [NO_HOST, STATUS, 'Host: evil.example', 'Sec-Fetch-Site: none'],
       [NO_HOST, PAUSE, 'Host: x', 'X-Forwarded-Host: localhost', 'Forwarded: host=localhost'],
       ['400', PAUSE],
-      ['400', 'POST http://localhost/api/pause'],
       ['ok', HTTP_1_0],
-      ['ok', HTTP_1_0, HOST],
       [NO_HOST, HTTP_1_0, 'Host: evil.example'],
       [NO_HOST, 'POST http://evil.example/api/pause HTTP/1.0'],
-      ['ok', 'POST http://localhost/api/pause HTTP/1.0'],
-      [NO_PAGE, HTTP_1_0, 'Origin: null'],
     ],
   },
   {
@@ -104,8 +95,6 @@ const TABLES: PolicyTable[] = [
         return [NO_HOST, `POST http://${host}/api/pause`, HOST];
       }),
       ['ok', 'POST HTTPS://localhost/api/pause?x', 'Host: evil.example'],
-      ['ok', 'GET http://localhost', 'Host: evil.example'],
-      [NO_HOST, 'GET http://evil.example', HOST],
       [NO_HOST, 'POST http://evil?/api/pause', HOST],
       [NO_HOST, 'POST ftp://localhost/api/pause', 'Host: evil.example'],
       ['ok', 'POST /http://evil/api/pause', HOST],
@@ -133,7 +122,6 @@ const TABLES: PolicyTable[] = [
       ['ok', 'OPTIONS /api/pause', HOST, 'Access-Control-Request-Method: POST'],
       ['ok', PAUSE, HOST, 'Sec-Fetch-Mode: cors', 'Sec-Fetch-Dest: empty', 'Referer: http://evil.example/',
         'User-Agent: Mozilla/5.0', 'Cookie: a=b', 'Content-Type: text/plain'],
-      ['ok', PAUSE, HOST, ...UPGRADE],
       ['ok', STATUS, HOST, ...WEBSOCKET],
       [NO_PAGE, STATUS, HOST, 'Origin: http://evil.example', ...WEBSOCKET],
     ],
@@ -152,7 +140,6 @@ const TABLES: PolicyTable[] = [
         const again = [`${name}: ${first}`, `${name}: ${second}`, `${name.toUpperCase()}: ${second}`];
         return again.map((field) => ['400', STATUS, ...others, `${name}: ${first}`, 'X: x', field]);
       }),
-      ['400', 'POST http://localhost/api/pause', HOST, HOST],
       ['400', HTTP_1_0, HOST, HOST],
       ['ok', PAUSE, HOST, BEARER, 'Cookie: a', 'Cookie: b', 'X: x', 'x: x', 'Accept: a', 'Accept: b'],
     ],
@@ -176,8 +163,6 @@ const TABLES: PolicyTable[] = [
       ...[...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1'].map((host): Row => {
         return [NO_HOST, PAUSE, `Host: ${host}`];
       }),
-      ['400', PAUSE],
-      [NO_PAGE, PAUSE, 'Host: evil.example', 'Origin: http://evil.example'],
       [NO_PAGE, PAUSE, 'Host: evil.example', 'Sec-Fetch-Site: same-origin'],
     ],
   },
@@ -195,28 +180,17 @@ const TABLES: PolicyTable[] = [
         `Bearer "${SECRET}"`, `Bearer ${SECRET.toUpperCase()}`, `Bearer ${encodeURIComponent(SECRET)}`,
         `Bearer ${btoa(SECRET)}`,
       ].map((value): Row => ['401', PAUSE, HOST, `Authorization: ${value}`]),
-      ['401', PAUSE, HOST],
-      ['401', STATUS, HOST],
-      ['401', 'GET /', HOST],
-      ['401', `${PAUSE}?token=${SECRET}`, HOST],
-      [NO_HOST, PAUSE, 'Host: evil.example', `Authorization: Bearer ${SECRET}`],
-      [NO_PAGE, PAUSE, HOST, `Authorization: Bearer ${SECRET}`, 'Origin: null'],
     ],
   },
   {
     title: 'a Unix socket, to which no name leads',
     isUnix: true,
     rows: [
-      ...['localhost', 'evil.example', '0.0.0.0:80', '', '/run/control.sock'].map((host): Row => {
-        return ['ok', PAUSE, `Host: ${host}`];
-      }),
+      ...['evil.example', '0.0.0.0:80', '', '/run/x.sock'].map((host): Row => ['ok', PAUSE, `Host: ${host}`]),
       ['ok', 'POST http://evil.example/api/pause', HOST],
-      ['ok', HTTP_1_0],
       ['400', PAUSE],
       ['400', PAUSE, HOST, HOST],
-      ['400', PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`],
-      ...[`Origin: ${PAGE}`, 'Origin: http://localhost', 'Origin: null', 'Sec-Fetch-Site: cross-site',
-        'Sec-Fetch-Site: same-origin', 'Sec-Fetch-Site: none'].map((field): Row => [NO_PAGE, PAUSE, HOST, field]),
+      ...['Origin: null', 'Sec-Fetch-Site: same-origin'].map((field): Row => [NO_PAGE, PAUSE, HOST, field]),
     ],
   },
 ];
@@ -226,31 +200,16 @@ describe('The server', LIMIT, () => {
     it(`decides by ${title} (${rows.length} requests)`, { skip: isUnix && lacks('Unix') }, async (t) => {
       const place = isUnix ? { socketPath: makeSocketPath(t) } : {};
       const { server, where } = await startServer(t, { maxQueueSize: 1000, ...options, ...place });
-      const responses = await askInTurn(where, rows.map(([, line, ...fields]) => head(line, ...fields)));
-      const wrong = rows.flatMap(([expected, ...request], index) => {
-        const response = responses[index] ?? assert.fail();
-        const decision = [400, 401, 403].includes(response.statusCode) ? outcomeOf(response) : 'ok';
-        return decision === expected ? [] : [`${decision} instead of ${expected}: ${request.join(' | ')}`];
-      });
+      const wrong: string[] = [];
+      let accepted = 0;
+      for (const [expected, line, ...fields] of rows) {
+        const [{ statusCode, summary } = assert.fail()] = await exchange(where, head(line, ...fields), 1);
+        const decision = [400, 401, 403].includes(statusCode) ? summary : 'ok';
+        if (!decision.startsWith(expected)) wrong.push(`${decision} instead of ${expected}: ${[line, ...fields]}`);
+        if (summary === '200 ok') accepted += 1;
+      }
       assert.deepEqual(wrong, []);
-      const accepted = responses.filter((response) => outcomeOf(response) === 'ok');
-      assert.equal(takeAll(server).length, accepted.length, 'what was refused is not queued');
-    });
-  }
-});
-
-describe('isAllowedHost()', LIMIT, () => {
-  for (const [title, names, allowed, others] of [
-    ['this machine', [], LOCAL_HOSTS, FOREIGN_HOSTS],
-    ['this machine and names', [NAME, ...NAMES], [...LOCAL_HOSTS, ...NAMED_HOSTS], UNNAMED_HOSTS],
-    ['this machine and names in capitals', ['BOX.lan', '.TEST'],
-      ['box.LAN:1', 'test', 'A.test'], ['a.box.lan', 'xtest', 'x.localhost']],
-    ['all but malformed names and addresses that name no machine', ['*'],
-      [...LOCAL_HOSTS, 'evil.example', '127.1'], [...UNSPECIFIED_ADDRESSES, '', ':80', 'x:y', '[::1', '::1', 'a b']],
-  ] as [string, string[], string[], string[]][]) {
-    it(`allows ${title}`, () => {
-      assert.deepEqual(allowed.filter((authority) => !isAllowedHost(authority, names)), []);
-      assert.deepEqual(others.filter((authority) => isAllowedHost(authority, names)), []);
+      assert.equal(takeAll(server).length, accepted, 'what was refused is not queued');
     });
   }
 });

@@ -1,11 +1,12 @@
-// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, and who removes it.
+// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, and who removes it; and
+// folders of such files.
 
 import assert from 'node:assert/strict';
 import fs, {
   chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
   symlinkSync, writeFileSync,
 } from 'node:fs';
-import { basename, dirname, join, relative } from 'node:path';
+import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -13,94 +14,73 @@ import {
   LIMIT, TOKEN, collectThreads, collectWarnings, makeFolder, makeSocketPath, startForeign, startServer, takeAll, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { PAUSE, ask } from '../http.ts';
-import { becomeNobody, contentsOf, leaveSocket, outcomeOf } from './helpers.ts';
+import { HOST, PAUSE, STATUS, ask } from '../http.ts';
+import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import type { Host } from '../host.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
 const SUITE = { ...LIMIT, skip: lacks('Unix'), concurrency: 4 };
 const ROOT_ONLY = { skip: lacks('root') };
+const { pid } = process;
+const DEAD = 2_000_000_000; // no kernel assigns so high a process id
+const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0]; // users
 
 describe('The file of a Unix socket', SUITE, () => {
   it('has mode 0600 from the first moment, in a folder that only its user can open', async (t) => {
     const folder = makeFolder(t);
     const host = runHost(t, `
-      import { lstatSync, readdirSync } from 'node:fs';
-      import { Worker } from 'node:worker_threads';
+      import { existsSync, lstatSync, readdirSync } from 'node:fs';
       ${becomeNobody(folder)}
       const folder = ${JSON.stringify(folder)};
       const path = folder + '/control.sock';
-      const seen = new Int32Array(new SharedArrayBuffer(12)); // looks, with a socket, with a wrong mode
-      new Worker(\`
-        const { lstatSync, readdirSync } = require('node:fs');
-        const { folder, seen } = require('node:worker_threads').workerData;
-        require('node:os').setPriority(19); // of this thread only
-        for (;;) {
-          Atomics.add(seen, 0, 1);
-          for (const name of readdirSync(folder)) {
-            const entry = lstatSync(folder + '/' + name, { throwIfNoEntry: false });
-            if (entry === undefined) continue;
-            if (entry.isSocket()) Atomics.add(seen, 1, 1);
-            const isPrivate = (entry.mode & (entry.isSocket() ? 0o177 : 0o77)) === 0;
-            if (!isPrivate) Atomics.add(seen, 2, 1);
-          }
+      const look = () => {
+        for (const name of readdirSync(folder)) {
+          const entry = lstatSync(folder + '/' + name, { throwIfNoEntry: false });
+          if (entry?.mode & (entry?.isSocket() ? 0o177 : 0o77)) say([name, entry.mode]);
         }
-      \`, { eval: true, execArgv: [], workerData: { folder, seen } }).unref();
-      while (seen[0] === 0) await sleep(1);
-      const outcomes = new Set();
+      };
       for (const mask of [0, 0o022, 0o077]) {
         process.umask(mask);
         const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: path });
-        const before = seen[1];
-        await server.runInBackground();
-        outcomes.add([lstatSync(path).mode.toString(8), ...readdirSync(folder)].join(' '));
-        while (seen[1] === before) await sleep(1);
+        const started = server.runInBackground();
+        do look(); while (!existsSync(path)); // never yields
+        look();
+        await started;
+        say([lstatSync(path).mode.toString(8), ...readdirSync(folder)]);
         await server.close();
-        for (const name of readdirSync(folder)) outcomes.add('left: ' + name);
+        say(readdirSync(folder));
       }
-      say([[...outcomes], seen[2]]);
-      process.exit();
     `);
-    await host.ends([[`${process.platform === 'linux' ? '141600' : '140600'} control.sock`], 0]); // systemd-tmpfiles
+    const mode = process.platform === 'linux' ? '141600' : '140600'; // sticky, for systemd-tmpfiles
+    await host.ends(...Array(3).fill([[mode, 'control.sock'], []]).flat());
   });
 
-  it('may be out of reach of close(), which still responds to a pending request', async (t) => {
+  it('may be out of reach of close()', async (t) => {
     const folder = makeFolder(t);
     const host = runHost(t, `
       import { chmodSync } from 'node:fs';
-      import { connect } from 'node:net';
       ${becomeNobody(folder)}
       const folder = ${JSON.stringify(folder)};
-      const socketPath = folder + '/control.sock';
       for (const mode of [0o500, 0]) {
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: folder + '/control.sock' });
         await server.runInBackground();
-        const socket = connect(socketPath).setEncoding('latin1').on('error', () => {});
-        let text = '';
-        socket.on('data', (chunk) => (text += chunk));
-        const fields = ['Host: localhost', 'Expect: 100-continue', 'Content-Length: 2', '', ''];
-        socket.write(['POST /api/pause HTTP/1.1', ...fields].join('\\r\\n'));
-        while (text === '') await sleep(1);
         chmodSync(folder, mode);
-        const ended = new Promise((end) => socket.on('close', end));
-        const closed = server.close();
-        socket.write('{}');
-        await closed;
-        await ended;
-        say([text.includes('HTTP/1.1 200 OK'), server.hasCommands() && server.receiveCommand()]);
+        await server.close();
         chmodSync(folder, 0o700);
+        say('closed');
       }
     `);
-    await host.ends([true, 'pause'], [true, 'pause']);
+    await host.ends('closed', 'closed');
   });
 
   const OBSTACLES: [name: string, code: string, make: (t: TestContext, path: string) => unknown][] = [
     ['a live server', 'EADDRINUSE', (t, path) => startForeign(t, () => {}, path)],
     ['a live server that is stopped', 'EADDRINUSE', async (t, path) => {
-      const host = startHostAt(t, path);
+      const host = runHost(t, `await (await serve({ socketPath: ${JSON.stringify(path)} })).nextCommand();`);
       await host.hear();
       host.process.kill('SIGSTOP');
     }],
@@ -133,44 +113,20 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it('is created once the obstacle is gone, by the same server', async (t) => {
+  it('has exactly one server after several programs have raced to replace that of a killed one', async (t) => {
     const socketPath = makeSocketPath(t);
-    writeFileSync(socketPath, 'precious');
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-    t.after(() => server.close());
-    await assert.rejects(server.runInBackground(), { code: 'EEXIST' });
-    rmSync(socketPath);
+    const client = new WebApiClient(undefined, undefined, { socketPath });
     await leaveSocket(socketPath);
-    await server.runInBackground();
-    assert.equal(outcomeOf(await ask(socketPath, PAUSE)), 'ok');
-    assert.deepEqual(takeAll(server), ['pause']);
+    const hosts = await raceHosts(t, { socketPath }, 8);
+    const outcomes = await Promise.all(hosts.map((host) => host.hear<string>()));
+    const survivor = outcomes.indexOf(socketPath);
+    assert.deepEqual(outcomes.filter((_, index) => index !== survivor), Array(7).fill('EADDRINUSE'));
+    assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
+    assert.equal(await client.getStatus(), PAUSED);
+    assert.equal(await client.pause(), 'ok');
+    await Promise.all(hosts.map((host, index) => host.ends(index === survivor ? 'pause' : 'EmptyError')));
+    assert.deepEqual(readdirSync(dirname(socketPath)), []);
   });
-
-  for (const count of [2, 8]) {
-    it(`has exactly one server after ${count} programs have raced to replace that of a killed one`, async (t) => {
-      const socketPath = makeSocketPath(t);
-      const client = new WebApiClient(undefined, undefined, { socketPath });
-      await leaveSocket(socketPath);
-      const hosts = Array.from({ length: count }, () => runHost(t, `
-        const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath: ${JSON.stringify(socketPath)} });
-        say('ready');
-        halt();
-        say(await server.runInBackground().then(() => 'listening', ({ code }) => code));
-        say(await server.nextCommand().catch(({ name }) => name));
-        await server.close();
-      `));
-      for (const host of hosts) assert.equal(await host.hear(), 'ready');
-      for (const host of hosts) host.release();
-      const outcomes = await Promise.all(hosts.map((host) => host.hear<string>()));
-      const survivor = outcomes.indexOf('listening');
-      assert.deepEqual(outcomes.filter((_, index) => index !== survivor), Array(count - 1).fill('EADDRINUSE'));
-      assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
-      assert.equal(await client.getStatus(), PAUSED);
-      assert.equal(await client.pause(), 'ok');
-      await Promise.all(hosts.map((host, index) => host.ends(index === survivor ? 'pause' : 'EmptyError')));
-      assert.deepEqual(readdirSync(dirname(socketPath)), []);
-    });
-  }
 
   it('leaves nothing behind if the server is closed during a slow start', async (t) => {
     const folder = makeFolder(t);
@@ -188,35 +144,44 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(readdirSync(folder), ['0.sock']);
   });
 
-  it('is not created in a folder that does not exist or denies access', async (t) => {
-    const folder = makeFolder(t);
-    writeFileSync(join(folder, 'file'), '');
-    const before = contentsOf(folder);
-    for (const [name, code] of [['nowhere', 'ENOENT'], ['file', 'ENOTDIR']] as const) {
-      await assert.rejects(startServer(t, { socketPath: join(folder, name, 'control.sock') }), { code });
-      assert.deepEqual(contentsOf(folder), before);
+  it('is not created if the folder is missing, impossible or denied; nothing changes there', async (t) => {
+    const parent = makeFolder(t);
+    writeFileSync(join(parent, 'file'), 'precious');
+    symlinkSync('nowhere', join(parent, 'dangling'));
+    const before = contentsOf(parent);
+    for (const [path, code] of [
+      ['nowhere/a.sock', /^ENOENT$/], ['file/a.sock', /^ENOTDIR$/], ['nowhere/folder/', /^ENOENT$/],
+      ['dangling/', /^(ENOENT|EEXIST)$/], ['file/', /^(ENOTDIR|EEXIST)$/],
+    ] as const) {
+      await assert.rejects(startServer(t, { socketPath: join(parent, path), name: 'a' }), (error: Error) => {
+        const [, where] = /^Cannot serve at (.*): E[A-Z]+: [^\n]+$/.exec(error.message) ?? [];
+        assert.equal(where, join(parent, path, path.endsWith('/') ? `a-${pid}.sock` : ''), error.message);
+        return code.test(String((error as NodeJS.ErrnoException).code));
+      });
+      assert.deepEqual(contentsOf(parent), before);
     }
     const closed = makeFolder(t);
     const host = runHost(t, `
       import { chmodSync, readdirSync } from 'node:fs';
       ${becomeNobody(closed)}
       const folder = ${JSON.stringify(closed)};
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: folder + '/control.sock' });
       chmodSync(folder, 0o500);
-      say(await server.runInBackground().catch(({ code }) => code));
+      for (const socketPath of [folder + '/a.sock', folder + '/', folder + '/new/']) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+        await server.runInBackground().catch(({ code }) => say(code));
+      }
       chmodSync(folder, 0o700);
       say(readdirSync(folder));
     `);
-    await host.ends('EACCES', []);
+    await host.ends('EACCES', 'EACCES', 'EACCES', []);
   });
 
-  const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0];
   const FOLDERS: [mode: number, owner: number, remedy: string | null][] = [
     ...[0o700, 0o755, 0o1777, 0o1770, 0o2700].map((mode): [number, number, null] => [mode, OWN, null]),
     ...[0o777, 0o770, 0o702, 0o2775].map((mode): [number, number, string] => {
       return [mode, OWN, "others can write to it; chmod go-w 'DIR'"];
     }),
-    ...[0o700, 0o755, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, 'it belongs to user 65534']),
+    ...[0o700, 0o755, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, `it belongs to user ${NOBODY}`]),
   ];
   it('is not created where another user could replace it; nothing changes there', async (t) => {
     for (const [mode, owner, remedy] of FOLDERS) {
@@ -261,32 +226,27 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.deepEqual(readdirSync(foreign), ['inner', 'link'], 'and no folder is made there');
   });
 
-  it('may be in a folder to which a link of its own user leads, even one with a path too long for it', async (t) => {
-    const [folder, other] = [join(makeFolder(t), 'x'.repeat(200)), makeFolder(t)];
-    mkdirSync(folder);
-    symlinkSync(folder, join(other, 'link'));
-    const socketPath = join(other, 'link', 'control.sock');
-    const { server, address, client } = await startServer(t, { socketPath });
-    assert.deepEqual([address.socketPath, await client.pause()], [socketPath, 'ok']);
-    assert.deepEqual(readdirSync(folder), ['control.sock']);
-    await server.close();
-    assert.deepEqual(readdirSync(folder), []);
-  });
-
   it("may be in a folder of root with the sticky bit, or in its user's own, for a user who is not root", async (t) => {
     const [shared, own, other] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     chmodSync(shared, 0o1777);
     chmodSync(other, 0o1777);
     if (ROOT_ONLY.skip === false) chownSync(other, 65_533, -1);
+    const { address: { socketPath = '' } } = await startServer(t, { socketPath: makeSocketPath(t) });
+    chmodSync(dirname(socketPath), 0o755);
+    chmodSync(socketPath, 0o666);
     const host = runHost(t, `
       ${becomeNobody(own)}
       for (const folder of ${JSON.stringify([shared, own, other])}) {
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: folder + '/control.sock' });
+        const socketPath = folder + '/control.sock';
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
         say(await server.runInBackground().then(() => 'listening', ({ code }) => code));
+        say(await new WebApiClient(undefined, undefined, { socketPath }).pause());
         await server.close();
       }
+      say(await new WebApiClient(undefined, undefined, { socketPath: ${JSON.stringify(socketPath)} }).pause());
     `);
-    await host.ends('listening', 'listening', ROOT_ONLY.skip === false ? 'EACCES' : 'listening');
+    const refused = ROOT_ONLY.skip === false ? ['EACCES', null] : ['listening', 'ok'];
+    await host.ends('listening', 'ok', 'listening', 'ok', ...refused, 'ok'); // the last one: the server of root
     assert.deepEqual([shared, own, other].flatMap((folder) => readdirSync(folder)), []);
   });
 
@@ -317,43 +277,48 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it('has a path of at most 94 bytes', async (t) => {
-    const longest = `${makeFolder(t)}/ü`.padEnd(93, 'x'); // 93 characters, 94 bytes
-    assert.equal(Buffer.byteLength(longest), 94);
-    const { client } = await startServer(t, { socketPath: longest });
-    assert.equal(await client.getStatus(), ACTIVE);
-    const socketPath = `${longest}x`;
-    const message = `socketPath must be at most 94 bytes long, without NUL, got ${inspect(socketPath)}`;
-    for (const path of [socketPath, relative(process.cwd(), socketPath)]) { // the absolute path counts
-      const expected = { name: 'RangeError', message };
-      assert.throws(() => new WebApiServer({ systemStatus: () => ACTIVE, socketPath: path }), expected);
-      assert.throws(() => new WebApiClient(undefined, undefined, { socketPath: path }), expected);
+  it('has an absolute path from the start: the program may change its directory', async (t) => {
+    const folder = makeFolder(t);
+    const host = runHost(t, `
+      process.chdir(${JSON.stringify(folder)});
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: 'control.sock' });
+      const client = new WebApiClient(undefined, undefined, { socketPath: './x/../control.sock' });
+      process.chdir('/');
+      say((await server.runInBackground()).socketPath.endsWith('/control.sock'));
+      say(await client.pause());
+      await server.close();
+    `);
+    await host.ends(true, 'ok');
+    assert.deepEqual(readdirSync(folder), []);
+    const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
+    assert.equal(baseUrl, `unix:${folder}/a`);
+  });
+
+  it('has a path of at most 94 bytes, with its name in a folder', async (t) => {
+    const folder = makeFolder(t);
+    for (const name of ['/control.sock', `/n-${pid}.sock`]) {
+      const longest = `${folder}/ü`.padEnd(93 - name.length, 'x'); // 93 characters with the name, 94 bytes
+      mkdirSync(longest, { mode: 0o700, recursive: true });
+      const ending = name === '/control.sock' ? name : '/';
+      const { address, client } = await startServer(t, { socketPath: longest + ending, name: 'n' });
+      assert.equal(Buffer.byteLength(String(address.socketPath)), 94);
+      assert.equal(await client.getStatus(), ACTIVE);
+      const message = `socketPath must be at most 94 bytes long, without NUL, got ${inspect(`${longest}x${name}`)}`;
+      for (const path of [`${longest}x`, relative(process.cwd(), `${longest}x`)]) { // the absolute path counts
+        const options = { systemStatus: () => ACTIVE, socketPath: path + ending, name: 'n' };
+        assert.throws(() => new WebApiServer(options), { name: 'RangeError', message });
+      }
     }
   });
 });
 
 describe('WebApiClient on a Unix socket', SUITE, () => {
-  it("sends nothing to another user's server", ROOT_ONLY, async (t) => {
-    const socketPath = makeSocketPath(t);
-    const link = `${socketPath}-link`;
-    const { requests } = await startForeign(t, () => {}, socketPath);
-    chownSync(socketPath, 65534, 65534);
-    symlinkSync(socketPath, link);
-    for (const path of [socketPath, link]) {
-      const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
-      const error = `unix:${path} does not respond: '${socketPath}' is not trusted, because it belongs to user 65534`;
-      const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
-      assert.deepEqual(await client.request('pause'), reply);
-    }
-    assert.deepEqual(requests, []);
-  });
-
   it('sends nothing if there is no socket, even if another user puts one there at once', ROOT_ONLY, async (t) => {
     const folder = makeFolder(t);
     chmodSync(folder, 0o1777);
     const socketPath = join(folder, 'control.sock');
     const { requests } = await startForeign(t, () => {}, `${socketPath}-`);
-    chownSync(`${socketPath}-`, 65534, 65534);
+    chownSync(`${socketPath}-`, NOBODY, NOBODY);
     const { statSync } = fs;
     t.mock.method(fs, 'statSync', (path: string, ...options: []) => {
       try {
@@ -367,37 +332,27 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, requests], ['ENOENT', 'connect', []]);
   });
 
-  it('sends nothing through a folder to which others can write, or that belongs to others', ROOT_ONLY, async (t) => {
+  it("sends nothing to another user's server, nor where others could replace it", ROOT_ONLY, async (t) => {
     const socketPath = makeSocketPath(t);
-    const { client } = await startServer(t, { socketPath });
-    for (const [mode, owner, problem] of [
-      [0o777, 0, `others can write to it; chmod go-w '${dirname(socketPath)}'`],
-      [0o700, 65534, 'it belongs to user 65534'],
+    const folder = dirname(socketPath);
+    const { requests } = await startForeign(t, () => {}, socketPath);
+    symlinkSync(socketPath, `${socketPath}-link`);
+    for (const [owner, ownerOfFolder, mode, refused, problem] of [
+      [NOBODY, 0, 0o700, socketPath, `it belongs to user ${NOBODY}`],
+      [0, NOBODY, 0o700, folder, `it belongs to user ${NOBODY}`],
+      [0, 0, 0o777, folder, `others can write to it; chmod go-w '${folder}'`],
     ] as const) {
-      chmodSync(dirname(socketPath), mode);
-      chownSync(dirname(socketPath), owner, -1);
-      const reply = await client.request('pause');
-      assert.ok(!reply.ok && reply.error.endsWith(`'${dirname(socketPath)}' is not trusted, because ${problem}`));
-    }
-    chownSync(dirname(socketPath), 0, -1);
-    assert.equal(await client.pause(), 'ok');
-  });
-
-  it('sends requests to the server of root, and to its own', ROOT_ONLY, async (t) => {
-    const { address: { socketPath } } = await startServer(t, { socketPath: makeSocketPath(t) });
-    chmodSync(dirname(String(socketPath)), 0o755);
-    chmodSync(String(socketPath), 0o666);
-    const folder = makeFolder(t);
-    const host = runHost(t, `
-      ${becomeNobody(folder)}
-      const own = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: ${JSON.stringify(join(folder, 'own'))} });
-      const { socketPath } = await own.runInBackground();
-      for (const path of [socketPath, ${JSON.stringify(socketPath)}]) {
-        say(await new WebApiClient(undefined, undefined, { socketPath: path }).pause());
+      chownSync(socketPath, owner, -1);
+      chownSync(folder, ownerOfFolder, -1);
+      chmodSync(folder, mode);
+      for (const path of [socketPath, `${socketPath}-link`]) {
+        const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
+        const error = `unix:${path} does not respond: '${refused}' is not trusted, because ${problem}`;
+        const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
+        assert.deepEqual(await client.request('pause'), reply);
       }
-      process.exit();
-    `);
-    await host.ends('ok', 'ok');
+    }
+    assert.deepEqual(requests, []);
   });
 
   it('reports a socket without a server as OFFLINE', async (t) => {
@@ -407,11 +362,98 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       const socketPath = join(folder, name);
       const client = new WebApiClient(undefined, undefined, { socketPath });
       assert.equal(await client.getStatus(), OFFLINE);
-      assert.equal(await client.pause(), null);
       const reply = await client.request('status');
       assert.ok(!reply.ok && reply.phase !== 'answered');
       assert.ok(reply.error.startsWith(`unix:${socketPath} does not respond: `), reply.error);
     }
+  });
+});
+
+describe('The socket in a folder', SUITE, () => {
+  it('is named after the program and its process', async (t) => {
+    const folder = makeFolder(t);
+    for (const [name, expected] of [
+      [undefined, parse(process.argv[1] ?? '').name],
+      ['Pole_2.v-1', 'Pole_2.v-1'], ['', ''], ['../a b/c', '.._a_b_c'], ['ü\n\0$(x)*?', '_____x___'],
+      ['x'.repeat(32) + 'y', 'x'.repeat(32)],
+    ] as const) {
+      const { address } = await startServer(t, { socketPath: `${folder}/`, name });
+      assert.equal(address.socketPath, `${folder}/${expected}-${pid}.sock`);
+    }
+  });
+
+  it('has an absolute path; creates a missing folder for its user only, but no parent', async (t) => {
+    const parent = makeFolder(t);
+    chmodSync(parent, 0o755);
+    mkdirSync(join(parent, 'old'), 0o750);
+    symlinkSync('old', join(parent, 'link'));
+    mkdirSync(join(parent, 'x'.repeat(200)), 0o750); // too long for a socket, which a link makes shorter
+    symlinkSync('x'.repeat(200), join(parent, 'short'));
+    for (const [socketPath, folder, mode] of [
+      [`${parent}/new/`, 'new', '40700'],
+      [`${relative(process.cwd(), parent)}/x/..//ü 'a' $(b)/`, "ü 'a' $(b)", '40700'],
+      [`${parent}/old/`, 'old', '40750'],
+      [`${parent}/link/`, 'link', '120777'],
+      [`${parent}/short/`, 'short', '120777'],
+    ] as const) {
+      const { server, address, client } = await startServer(t, { socketPath, name: 'a' });
+      const path = join(parent, folder);
+      assert.equal(address.socketPath, join(path, `a-${pid}.sock`));
+      assert.equal(await client.getStatus(), ACTIVE);
+      assert.equal(lstatSync(path).mode.toString(8), mode, folder);
+      await server.close();
+      assert.deepEqual(readdirSync(path), [], 'the folder stays');
+    }
+    assert.equal(lstatSync(parent).mode, 0o40755);
+  });
+
+  it('leaves everything else in the folder as it is, also sockets of dead servers of its name', async (t) => {
+    const folder = makeFolder(t);
+    const dead = (more: number): string => join(folder, `a-${DEAD + more}.sock`);
+    for (const more of [0, 1]) await leaveSocket(dead(more));
+    writeFileSync(dead(2), 'precious');
+    mkdirSync(dead(3));
+    symlinkSync('nowhere', dead(4));
+    symlinkSync(dead(0), dead(5));
+    await startForeign(t, (socket) => socket.destroy(), dead(6)); // as of another PID namespace
+    for (const name of [`a-${process.ppid}.sock`, `.a-${pid}.sock`, `a-${pid}.sock.old`]) {
+      await leaveSocket(join(folder, name));
+    }
+    const before = contentsOf(folder);
+    const { server, client } = await startServer(t, { socketPath: `${folder}/`, name: 'a' });
+    assert.equal(await client.getStatus(), ACTIVE);
+    await server.close();
+    assert.deepEqual(contentsOf(folder), before);
+  });
+
+  it('may be one of several that start at once, in a folder that they create', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    const hosts = await raceHosts(t, { socketPath: `${folder}/`, name: 'a' }, 4);
+    const paths = await Promise.all(hosts.map((host) => host.hear<string>()));
+    assert.deepEqual(readdirSync(folder).sort(), paths.map((path) => basename(path)).sort());
+    for (const socketPath of paths) {
+      assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).pause(), 'ok', socketPath);
+    }
+    for (const host of hosts) await host.ends('pause');
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('may come with host and port: for the same system; through the port, Host must be allowed', async (t) => {
+    const folder = makeFolder(t);
+    const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
+    const { server, address: { host, port, socketPath = '' } } = await startServer(t, options);
+    assert.deepEqual([host, socketPath], ['localhost', join(folder, `a-${pid}.sock`)]);
+    for (const where of [port, socketPath]) assert.equal((await ask(where, PAUSE, HOST)).statusCode, 200);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    const second = new WebApiServer({ systemStatus: () => PAUSED, ...options, name: 'second', port });
+    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
+    assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+    for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
+      assert.equal((await ask(where, PAUSE, 'Host: any.name')).statusCode, expected);
+    }
+    await server.close();
+    assert.equal(await new WebApiClient(host, port).getStatus(), OFFLINE);
+    assert.deepEqual(readdirSync(folder), []);
   });
 });
 
@@ -430,33 +472,46 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     await server.close();
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
   });
-});
 
-describe('socketPath', SUITE, () => {
-  it('is absolute from the start: the program may change its directory', async (t) => {
-    const folder = makeFolder(t);
-    const host = runHost(t, `
-      process.chdir(${JSON.stringify(folder)});
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: 'control.sock' });
-      const client = new WebApiClient(undefined, undefined, { socketPath: './x/../control.sock' });
-      process.chdir('/');
-      say((await server.runInBackground()).socketPath.endsWith('/control.sock'));
-      say(await client.pause());
-      await server.close();
-    `);
-    await host.ends(true, 'ok');
-    assert.deepEqual(readdirSync(folder), []);
-    const { baseUrl } = new WebApiClient(undefined, undefined, { socketPath: relative(process.cwd(), `${folder}/a`) });
-    assert.equal(baseUrl, `unix:${folder}/a`);
+  it('is restarted at the same path and port, even if the folder was removed; close() needs no folder', async (t) => {
+    const warnings = collectWarnings(t);
+    const workers = collectThreads(t);
+    const folder = join(makeFolder(t), 'folder');
+    const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
+    const { server, address: { port, socketPath = '' }, client } = await startServer(t, options);
+    const isServed = async (): Promise<boolean> => (await client.pause()) === 'ok';
+    for (const remove of [() => {}, () => rmSync(folder, { recursive: true })]) {
+      const before = workers.length;
+      remove();
+      await workers.at(-1)?.terminate();
+      await until(isServed);
+      assert.equal((await ask(port, STATUS)).statusCode, 200);
+      assert.equal(workers.length, before + 1);
+      assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+      assert.equal(lstatSync(folder).mode, 0o40700);
+    }
+    assert.equal(dirname(socketPath), folder);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    const message = `The web API at localhost:${port} stopped and will be restarted: its thread exited`;
+    assert.deepEqual(warnings, [message]);
+    rmSync(folder, { recursive: true });
+    assert.equal(await client.getStatus(), OFFLINE);
+    await server.close();
+    assert.equal(existsSync(folder), false);
   });
 });
 
-/** Runs a host that serves on this socket, and says so. */
-function startHostAt(t: TestContext, socketPath: string): ReturnType<typeof runHost> {
-  return runHost(t, `
-    const server = new WebApiServer({ systemStatus: () => PAUSED, socketPath: ${JSON.stringify(socketPath)} });
-    await server.runInBackground();
-    say('listening');
-    await server.nextCommand();
-  `);
+/** Runs programs that start their servers at the same time; each says its path or the error, then what comes next. */
+async function raceHosts(t: TestContext, options: object, count: number): Promise<Host[]> {
+  const hosts = Array.from({ length: count }, () => runHost(t, `
+    const server = new WebApiServer({ systemStatus: () => PAUSED, ...${JSON.stringify(options)} });
+    say('ready');
+    halt();
+    say(await server.runInBackground().then(({ socketPath }) => socketPath, ({ code }) => code));
+    say(await server.nextCommand().catch(({ name }) => name));
+    await server.close();
+  `));
+  for (const host of hosts) assert.equal(await host.hear(), 'ready');
+  for (const host of hosts) host.release();
+  return hosts;
 }

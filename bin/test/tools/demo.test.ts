@@ -89,14 +89,10 @@ describe('control-demo', LIMIT, () => {
     const { episodes: episode } = learner.state;
     const detail = { episode, 'mean return': Number(learner.meanReturn.toFixed(1)), step: 12_346, ...settings };
     assert.deepEqual(await getDetail(demo.port), detail);
-    for (const [command, values, error] of [
-      ['evaluate', { episodes: 1001 }, 'evaluate: episodes must be an integer from 1 to 1000, got 1001'],
-      ['set', { learningRate: 2, exploration: 0 }, 'set: learningRate must be a number from 0 to 1, got 2'],
-      ['set', { learningRate: 0 }, 'set: exploration must be a number from 0 to 1, got nothing'],
-      ['step', { steps: 2 }, 'step: steps is unknown, not one of []'],
-    ] as const) {
-      assert.equal(await perform(demo, command, values), error);
-    }
+    const tooMany = 'evaluate: episodes must be an integer from 1 to 1000, got 1001';
+    assert.equal(await perform(demo, 'evaluate', { episodes: 1001 }), tooMany);
+    const tooFast = 'set: learningRate must be a number from 0 to 1, got 2';
+    assert.equal(await perform(demo, 'set', { learningRate: 2, exploration: 0 }), tooFast);
     await shutDown(demo);
   });
 
