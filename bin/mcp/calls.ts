@@ -101,7 +101,7 @@ export class Calls {
 
   async #result(tool: Tool, values: Values, caller: Caller): Promise<object> {
     try {
-      if (RESTRICTED.includes(tool.name)) this.#check(tool.name, tool.name);
+      if (RESTRICTED.includes(tool.name)) this.#checkAllowed(tool.name, tool.name);
       const fault = faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
       const structuredContent = await this.#perform(tool.name, values as Arguments, caller);
@@ -160,11 +160,11 @@ export class Calls {
     if (RESERVED.includes(command) || !COMMAND.test(command)) {
       throw new UsageError(`no program has a command '${command}': see reported.accepts of get_info`);
     }
-    this.#check(command, RUN + command);
+    this.#checkAllowed(command, RUN + command);
   }
 
   /** @param word The word of --allow that allows it. */
-  #check(what: string, word: string): void {
+  #checkAllowed(what: string, word: string): void {
     if (this.#allows(word)) return;
     throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
   }

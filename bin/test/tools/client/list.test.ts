@@ -99,9 +99,9 @@ describe('control-client list --watch', SUITE, () => {
     await until(() => lines().every((line, index) => index === 0 || index > 26 || line.startsWith(`t${index} `)));
     assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
     info = { status: 'paused', by: 'ana' };
-    await showsLine(/^t1 +7 +paused by ana$/);
+    await showsLine(/^t1 +7 +paused by ana\b/);
     await show('s');
-    await showsLine(/^s +7 +active$/);
+    await showsLine(/^s +7 +active\b/);
     info = { commands: [{ command: 'shutdown', state: 'running', by: 'ana', reason: 'done' }] };
     const before = requests.length;
     await until(() => requests.length > before + 1); // the command was seen
