@@ -483,6 +483,18 @@ describe('GET /api/info', LIMIT, () => {
     assert.equal((await getCause()).by, 'ana', 'although the program has not looked for commands since');
   });
 
+  it('has the status that a command has led to once the next command is taken', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await startServer(t, { systemStatus: () => status });
+    await ask(port, `${PAUSE}?by=ana`);
+    await ask(port, `${SAVE}?by=ben`);
+    assert.equal(server.receiveCommand(), 'pause');
+    status = PAUSED;
+    assert.equal(server.receiveCommand(), 'save-state');
+    const { status: name, by } = (await ask(port, INFO)).body;
+    assert.deepEqual([name, by], ['paused', 'ana']);
+  });
+
   it('has a null detail, with a warning, while describe() fails or returns more than 4 KiB of JSON', async (t) => {
     const warnings = collectWarnings(t);
     const fits = 'x'.repeat(4094);
@@ -1151,6 +1163,14 @@ describe('A program that never yields', { ...LIMIT, concurrency: 3 }, () => {
       (round % 2 === 0 ? times : others).push(performance.now() - sentAt);
     }
     assert.ok(Math.min(...times) < 5 * Math.min(...others), `nobody waits again for the same sample: ${times}`);
+    const waits: number[] = []; // for the effect of a command: 10 ms
+    for (let round = 0; round < 5; round += 1) {
+      await ask(port, PAUSE);
+      const sentAt = performance.now();
+      await getAge();
+      waits.push(performance.now() - sentAt);
+    }
+    assert.ok(Math.min(...waits) < 200, `${waits}`);
     host.release();
     await until(async () => (await getAge()) === 0);
     assert.ok((await ask(port, INFO)).body.heardAt > heardAt);

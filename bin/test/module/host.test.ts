@@ -12,7 +12,7 @@ import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
 
-const { ACTIVE, PAUSED } = SystemStatus;
+const { ACTIVE } = SystemStatus;
 
 describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
@@ -191,20 +191,6 @@ describe('A value that throws when it is read', LIMIT, () => {
       act = () => 'saved';
       assert.deepEqual(await perform(port, 'save-state'), [200, 'saved'], name);
     }
-  });
-});
-
-describe('receiveCommand()', LIMIT, () => {
-  it('publishes the status that the previous command has caused, and its cause', async (t) => {
-    let status = ACTIVE;
-    const { server, port } = await startServer(t, { systemStatus: () => status });
-    await ask(port, 'POST /api/pause?by=ana&reason=lunch');
-    await ask(port, 'POST /api/save-state?by=ben');
-    assert.equal(server.receiveCommand(), 'pause');
-    status = PAUSED;
-    assert.equal(server.receiveCommand(), 'save-state');
-    const { status: name, by, reason } = await getInfo(port);
-    assert.deepEqual([name, by, reason], ['paused', 'ana', 'lunch']);
   });
 });
 
