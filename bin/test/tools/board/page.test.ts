@@ -633,43 +633,33 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const { violations, ...effects } = await browser.run<{ violations: string[] }>(`
       const violations = [];
       addEventListener('securitypolicyviolation', (event) => violations.push(event.effectiveDirective));
-      const attempt = (work) => { try { return work(); } catch (error) { return error.name; } };
-      const add = (name, set) => attempt(() => {
-        const element = document.createElement(name);
-        attempt(() => set(element));
-        document.body.append(element);
-      });
-      add('script', (script) => script.append('window.injected = 1'));
-      add('script', (script) => { script.textContent = 'window.injected = 2'; });
-      add('script', (script) => { script.src = 'data:text/javascript,window.injected=3'; });
       const same = (text) => text;
       const trusted = trustedTypes.createPolicy('test', { createScript: same, createScriptURL: same });
-      add('script', (script) => { script.textContent = trusted.createScript('window.injected = 6'); });
+      const add = (name, set) => {
+        const element = document.createElement(name);
+        try { set(element); } catch {}
+        document.body.append(element);
+      };
+      add('script', (script) => { script.textContent = trusted.createScript('window.injected = 1'); });
       add('script', (script) => { script.src = trusted.createScriptURL(location.origin + '/x.js'); });
+      add('script', (script) => { script.textContent = 'window.injected = 2'; });
       add('img', (image) => {
-        image.setAttribute('onerror', trusted.createScript('window.injected = 7'));
-        image.src = 'data:image/png,x';
+        image.setAttribute('onerror', trusted.createScript('window.injected = 3'));
+        image.src = location.origin + '/x.png';
       });
       add('style', (style) => { style.textContent = 'body { outline: 7px solid red }'; });
-      add('img', (image) => { image.setAttribute('onerror', 'window.injected = 4'); image.src = 'data:x'; });
-      add('img', (image) => { image.src = location.origin + '/x.png'; });
-      add('iframe', (frame) => { frame.src = location.origin + '/'; });
       add('base', (base) => { base.href = 'http://evil.test/'; });
       document.body.setAttribute('style', 'outline: 8px solid red');
-      const html = attempt(() => { document.body.innerHTML = '<b>x</b>'; return 'set'; });
-      const evaluated = await new Promise((resolve) => { // later: scripts of WebDriver itself may call eval()
-        setTimeout(() => resolve(attempt(() => eval('window.injected = 5; "run"'))));
-      });
-      const connected = await fetch('http://127.0.0.1:1/').then(() => 'sent', (error) => error.name);
+      await new Promise((resolve) => setTimeout(() => { // later: scripts of WebDriver itself may call eval()
+        try { eval('window.injected = 4'); } catch {}
+        resolve();
+      }));
+      await fetch('http://127.0.0.1:1/').catch(() => {});
       await new Promise((resolve) => setTimeout(resolve, 500));
-      const styled = getComputedStyle(document.body).outlineStyle;
-      return { injected: window.injected ?? null, html, evaluated, connected, styled, violations };
-    `) as { violations: string[]; [name: string]: unknown };
-    assert.equal(effects['injected'], null);
-    assert.notEqual(effects['html'], 'set');
-    assert.notEqual(effects['evaluated'], 'run');
-    assert.notEqual(effects['connected'], 'sent');
-    assert.equal(effects['styled'], 'none');
+      const { outlineStyle } = getComputedStyle(document.body);
+      return { injected: window.injected ?? null, outlineStyle, violations };
+    `);
+    assert.deepEqual(effects, { injected: null, outlineStyle: 'none' });
     for (const directive of [
       'script-src-elem', 'script-src-attr', 'style-src-elem', 'style-src-attr', 'connect-src', 'img-src', 'base-uri',
       'require-trusted-types-for',
