@@ -212,7 +212,8 @@ describe('GET /api/status with If-None-Match', { ...LIMIT, concurrency: 4 }, () 
     const { port } = await startServer(t);
     const began = performance.now();
     assert.equal((await ask(port, STATUS, 'If-None-Match: "active"', 'Prefer: wait=1')).statusCode, 304);
-    assert.ok(performance.now() - began > 990);
+    const seconds = (performance.now() - began) / 1000;
+    assert.ok(seconds > 0.99 && seconds < 8, `${seconds}`); // the machine may be busy
   });
 });
 
@@ -970,7 +971,7 @@ describe('A request', LIMIT, () => {
         const summary = `${statusCode} ${error ?? STATUS_CODES[statusCode]}`;
         assert.deepEqual(responses.map((response) => response.summary), [summary]);
         assert.equal(responses[0]?.headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
-        assert.equal(server.hasCommands(), false);
+        assert.deepEqual(takeAll(server), []);
       });
     }
   });

@@ -166,16 +166,16 @@ async function listen(
 /** Sends one command per key press, in order, and prints one line with the outcome of each. */
 class Sender {
   readonly #client: PrintableClient;
+  readonly #introduced: Promise<void>;
   readonly #abandoned = new AbortController(); // aborted when the time limit for quitting expires
-  #sent: Promise<unknown> = Promise.resolve(); // resolves when the latest command has its response
-  #printed: Promise<void>; // resolves when the latest outcome has been printed
+  #printed: Promise<void> = Promise.resolve(); // resolves when the latest outcome has been printed
   #superseded = new AbortController(); // aborted by the next press, which does not wait for this outcome
   #openLine = '';
 
   /** @param introduced Resolves when outcomes may be printed. */
   constructor(client: PrintableClient, introduced: Promise<void>) {
     this.#client = client;
-    this.#printed = introduced;
+    this.#introduced = introduced;
   }
 
   press(command: ControlCommand): void {
@@ -183,13 +183,11 @@ class Sender {
     this.#superseded.abort();
     this.#superseded = new AbortController();
     const { signal: superseded } = this.#superseded;
-    const reply = this.#sent.then(() => {
+    this.#printed = this.#printed.then(async () => {
       const wait = superseded.aborted ? undefined : WAIT_S;
       const { signal } = this.#abandoned;
-      return signal.aborted ? null : this.#client.request(command, { wait, by: BY, signal });
-    });
-    this.#sent = reply;
-    this.#printed = this.#printed.then(async () => {
+      const reply = signal.aborted ? null : this.#client.request(command, { wait, by: BY, signal });
+      await this.#introduced;
       this.#openLine = `${command} … `;
       process.stdout.write(this.#openLine);
       process.stdout.write(`${await this.#outcome(command, await reply, pressedAt, superseded)}\n`);

@@ -38,7 +38,7 @@ export interface State {
   unansweredSince: number | null;
   /** Since when the program has not checked for commands: it is in a long step or hangs. Null if it checks. */
   unheardSince: number | null;
-  detail: Row[];
+  detail: DetailRow[];
   /** `leftMs` is null until there are two samples. */
   progress: (Progress & { leftMs: number | null }) | null;
   /** The fields of the detail that have the name of a parameter. */
@@ -51,7 +51,7 @@ export interface State {
   sentCount: number;
 }
 
-export interface Row {
+export interface DetailRow {
   name: string;
   value: string | number;
   /** Whether control-run has added it. */
@@ -86,7 +86,7 @@ export interface SentCommand {
 export type Update = Omit<State, 'detail'> & {
   id: number;
   /** A page draws a gap between samples that are much further apart than `intervalMs`. */
-  detail: (Row & { samples?: Sample[]; intervalMs?: number })[];
+  detail: (DetailRow & { samples?: Sample[]; intervalMs?: number })[];
   accepts?: readonly OwnCommand[];
 };
 
@@ -129,22 +129,22 @@ export function readCommand(entry: Body, info: Body): ListedCommand {
  * The rows of a table. Those of the fields added by control-run come last, and are called `run.NAME` if the program
  * reports a field of that name. If excerpts of names collide, the first counts.
  */
-export function readRows(detail: unknown): Row[] {
+export function readRows(detail: unknown): DetailRow[] {
   if (detail === null || detail === undefined) return [];
   if (!isRecord(detail)) return [readRow(['', detail])];
   const { own, run } = splitDetail(detail);
-  const added = Object.entries(run).slice(0, MAX_RUN_ROWS).map(([name, value]): Row => {
+  const added = Object.entries(run).slice(0, MAX_RUN_ROWS).map(([name, value]): DetailRow => {
     return { ...readRow([Object.hasOwn(own, name) ? `run.${name}` : name, value]), isRun: true };
   });
   const rows = [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(readRow), ...added];
   return rows.filter(({ name }, index) => rows.findIndex((other) => other.name === name) === index);
 }
 
-function readRow([name, value]: [name: string, value: unknown]): Row {
+function readRow([name, value]: [name: string, value: unknown]): DetailRow {
   const isNumber = typeof value === 'number' && Number.isFinite(value); // JSON permits 1e999
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
-export function numbersIn(detail: readonly Row[]): [name: string, value: number][] {
+export function numbersIn(detail: readonly DetailRow[]): [name: string, value: number][] {
   return detail.flatMap(({ name, value }): [string, number][] => (typeof value === 'number' ? [[name, value]] : []));
 }

@@ -17,7 +17,7 @@ import type { Body } from '../shared/words/describe.ts';
 import type { Counts } from './counter.ts';
 import type { OwnCommand } from './declarations.ts';
 import type { Period, Series } from './series.ts';
-import type { ListedCommand, Row, SentCommand, State, Update } from './state.ts';
+import type { ListedCommand, DetailRow, SentCommand, State, Update } from './state.ts';
 
 const WAIT_S = 30; // the time limit of a request that waits for a change
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
@@ -27,7 +27,7 @@ const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
 const MAX_COMMANDS = 5;
 
 /** The part of the board that a system uses. */
-export interface Listener {
+interface Board {
   readonly period: Period;
   nextVersion(): number;
   onChange(): void;
@@ -43,7 +43,7 @@ export class BoardSystem {
   readonly title: string;
   readonly target: Target;
   readonly #system: FollowedSystem;
-  readonly #listener: Listener;
+  readonly #board: Board;
   readonly #series: SeriesGroup;
   readonly #counter: Counter;
   #state: State;
@@ -54,7 +54,7 @@ export class BoardSystem {
   #process = ''; // that the latest response names
   #saved: State['saved'] = null;
   #saveError = '';
-  #rows: Row[] = []; // as of the latest read, like the samples
+  #rows: DetailRow[] = []; // as of the latest read, like the samples
   #sent: readonly SentCommand[] = [];
   #sentCount = 0;
   #unheardSince: number | null = null;
@@ -65,15 +65,15 @@ export class BoardSystem {
    * @param isFound Whether it was found in a folder.
    * @param counts The counts of the system that it replaces.
    */
-  constructor(id: number, target: Target, listener: Listener, isFound: boolean = false, counts?: Counts) {
+  constructor(id: number, target: Target, board: Board, isFound: boolean = false, counts?: Counts) {
     this.id = id;
     this.target = target;
     this.title = excerpt(target.title);
     this.isFound = isFound;
     this.#system = new FollowedSystem(target.client);
-    this.#listener = listener;
+    this.#board = board;
     this.#counter = new Counter(counts);
-    this.#series = new SeriesGroup(listener.period);
+    this.#series = new SeriesGroup(board.period);
     this.#state = this.#draw();
     void this.#follow();
   }
@@ -141,9 +141,9 @@ export class BoardSystem {
     const at = timeIn(info, 'heardAt') ?? now;
     if (Math.abs(at - this.#heard.at) > HEARD_MS) this.#heard = { at, since: now };
     this.#unheardSince = this.#isWatched && now - this.#heard.since >= SLOW_MS ? this.#heard.at : null;
-    const { period } = this.#listener;
+    const { period } = this.#board;
     if ((this.#isWatched || period !== LIVE) && this.#series.isDue) {
-      const time = this.#listener.nextVersion(); // later than any version that a page has
+      const time = this.#board.nextVersion(); // later than any version that a page has
       this.#series.add(time, numbersIn(this.#rows).filter(([name]) => !/^(run\.)?pid$/.test(name)));
     }
     publish();
@@ -248,7 +248,7 @@ export class BoardSystem {
   #takeOwnCommands(ownCommands: OwnCommand[]): void {
     if (JSON.stringify(ownCommands) === JSON.stringify(this.#ownCommands)) return;
     this.#ownCommands = ownCommands;
-    this.#declaredAt = this.#listener.nextVersion();
+    this.#declaredAt = this.#board.nextVersion();
     this.#published = '';
   }
 
@@ -256,6 +256,7 @@ export class BoardSystem {
   #draw(): State {
     const system = this.#system;
     const { reported, reply, info, end, secondsLeft } = system;
+    const leftMs = secondsLeft && Math.round(1000 * secondsLeft);
     const { detail } = info;
     const progress = progressOf(detail);
     const crashed = end !== null && isCrash(end);
@@ -282,7 +283,7 @@ export class BoardSystem {
       unansweredSince: system.unansweredSince,
       unheardSince: isAnswered ? this.#unheardSince : null,
       detail: this.#rows,
-      progress: progress && { ...progress, name: excerpt(progress.name), leftMs: secondsLeft && Math.round(1000 * secondsLeft) },
+      progress: progress && { ...progress, name: excerpt(progress.name), leftMs },
       current: currentValues(detail, this.#ownCommands),
       commands,
       sent: this.#sent,
@@ -296,7 +297,7 @@ export class BoardSystem {
     if (text === this.#published) return;
     this.#published = text;
     this.#versionBefore = this.version;
-    this.version = this.#listener.nextVersion();
-    this.#listener.onChange();
+    this.version = this.#board.nextVersion();
+    this.#board.onChange();
   }
 }

@@ -57,7 +57,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
 
 // ───── Running a command ─────────────────────────────────────────────────────────────────────────────────────────
 
-interface Change {
+interface StatusChange {
   status: string;
   before: string;
   reason: string;
@@ -71,7 +71,7 @@ interface Change {
 export class ChangeHook {
   readonly #command: string;
   readonly #words: readonly string[] | null;
-  readonly #changes: Map<PrintableClient, Change> = new Map(); // pending
+  readonly #changes: Map<PrintableClient, StatusChange> = new Map(); // pending
   #running: Promise<void> = Promise.resolve();
 
   /** @param words The statuses for which the command runs; null for all. */
@@ -80,7 +80,7 @@ export class ChangeHook {
     this.#words = words;
   }
 
-  report(client: PrintableClient, change: Change): void {
+  report(client: PrintableClient, change: StatusChange): void {
     const before = this.#changes.get(client)?.before ?? change.before;
     this.#changes.set(client, { ...change, before });
     this.#running = this.#running.then(() => this.#run(client));
@@ -99,7 +99,7 @@ export class ChangeHook {
   }
 
   /** The command's output goes to stderr, because stdout is for the lines of `watch`. */
-  async #execute({ status, before, reason, target }: Change): Promise<void> {
+  async #execute({ status, before, reason, target }: StatusChange): Promise<void> {
     const env = {
       ...process.env,
       CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target,

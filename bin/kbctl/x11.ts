@@ -329,7 +329,7 @@ export class Connection {
 
   /** Resolves when the server has accepted the connection. */
   async open(): Promise<void> {
-    await this.#response(0);
+    await this.#response(0); // to the greeting
   }
 
   /**

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../control.ts';
 import { warn } from '../shared/line/options.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
-import type { Writable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
 import type { Caller, Calls } from './calls.ts';
 
 const MODERN_VERSION = '2026-07-28';
@@ -70,7 +70,7 @@ export class McpServer {
   }
 
   /** Serves until the input ends. Requests in flight then have half a second to respond. */
-  async serve(input: AsyncIterable<Buffer>): Promise<void> {
+  async serve(input: Readable): Promise<void> {
     for await (const line of linesOf(input)) {
       this.#receive(line);
       if (this.#output.writableNeedDrain) await once(this.#output, 'drain');
@@ -199,22 +199,15 @@ export class McpServer {
 // ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Yields each complete line without its line break, or null if it is too long. */
-async function* linesOf(input: AsyncIterable<Buffer>): AsyncGenerator<string | null> {
-  let parts: Buffer[] = [];
-  let size = 0;
-  const add = (part: Buffer): void => {
-    size += part.length;
-    if (size <= MAX_LINE_BYTES) parts.push(part);
-    else parts = [];
-  };
-  for await (const chunk of input) {
-    let start = 0;
-    for (let end = chunk.indexOf('\n'); end !== -1; end = chunk.indexOf('\n', start)) {
-      add(chunk.subarray(start, end));
-      yield size <= MAX_LINE_BYTES ? Buffer.concat(parts).toString() : null;
-      [parts, size, start] = [[], 0, end + 1];
+async function* linesOf(input: Readable): AsyncGenerator<string | null> {
+  let line = '';
+  for await (const chunk of input.setEncoding('utf8') as AsyncIterable<string>) {
+    const [end = '', ...starts] = chunk.split('\n');
+    if (line.length <= MAX_LINE_BYTES) line += end; // what is too long already does not fill the memory
+    for (const start of starts) {
+      yield Buffer.byteLength(line) <= MAX_LINE_BYTES ? line : null;
+      line = start;
     }
-    add(chunk.subarray(start));
   }
 }
 

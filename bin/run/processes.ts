@@ -42,42 +42,48 @@ export interface Main extends Listed {
   hasEnded(): boolean;
 }
 
-/** Learns which processes to end if control-run is killed. */
-export interface Watch {
-  /** The first process, from which others can be found. Replaces all earlier ones. */
-  watch(main: Listed): void;
-  /** Processes that could not be found from there once their parents have ended. */
-  add(others: readonly Listed[]): void;
-  /** Nothing is left to end. */
-  forget(): void;
+/** What a keeper takes over from its control-run. */
+export interface Heritage {
+  /** The process group of control-run, which other programs may share. */
+  group: number;
+  /** Processes of the program, other than the first. */
+  known: readonly Listed[];
 }
+
+/**
+ * Tells the keeper what to end if control-run is killed: the first process, from which it finds others, and those that
+ * it could not find once their parents have ended. An empty list leaves nothing to end.
+ */
+export type Keep = (listed: readonly Listed[]) => void;
 
 export class Processes {
   readonly #main: Main;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
-  readonly #keeper: Watch | null;
+  readonly #keep: Keep;
+  readonly #group: number; // of control-run
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
+  #strays: Listed[] = []; // the known processes that the keeper could not find
   #isStopping = false; // until continue()
   #isReleased = false;
 
   /**
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
-   * @param known Other processes that belong to it.
    */
   constructor(
     main: Main,
     mark: string,
     cgroup: Cgroup | null,
-    keeper: Watch | null,
-    known: readonly Listed[] = [],
+    keep: Keep,
+    { group, known }: Heritage = { group: OWN_GROUP, known: [] },
   ) {
     this.#main = main;
     this.#mark = mark;
     this.#cgroup = cgroup;
-    this.#keeper = keeper;
+    this.#keep = keep;
+    this.#group = group;
     this.#forgetKnown();
     for (const { pid, startedAt } of known) this.#known.set(pid, startedAt);
   }
@@ -85,14 +91,18 @@ export class Processes {
   /** Leaves only the first process to the keeper, which finds the others from there. */
   #forgetKnown(): void {
     this.#known.clear();
-    this.#keeper?.watch(this.#main);
+    this.#strays = [];
+    this.#keep([this.#main]);
   }
 
   /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
     const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
-    this.#keeper?.add(fresh.filter((one) => !this.#isMember(one, this.#main.pid)));
+    const strays = fresh.filter((one) => !this.#isMember(one, this.#main.pid));
     for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
+    if (strays.length === 0) return;
+    this.#strays.push(...strays);
+    this.#keep([this.#main, ...this.#strays]);
   }
 
   /** The processes that `stop()` has stopped. */
@@ -166,7 +176,7 @@ export class Processes {
       looks = running.length === 0 ? looks + 1 : 0;
       if (looks === 2 || elapsed > MAX_STOP_MS || running.some(isForeign)) return running;
       if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
-      send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
+      this.#send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
       if (!this.#isStopping) return [];
@@ -176,7 +186,10 @@ export class Processes {
 
   /** Whether all members of control-run's process group are stopped, or the main process alone. */
   haveStopped(who: 'group' | 'main'): boolean {
-    const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main.pid : group === OWN_GROUP));
+    const isMeant = ({ pid, group }: Process): boolean => {
+      return who === 'main' ? pid === this.#main.pid : group === this.#group;
+    };
+    const ones = this.list().filter(isMeant);
     return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
@@ -191,7 +204,7 @@ export class Processes {
   /** Call it when the program has ended by itself: its background processes keep running. */
   release(): void {
     this.continue();
-    this.#keeper?.forget();
+    this.#keep([]);
     this.#isReleased = true;
   }
 
@@ -204,7 +217,13 @@ export class Processes {
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
   signal(name: NodeJS.Signals): void {
-    send(this.list(), name);
+    this.#send(this.list(), name);
+  }
+
+  /** Signals whole groups, so that all members stop at once, except the group of control-run. */
+  #send(processes: readonly Process[], name: NodeJS.Signals): void {
+    const targets = processes.map(({ pid, group }) => (group === this.#group ? pid : -group));
+    for (const target of new Set(targets)) trySend(target, name);
   }
 
   /**
@@ -225,7 +244,7 @@ export class Processes {
       this.signal('SIGKILL');
       left = await this.#waitForEnd(POLL_MS);
     }
-    if (left.length === 0) this.#keeper?.forget();
+    if (left.length === 0) this.#keep([]);
     return { killed, left };
   }
 
@@ -257,12 +276,6 @@ export class Processes {
     const pids = handlers.map(({ pid }) => pid);
     return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
   }
-}
-
-/** Signals whole groups, so that all members stop at once, except the group of this process. */
-function send(processes: readonly Process[], name: NodeJS.Signals): void {
-  const targets = processes.map(({ pid, group }) => (group === OWN_GROUP ? pid : -group));
-  for (const target of new Set(targets)) trySend(target, name);
 }
 
 function trySend(target: number, name: NodeJS.Signals): void {
@@ -317,7 +330,8 @@ function isStopped({ state }: Process): boolean {
 
 const HAS_PROC = process.platform === 'linux';
 const IS_WINDOWS = process.platform === 'win32';
-const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
+const OWN_TABLE = HAS_PROC ? readProcess(process.pid) : listByPs();
+export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
   if (IS_WINDOWS) return []; // it has neither /proc nor ps

@@ -10,7 +10,7 @@ import { baseUrlOf } from '../shared/reach/access.ts';
 import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import { Cgroup } from './cgroup.ts';
-import { Keeper } from './keeper.ts';
+import { startKeeper } from './keeper.ts';
 import { Operator } from './operator.ts';
 import { labelOf } from './processes.ts';
 import { Program } from './program.ts';
@@ -74,7 +74,7 @@ export class Supervisor {
     });
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
-    this.#programOptions = { ...settings, mark, cgroup, keeper: new Keeper(graceMs, mark, cgroup?.path ?? '') };
+    this.#programOptions = { ...settings, mark, cgroup, keep: startKeeper(graceMs, mark, cgroup?.path ?? '') };
   }
 
   /**
@@ -123,6 +123,7 @@ export class Supervisor {
     void program.ended.then((end) => this.#onEnd(program, end));
   }
 
+  /** Lets a new operator begin with the program as it is: running, or stopped before its first instruction. */
   #operate(isPaused: boolean): void {
     this.#operator = new Operator(this.#program, isPaused, {
       settings: this.#settings, server: this.#server, isSignalled: () => this.#isSignalled, say: this.#say,

@@ -26,11 +26,11 @@ export interface Change {
 /** A followed system. */
 export class FollowedSystem {
   readonly client: PrintableClient;
-  /** The status in the latest reply to `follow()`, or `offline`, `no answer`, …; empty before the first one. */
+  /** The status in the latest reply, or `offline`, `no answer`, …; empty before the first one. */
   reported: string = '';
   /** Since when, in milliseconds; null if unknown. What the system reports is by its own clock. */
   since: number | null = null;
-  /** The latest reply to `follow()`; null before the first one. */
+  /** The latest reply that was noted; null before the first one. */
   reply: PrintableReply | null = null;
   /** The latest response. */
   info: Body = {};

@@ -18,10 +18,7 @@ const LATE_MS = 5000;
 /** How long after a change a request that waits for it may end. */
 const NEWS_MS = 2000;
 
-/** A stop of this length may cost a connection: the server waits 5 s for a header, and 15 s for a request. */
-const IDLE_MS = 4900;
-
-/** How long the model remembers a server: longer than any request takes, even one that is stopped. */
+/** How long the model remembers a server: longer than any request takes. */
 const LIFE_KEPT_MS = 60_000;
 
 // ───── The program ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -64,10 +61,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     setInterval(flush, 25);
 
     let isOver = false;
-    obey({
-      end: () => (isOver = true),
-      memory: () => log('memory', Date.now(), process.memoryUsage.rss(), process.memoryUsage().heapUsed),
-    });
+    obey({ end: () => (isOver = true) });
 
     let server = null;
     let size = 0; // of its queue
@@ -241,7 +235,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
         let isAsleep = true;
         const timer = setTimeout(async () => { // a command must have woken it, unless there is none
           if (!look()) return post();
-          for (let count = 0; isAsleep && count < 10; count += 1) await sleep(50); // of which a stop lengthens one
+          for (let count = 0; isAsleep && count < 10; count += 1) await sleep(50);
           if (isAsleep) fault('asleep while a command waits');
         }, 700);
         await next({});
@@ -391,8 +385,7 @@ class Life {
 }
 
 /** The methods of the model that a line of the history calls. */
-type Method =
-  | 'handle' | 'stop' | 'goOn' | 'post' | 'countNameless' | 'settle' | 'noteLoss' | 'noteGet' | 'notePost';
+type Method = 'handle' | 'post' | 'countNameless' | 'settle' | 'noteLoss' | 'noteGet' | 'notePost';
 
 /** What the program has reported and what its clients have done and seen, in this order, as lines of JSON. */
 export class History {
@@ -428,7 +421,6 @@ class Model {
   #checks: [time: number, check: () => void][] = []; // once the host has reported what happened until then
   #deaths: [from: number, to: number][] = [];
   #closings: [from: number, to: number][] = []; // until the next server listens
-  #stops: [from: number, to: number][] = []; // one at a time
   #acceptedOf: Map<number, { latest: number; waiting: Set<number> }> = new Map(); // by client
   #nameless = 0; // commands that may wait
 
@@ -536,17 +528,6 @@ class Model {
     return accepted;
   }
 
-  /** Before the program or the clients are stopped. */
-  stop(what: string, from: number): void {
-    this.#count(what);
-    this.#stops = [...this.#stops.slice(-20), [from, Infinity]];
-  }
-
-  /** Once they go on. */
-  goOn(to: number): void {
-    (this.#stops.at(-1) as [number, number])[1] = to;
-  }
-
   /** Before a POST is sent. */
   post(post: Post): void {
     const after = this.#acceptedBy(post.client).latest;
@@ -614,13 +595,9 @@ class Model {
     this.#later(exchange, () => {
       const { sentAt, receivedAt } = exchange;
       const downMs = wasConnected ? 1000 : 4000; // until a new thread listens
-      const hasDied = this.#deaths.some(([from, to]) => from - 50 < receivedAt && this.#runningMs(to, sentAt) < downMs);
-      const isClosed = this.#isClosing(exchange, 500);
-      const wasIdle = this.#stops.some(([from, to]) => {
-        return to - from > IDLE_MS && from < receivedAt && to + NEWS_MS > sentAt;
-      });
+      const hasDied = this.#deaths.some(([from, to]) => from - 50 < receivedAt && sentAt - to < downMs);
       const what = inspect({ ...exchange, wasConnected });
-      assert.ok(hasDied || isClosed || wasIdle, `lost a connection without a reason: ${what}`);
+      assert.ok(hasDied || this.#isClosing(exchange, 500), `lost a connection without a reason: ${what}`);
     });
   }
 
@@ -753,7 +730,7 @@ class Model {
     if (this.#isClosing(exchange)) return;
     const { sentAt, receivedAt, waitMs } = exchange;
     assert.ok(mayEndEarly || receivedAt - sentAt >= waitMs - 20, `a 304 too early: ${inspect(exchange)}`);
-    const missed = newsAt.filter((time) => time > sentAt + SLACK_MS && this.#runningMs(time, receivedAt) > NEWS_MS);
+    const missed = newsAt.filter((time) => time > sentAt + SLACK_MS && receivedAt - time > NEWS_MS);
     assert.deepEqual(missed, [], `missed by ${inspect(exchange)}`);
     this.#count('waited in vain');
   }
@@ -762,7 +739,7 @@ class Model {
   #changesOf(statuses: readonly { from: number; status: Status }[], known: string, end: number): number[] {
     return statuses.flatMap(({ from, status }, index) => {
       const until = statuses[index + 1]?.from ?? end;
-      return status.name !== known && this.#runningMs(from, until) > NEWS_MS ? [from] : [];
+      return status.name !== known && until - from > NEWS_MS ? [from] : [];
     });
   }
 
@@ -774,17 +751,11 @@ class Model {
   }
 
   #isClosing({ sentAt, receivedAt }: Exchange, slackMs: number = SLACK_MS): boolean {
-    return this.#closings.some(([from, to]) => from - slackMs < receivedAt && this.#runningMs(to, sentAt) < slackMs);
-  }
-
-  /** The time between two times during which neither the host nor the clients were stopped. */
-  #runningMs(from: number, to: number): number {
-    const stops = this.#stops.map(([start, end]) => Math.max(0, Math.min(end, to) - Math.max(start, from)));
-    return stops.reduce((time, stop) => time - stop, to - from);
+    return this.#closings.some(([from, to]) => from - slackMs < receivedAt && sentAt - to < slackMs);
   }
 
   #later({ sentAt, receivedAt, waitMs }: Exchange, check: () => void): void {
-    const tookMs = this.#runningMs(sentAt, receivedAt);
+    const tookMs = receivedAt - sentAt;
     assert.ok(tookMs < waitMs + LATE_MS, `${tookMs} ms, with a wait of ${waitMs}`);
     this.#checks.push([receivedAt + SLACK_MS, check]);
   }

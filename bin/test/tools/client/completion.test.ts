@@ -146,6 +146,14 @@ it('bash never offers an option as the value of an option', { ...LIMIT, skip: la
   assert.deepEqual(await run('control-client --reason --js\t'), ['--reason', '--js']);
 });
 
+/** Runs the completion in this process, which ends it after 500 ms otherwise. */
+async function complete(t: TestContext, line: string, env?: NodeJS.ProcessEnv): Promise<string> {
+  const exit = t.mock.method(process, 'exit', () => {});
+  const { stdout } = await call([COMPLETE, line], env);
+  exit.mock.restore();
+  return stdout;
+}
+
 describe('control-client completion', LIMIT, () => {
   it('knows what may come next', { skip: lacks('Unix') }, async (t) => {
     const { port } = await startServer(t, { commands: COMMANDS });
@@ -156,26 +164,26 @@ describe('control-client completion', LIMIT, () => {
       const place = /^client (?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
       await passesAtLast(printed, async () => {
         const typed = `control-${line.replace(' ', `${place} `)}`;
-        const { stdout } = await call([COMPLETE, typed], { ...env, PATH });
-        return stdout.replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
+        return (await complete(t, typed, { ...env, PATH })).replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
       });
     }
   });
 
-  it('offers all commands and options of the help, those of a command, and the values of an option', async (t) => {
+  it('offers all commands and options of the help, those of a command, and values', async (t) => {
     const { commands, options } = await readHelp();
     const linesFor = async (line: string): Promise<string[]> => {
-      return (await call([COMPLETE, `control-client ${line}`])).stdout.trim().split('\n').slice(1);
+      return (await complete(t, `control-client ${line}`)).trim().split('\n').slice(1);
     };
     const entriesOf = (entries: Entry[]): string[] => entries.map(({ name, help }) => `${name}\t${help}`);
     assert.deepEqual(await linesFor(''), entriesOf(commands));
     assert.deepEqual(await linesFor('--'), entriesOf(options));
     const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
-    const offered = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
-    assert.deepEqual(offered.sort(), owned.map((name) => `--${name}`).sort());
+    const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
+    assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
     assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer']);
-    const { stdout } = await call([COMPLETE, 'control-run --re'], { PATH: `${makeTools(makeFolder(t))}:/bin` });
-    assert.match(stdout, /^--resume-command\tresume runs this shell command last$/m);
+    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
+    const offered = await complete(t, 'control-run --re', { PATH });
+    assert.match(offered, /^--resume-command\tresume runs this shell command last$/m);
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {

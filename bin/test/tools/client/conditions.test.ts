@@ -121,12 +121,10 @@ describe('control-client resume --mine', AT_ONCE, () => {
       ['paused', 'ana', FULL.slice(1), 'ok'], // the program restarted before all of these commands
       ['paused', 'ana', [{ ...SAVE, at: SINCE }, ...FULL.slice(1)], 'ok'],
       ['paused', 'ana', [{ ...RESUME, at: SAVE.at }, ...FULL.slice(2), pause('ana')], 'ok'],
-      ['paused', 'ana', [pause('ana'), pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben'), RESUME, pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben', 'failed'), pause('ana')], 'ok'],
       ['paused', 'ben', [pause('ben')], "paused by ben: ben's"],
       ['paused', 'ben', FULL, 'paused by ben: busy'],
-      ['paused', 'ben', [pause('ben'), pause('ana')], "paused by ben: ben's"],
       ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but ben wants the pause
       ['paused', 'ana', [pause('ana'), pause('ben', 'waiting')], "paused by ben: ben's"],
       ['paused', 'itself', [], 'paused by itself: busy'],

@@ -28,17 +28,10 @@ describe('control-client list', SUITE, () => {
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
     assert.deepEqual([code, stderr], [0, '']);
     const pid = process.pid;
-    const [first = '', second = '', ...rest] = linesOf(stdout);
-    assert.deepEqual(first.split(/ {2,}/), [
-      'eval', `${pid}`, 'active', first.split(/ {2,}/)[3], `unix:${folder}/eval-${pid}.sock`,
+    assert.deepEqual(linesOf(stdout.replaceAll(/\d+ (s|min) +/g, 'SINCE  ')), [
+      `eval       ${pid}  active  SINCE  unix:${folder}/eval-${pid}.sock`,
+      `train: 7B  ${pid}  paused  SINCE  unix:${folder}/train__7B-${pid}.sock`,
     ]);
-    assert.deepEqual(second.split(/ {2,}/), [
-      'train: 7B', `${pid}`, 'paused', second.split(/ {2,}/)[3], `unix:${folder}/train__7B-${pid}.sock`,
-    ]);
-    for (const line of [first, second]) assert.match(line.split(/ {2,}/)[3] ?? '', /^\d+ (s|min)$/);
-    assert.equal(first.indexOf('unix:'), second.indexOf('unix:'), 'columns');
-    assert.deepEqual(rest, []);
-
     const json = linesOf((await call(['list', '--json', '--dir', relative('.', folder)])).stdout);
     const rows = json.map((line) => JSON.parse(line) as Record<string, unknown>);
     const { body } = await paused.client.request('info') as { body?: Record<string, unknown> };
@@ -140,10 +133,8 @@ describe('control-client --all', SUITE, () => {
     const rows: [args: string[], ...texts: string[]][] = [
       [['status'], 'active', 'active'],
       [['pause', '--wait', '--by', 'ana', '--reason', 'GPU needed'], 'paused', 'paused'],
-      [['wait', 'paused'], 'paused', 'paused'],
       [['save-state', '--wait'], 'ok', 'x'],
       [['resume', '--wait'], 'active', 'active'],
-      [['save-state'], 'ok', 'ok'],
     ];
     for (const [args, ...texts] of rows) {
       const { code, stdout, stderr } = await all(...args);

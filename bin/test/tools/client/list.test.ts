@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { SystemStatus } from '../../../../control.ts';
 import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
-import { assertHarmless, HOSTILE, LIMIT, start, startServer, until } from '../../helpers.ts';
+import { assertHarmless, HOSTILE, LIMIT, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, onTerminal, run } from './helpers.ts';
 import { openTable } from './screen.ts';
@@ -90,35 +89,26 @@ describe('control-client list on a terminal', SUITE, () => {
 });
 
 describe('control-client list --watch', SUITE, () => {
-  it('redraws the table when systems change, come and go, and says who has shut one down', async (t) => {
-    const { folder, show, open } = openTable(t);
-    let status = SystemStatus.ACTIVE;
-    const systemStatus = (): SystemStatus => status;
-    const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'own', systemStatus });
-    const { showsLine, write, ended } = await open('list --watch');
-    await showsLine(/^own +\d+ +active/);
-    status = SystemStatus.PAUSED;
-    server.hasCommands();
-    await showsLine(/^own +\d+ +paused/);
-    const commands: object[] = [];
-    const { end, requests } = await show('guest', () => ({ commands }));
-    await showsLine(/^guest +7 +active/);
-    commands.push({ command: 'shutdown', state: 'running', by: 'ana', reason: 'done' });
-    const before = requests.length;
-    await until(() => requests.length > before + 1); // the command was seen
-    end();
-    await showsLine(/^guest +7 +offline: shutdown by ana: done/);
-    write('\x03');
-    assert.equal((await ended).code, 130);
-  });
-
-  it('shows as many systems as fit, and how many more there are', async (t) => {
+  it('redraws the table when systems change, come and go, with as many as fit', async (t) => {
     const { show, open } = openTable(t);
-    for (let number = 1; number <= 40; number++) await show(`t${number}`);
-    const { showsLine, lines } = await open('list --watch');
+    for (let number = 2; number <= 40; number++) await show(`t${number}`);
+    let info: object = {};
+    const { end, requests } = await show('t1', () => info);
+    const { lines, showsLine, write, ended } = await open('list --watch');
     await showsLine(/^… 14 more: control-client top shows all$/);
     await until(() => lines().every((line, index) => index === 0 || index > 26 || line.startsWith(`t${index} `)));
     assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
+    info = { status: 'paused', by: 'ana' };
+    await showsLine(/^t1 +7 +paused by ana$/);
+    await show('s');
+    await showsLine(/^s +7 +active$/);
+    info = { commands: [{ command: 'shutdown', state: 'running', by: 'ana', reason: 'done' }] };
+    const before = requests.length;
+    await until(() => requests.length > before + 1); // the command was seen
+    end();
+    await showsLine(/^t1 +7 +offline: shutdown by ana: done/);
+    write('\x03');
+    assert.equal((await ended).code, 130);
   });
 
   it('requires a terminal, as top does, and excludes --json and addresses', async (t) => {

@@ -186,6 +186,7 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
       const inFile = new UsageError(`line 2 of ${file}: ${error.message}`);
       await assert.rejects(call(['pause', '--targets', file, '--dir', dir]), inFile);
     }
+    t.mock.method(process, 'exit', () => {}); // after 500 ms
     await call(['__complete', `control-client run evaluate gpu1 --dir ${folder} `]);
     assert.deepEqual(lookups, []);
     await call(['pause', 'gpu1:80', 'http://gpu2', '--dir', folder]);
@@ -248,10 +249,14 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
   });
 
   it('is used by servers and clients only if nobody else can create sockets there', async (t) => {
-    for (const [what, make, fault, needs, choose = sessionFolder] of FOLDERS) {
-      await t.test(what, { skip: needs && lacks(needs) }, async (t) => {
-        const folder = choose(t);
-        make(folder);
+    for (const [where, mode, uid, fault] of FOLDERS) {
+      const isForeign = uid !== undefined || where === '/tmp';
+      await t.test(`${where} ${mode} ${uid}`, { skip: isForeign && lacks('root') }, async (t) => {
+        const folder = where === '/tmp' ? folderInTmp(t) : join(setVariable(t, makeFolder(t)), 'control');
+        if (typeof mode === 'string') symlinkSync(mode, folder);
+        else mkdirSync(folder);
+        if (typeof mode === 'number') chmodSync(folder, mode);
+        if (uid !== undefined) lchownSync(folder, uid, uid);
         if (fault === null) {
           assert.deepEqual(await place(), [`${folder}/`]);
           return assert.equal(new Folder().path, folder);
@@ -380,36 +385,11 @@ function notIn(folder: string, reason: string): string {
 const OTHERS = "others can write to it; chmod go-w 'FOLDER'";
 const OWNED = 'it belongs to user 12345';
 
-/** A folder of the session, and why it is not trusted, if it is not. */
-const FOLDERS: readonly [
-  what: string,
-  make: (folder: string) => void,
-  fault: string | null,
-  needs?: 'root',
-  choose?: (t: TestContext) => string,
-][] = [
-  ['writable for the group', makeWith(0o770), OTHERS],
-  ['readable for others', makeWith(0o755), null],
-  ['of another user', makeWith(0o700, 12345), OWNED, 'root'],
-  ['in /tmp, of another user', makeWith(0o700, 12345), OWNED, 'root', folderInTmp],
-  ['in /tmp, of this user', makeWith(0o700), null, 'root', folderInTmp],
-  ['in /tmp, a link of another user', (folder) => {
-    symlinkSync('/tmp', folder);
-    lchownSync(folder, 12345, 12345);
-  }, OWNED, 'root', folderInTmp],
+/** A folder of the session, its mode, or where a link leads, and why it is not trusted, if it is not. */
+const FOLDERS: readonly [where: 'session' | '/tmp', mode: number | string, uid: number | undefined, string | null][] = [
+  ['session', 0o770, undefined, OTHERS], ['session', 0o755, undefined, null], ['session', 0o700, 12345, OWNED],
+  ['/tmp', 0o700, undefined, null], ['/tmp', 0o700, 12345, OWNED], ['/tmp', '/tmp', 12345, OWNED],
 ];
-
-function makeWith(mode: number, uid?: number): (folder: string) => void {
-  return (folder) => {
-    mkdirSync(folder);
-    chmodSync(folder, mode);
-    if (uid !== undefined) chownSync(folder, uid, uid);
-  };
-}
-
-function sessionFolder(t: TestContext): string {
-  return join(setVariable(t, makeFolder(t)), 'control');
-}
 
 /** The path of the session folder in /tmp of another user, who has none yet. */
 function folderInTmp(t: TestContext): string {

@@ -1,17 +1,12 @@
-// Output and exit codes of control-client without --wait: each command, and systems that refuse, lie or are offline.
+// What control-client prints of a status and an outcome, also from a server that reports only its status.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
 import { assertHarmless, getDetail, launchSystem, startOldServer, startServer } from '../../helpers.ts';
-import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
-import { hideFailures, startOwnProcess, startWeb } from './systems.ts';
+import { hideFailures, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
-
-const LINUX = { skip: lacks('Linux') };
-const STATUSES = 'active, pausing, paused, resuming, shutting down';
 
 hideFailures();
 
@@ -87,39 +82,7 @@ describe('control-client', AT_ONCE, () => {
       assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
     }
   });
-});
 
-describe('control-client and a server that refuses or is no control server', AT_ONCE, () => {
-  it('exits with 1 if the queue is full', async (t) => {
-    const { port, server } = await startServer(t, { maxQueueSize: 1 });
-    assert.equal((await call([...at(port), 'pause'])).code, 0);
-    const error = 'Command queue is full, try again later';
-    const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
-    assert.deepEqual(await call([...at(port), 'resume']), refused);
-    const json = { ...refused, stdout: `${JSON.stringify({ error })}\n` };
-    assert.deepEqual(await call([...at(port), 'resume', '--json']), json);
-    assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['pause', false]);
-  });
-
-  it('exits with 1 if the server cannot determine the status', async (t) => {
-    const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
-    const stderr = 'control-client: Internal server error\n';
-    assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: '', stderr });
-  });
-
-  it('exits with 1 if the status is unknown', async (t) => {
-    for (const status of ['draining', 'offline', 'unknown', '']) {
-      const { port } = await startWeb(t, () => ({ status }));
-      const error = `the status must be one of ${STATUSES}, got '${status}'`;
-      const stderr = `control-client: ${error}\n`;
-      assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: 'unknown\n', stderr });
-      const json = { code: 1, stdout: `${JSON.stringify({ status, error })}\n`, stderr };
-      assert.deepEqual(await call([...at(port), 'status', '--json']), json);
-    }
-  });
-});
-
-describe('control-client and a system that is offline or does not respond', AT_ONCE, () => {
   it('says why a value is missing', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const saved = call([...at(port), 'save-state', '--wait']);
@@ -130,17 +93,6 @@ describe('control-client and a system that is offline or does not respond', AT_O
     const reason = '(omitted: the value must be JSON of at most 4096 bytes)';
     assert.equal(stderr, `control-client: save-state is done, its value is missing ${reason}\n`);
     assert.match((await call([...at(port), 'info'])).stdout, / done in \d.* s: \(omitted: the value must be JSON /);
-  });
-
-  it('sends a stopped system a command that takes effect later', LINUX, async (t) => {
-    const { port, child, stop } = await startOwnProcess(t);
-    const ended = once(child, 'exit');
-    await stop();
-    const shutdown = await call([...at(port), 'shutdown']);
-    assert.deepEqual([shutdown.code, shutdown.stdout], [5, '']);
-    assert.match(shutdown.stderr, /^control-client: shutdown sent, but no response within \d+(\.\d)? s: it may /);
-    child.kill('SIGCONT');
-    assert.deepEqual(await ended, [0, null], 'it has shut down');
   });
 });
 

@@ -37,8 +37,8 @@ export interface Web {
   end(): void;
 }
 
-/** Returns a body, with `code` if the status code is not 200, or null to cut the connection. */
-export type Respond = (request: IncomingMessage) => object | null | Promise<object | null>;
+/** Returns a body, with `code` if the status code is not 200, or its text, or null to cut the connection. */
+export type Respond = (request: IncomingMessage) => object | string | null | Promise<object | string | null>;
 
 /** Starts a fake web API until the end of the test. */
 export async function startWeb(
@@ -55,8 +55,9 @@ export async function startWeb(
     tokens.push(headers.authorization);
     const body = await respond(request);
     if (body === null) return void socket.destroy();
-    const { code = 200, ...fields } = body as { code?: number };
-    response.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(fields));
+    const isText = typeof body === 'string';
+    const { code = 200, ...fields } = (isText ? {} : body) as { code?: number };
+    response.writeHead(code, { 'Content-Type': 'application/json' }).end(isText ? body : JSON.stringify(fields));
   });
   const end = (): void => server.close().closeAllConnections();
   t.after(end);
@@ -117,9 +118,9 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
 /** Starts a process that hangs, with a socket whose connection queue is full. Returns the path. */
 export async function startFull(t: TestContext, path: string = makeSocketPath(t)): Promise<string> {
   const hang = 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)';
-  const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('listening'))`;
+  const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('ready'))`;
   const { shows } = start(t, process.execPath, ['--eval', `${listen}.on('listening', () => ${hang})`]);
-  await shows(/listening\n/);
+  await shows(/ready\n/);
   for (let isFull = false; !isFull;) {
     const socket = connect(path).on('error', () => {});
     t.after(() => socket.destroy());

@@ -22,7 +22,6 @@ describe('control-client --wait', AT_ONCE, () => {
     const rows: [port: number, command: string, what: string, reason: string][] = [
       [failing, 'pause', 'not paused', 'onPaused failed: GPU busy'],
       [failing, 'save-state', 'not saved', 'onPaused failed: GPU busy'],
-      [port, 'save-state', 'not saved', 'ENOSPC: no space left'],
       [port, 'shutdown', 'not shut down', 'ENOSPC: no space left'], // the system is paused from now on
       [port, 'resume', 'not resumed', 'onResumed failed: no GPU'],
     ];
@@ -38,21 +37,17 @@ describe('control-client --wait', AT_ONCE, () => {
   it('exits with 4 at --timeout, which can be a fraction', async (t) => {
     const { port } = await startServer(t);
     const { port: mute } = await startServer(t, { systemStatus: () => assert.fail('not today') });
-    const pending = async (port: number, command: string): Promise<Record<string, unknown>> => {
-      const { code, stdout, stderr } = await call([...at(port), command, '--wait', '--timeout', '4.01', '--json']);
-      const outcome = JSON.parse(stdout);
-      assert.deepEqual([code, stderr], [4, `control-client: ${outcome.error}\n`]);
-      assert.ok(outcome.seconds >= 4.009, stdout);
-      return { ...outcome, error: outcome.error.replace(/\d+\.\d s/, 'N s') };
-    };
-    const [pause, save, shutdown] = await Promise.all([
-      pending(port, 'pause'), pending(port, 'save-state'), pending(mute, 'shutdown'),
-    ]);
-    const rest = 'after N s: the system is active; the command is still pending';
-    assert.deepEqual([pause['status'], pause['error']], ['active', `not paused ${rest}`]);
-    assert.equal(save['error'], `not saved ${rest}`);
-    const unknown = 'not shut down after N s: the system does not report its status; the command is still pending';
-    assert.deepEqual([shutdown['status'], shutdown['error']], [undefined, unknown]);
+    const rows: [port: number, command: string, status: string | undefined, error: string][] = [
+      [port, 'save-state', 'active', 'not saved after N s: the system is active'],
+      [mute, 'shutdown', undefined, 'not shut down after N s: the system does not report its status'],
+    ];
+    await Promise.all(rows.map(async ([where, command, status, expected]) => {
+      const { code, stdout, stderr } = await call([...at(where), command, '--wait', '--timeout', '4.01', '--json']);
+      const { error, seconds, ...outcome } = JSON.parse(stdout);
+      assert.deepEqual([code, stderr, outcome.status], [4, `control-client: ${error}\n`, status]);
+      assert.equal(error.replace(/\d+\.\d s/, 'N s'), `${expected}; the command is still pending`);
+      assert.ok(seconds >= 4.009, stdout);
+    }));
   });
 
   it('exits with 4 as soon as the system is shutting down', async (t) => {
@@ -113,7 +108,8 @@ describe('control-client --wait', AT_ONCE, () => {
   it('sends one request for a command that completes at once', async (t) => {
     const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', id: '1', value: 'a.json' }));
     for (const command of ['save-state', 'pause']) await call([...at(port), command, '--wait']);
-    assert.deepEqual(requests, ['POST /api/save-state', 'POST /api/pause']);
+    const others = requests.filter((request) => request !== 'GET /api/status'); // a busy machine may watch it meanwhile
+    assert.deepEqual(others, ['POST /api/save-state', 'POST /api/pause']);
   });
 
   it('relies on the status if the list of commands no longer contains the command', async (t) => {
@@ -148,9 +144,7 @@ describe('control-client --wait', AT_ONCE, () => {
 describe('control-client wait', AT_ONCE, () => {
   it('waits for a status, even if the system is offline', async (t) => {
     const port = await freePort();
-    const late = await call([...at(port), 'wait', 'active', '--timeout', '0.3', '--json']);
-    assert.equal(late.code, 4);
-    assert.match(late.stderr, /^control-client: not active after \d+\.\d s: the system is offline\n$/);
+    assert.equal((await call([...at(port), 'wait', 'active', '--timeout', '0.3'])).code, 4);
     const active = call([...at(port), 'wait', 'active', '--json']);
     const end = defer();
     t.after(() => end.resolve());

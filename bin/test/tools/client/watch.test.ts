@@ -197,20 +197,6 @@ describe('control-client watch --exec', SUITE, () => {
     assert.equal(output().match(/^ran /gm)?.length, 1);
   });
 
-  it('runs the command when the system goes offline and comes back', async (t) => {
-    const port = await freePort();
-    const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS at $CONTROL_TARGET"';
-    const { shows, output } = watch(t, [...at(port), '--exec', command, '--on', 'offline,active']);
-    await shows(/  offline: /);
-    const { client } = await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
-    await shows(new RegExp(`^ran offline>active at 127\\.0\\.0\\.1:${port}\n`, 'm'));
-    await client.shutdown();
-    await shows(/^ran .*>offline at/m);
-    await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
-    await shows(/^ran offline>active[^]*^ran offline>active/m);
-    assert.equal(output().match(/^ran /gm)?.length, 3);
-  });
-
   it('completes the command when the output is closed', async (t) => {
     const { setStatus, exec } = await startWatched(t);
     const folder = makeFolder(t);

@@ -38,10 +38,7 @@ describe('key combinations', LIMIT, () => {
     ['Ctrl+Insert', ['ctrl+ins', '<ctrl>+<insert>'], null], ['Ctrl+Alt+Pause', ['ctrl+alt+pause'], null],
     ['Alt+PrintScreen', ['alt+PrintScreen', '<alt>+<print_screen>'], null],
     ['Alt+ScrollLock', ['alt+scrolllock', '<alt>+<scroll_lock>'], null],
-    ...Object.entries({
-      Minus: '-', Equal: '=', Comma: ',', Period: '.', Slash: '/', Semicolon: ';', Quote: "'", Grave: '`',
-      BracketLeft: '[', BracketRight: ']', Backslash: '\\',
-    }).map(([name, text]): [string, string[]] => [`Ctrl+${name}`, [`ctrl+${text}`, `CTRL+${name}`]]),
+    ['Ctrl+Minus', ['ctrl+-', 'CTRL+Minus']], ['Ctrl+Backslash', ['ctrl+\\', 'ctrl+backslash']],
     ['F1', ['f1', '<f1>', ' F1 ']], ['F12', ['f12']], ['F13', ['F13']], ['F20', ['f20']], ['F24', ['F24'], null],
     ['Shift+F5', ['shift+f5']],
   ];
@@ -66,14 +63,12 @@ describe('key combinations', LIMIT, () => {
   const [empty, nothing, missing] = ['it is empty', 'a key is missing next to +', 'the key is missing'];
   const altGr = 'AltGr is not supported';
   const bad: [text: string, why: string][] = [
-    ['', empty], ['  ', empty], ['\t', empty], ['\n', empty],
-    ['alt+', nothing], ['+p', nothing], ['alt++p', nothing], ['alt+ +p', nothing], ['+', nothing], ['++', nothing],
+    ['', empty], [' \t\n', empty], ['alt+', nothing], ['+p', nothing], ['alt+ +p', nothing], ['+', nothing],
     ['alt+p+q', more('P and Q')], ['alt+p+p', more('P and P')], ['F1+space', more('F1 and Space')],
-    ['alt', missing], ['alt+shift', missing], ['<ctrl>', missing], ['CommandOrControl', missing],
-    ['alt+nokey', noKey('nokey')], ['alt+F25', noKey('f25')], ['alt+F0', noKey('f0')], ['alt+<>', noKey('<>')],
-    ['alt-shift-p', noKey('alt-shift-p')], ['hyper+p', noKey('hyper')], ['alt+ä', noKey('ä')], ['f', bare],
-    ['alt+constructor', noKey('constructor')], ['__proto__+p', noKey('__proto__')], ['alt+toString', noKey('tostring')],
-    ['p', bare], ['Enter', bare], ['shift+p', bare], ['shift+space', bare],
+    ['alt+shift', missing], ['<ctrl>', missing], ['CommandOrControl', missing],
+    ['alt+F25', noKey('f25')], ['alt+F0', noKey('f0')], ['alt+<>', noKey('<>')], ['alt-shift-p', noKey('alt-shift-p')],
+    ['alt+ä', noKey('ä')], ['alt+constructor', noKey('constructor')], ['__proto__+p', noKey('__proto__')],
+    ['f', bare], ['Enter', bare], ['shift+p', bare],
     ['altgr+p', altGr], ['AltGr', altGr], ['<alt_gr>+p', altGr],
     ['alt+alt+p', twice('alt')], ['alt_l+alt_r+p', twice('alt_r')], ['cmd+win+p', twice('win')],
     [`alt+${'x'.repeat(10_000)}`, noKey('x'.repeat(10_000))],

@@ -10,7 +10,7 @@ import { lacks } from '../../needs.ts';
 import {
   exitCodeOf, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';
-import { RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
+import { accepts, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
 import type { StartedRun } from './helpers.ts';
 
 const FRESH_MS = 200; // twice the age that a detail may have
@@ -311,11 +311,15 @@ describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux'
 
   it('is stopped after --force-stop, and receives pause and resume in order once it continues', async (t) => {
     const talk = await startListener(t, ['--force-stop', '0.3', '--grace', '60']);
+    talk.say({ accepts: { evaluate: {} } });
+    await accepts(talk, 'evaluate');
     assert.deepEqual(await perform(talk.port, 'pause'), [200, 'stopped by SIGSTOP']);
     await talk.is('paused');
     assert.equal(stateOf(talk.pid), 'T');
     const stopped = `save-state failed: sh[${talk.pid}] is stopped and cannot save: resume it first`;
     assert.deepEqual(await perform(talk.port, 'save-state'), [500, stopped]);
+    const own = `evaluate failed: sh[${talk.pid}] is stopped: resume it first`;
+    assert.deepEqual(await order(talk.port, 'evaluate'), [500, own]);
     assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined]);
     const resume = perform(talk.port, 'resume');
     const id = await talk.gets('pause');

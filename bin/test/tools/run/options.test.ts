@@ -42,6 +42,16 @@ const WRONG: [args: string[], message: string][] = [
   ]),
 ];
 
+/** Command lines, with the names of their programs. */
+const NAMES: readonly [line: string[], name: string][] = [
+  [['./train'], 'train'], [['/opt/bin/solver', '--case', '1'], 'solver'], [['7z', 'a', 'x.7z', 'data'], '7z'],
+  [['python', '../src/train.py', 'old.py'], 'train.py'], [['nice', '-n', '5', 'python3', '-u', 'train.py'], 'train.py'],
+  [['java', '-jar', 'lib/app.jar'], 'app.jar'], [['python', '-m', 'pkg.train'], 'python'], [['ls', '.py'], 'ls'],
+  [['sh', '-c', 'cd /data && exec python3 train.py > log'], 'train.py'], [['sh', '-c', 'A="x y"; ./solver'], 'sh'],
+  [['sh', '-c', 'exec "./my run.sh"'], 'run.sh'], [['/opt/my tool/run it'], 'run it'],
+  [[''], 'command'], [['/'], 'command'], [['', ''], 'command'],
+];
+
 function parse(...args: string[]): NonNullable<ReturnType<typeof parseCommandLine>> {
   return parseCommandLine(args) ?? assert.fail();
 }
@@ -107,9 +117,12 @@ describe('control-run: the command line', () => {
     });
     const { host, port, allowedHosts, name } = access;
     assert.deepEqual([host, port, allowedHosts, name], ['::1', 0, ['box.lan', '.test'], 'sleep']);
-    assert.equal(parse('nice', 'python3', '-u', 'train.py').access.name, 'train.py');
     assert.equal(parse('--name', 'lr 0.1 €', 'python3', '-u', 'train.py').access.name, 'lr 0.1 €');
     assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
+  });
+
+  it('names the program after the first script, or else after the command; never with an empty text', () => {
+    assert.deepEqual(NAMES.map(([line]) => [line, parse('--', ...line).access.name]), NAMES);
   });
 
   it('waits 10 s and never restarts by default; --restart on-failure restarts without limit', () => {

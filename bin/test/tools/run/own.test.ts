@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { assertHarmless, clientAt, getInfo, HOSTILE, perform, until } from '../../helpers.ts';
+import { assertHarmless, clientAt, getInfo, HOSTILE, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exitCodeOf, killAll, processesOf, stateOf } from './helpers.ts';
+import { exitCodeOf, killAll, processesOf } from './helpers.ts';
 import { accepts, declarationsOf, HELLO, order, startListener } from './talk.ts';
 
 const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
@@ -69,23 +69,6 @@ describe('control-run: own commands', {
     await talk.is('paused');
     talk.say({ accepts: {} });
     await accepts(talk);
-  });
-
-  it('fail at once while the program is stopped', async (t) => {
-    const talk = await startListener(t, ['--force-stop', '0.1', '--grace', '60']);
-    talk.say({ accepts: { evaluate: EVALUATE } });
-    await accepts(talk, 'evaluate');
-    assert.deepEqual(await perform(talk.port, 'pause'), [200, 'stopped by SIGSTOP']);
-    assert.equal(stateOf(talk.pid), 'T');
-    const error = `evaluate failed: sh[${talk.pid}] is stopped: resume it first`;
-    assert.deepEqual(await order(talk.port, 'evaluate'), [500, error]);
-    const resume = perform(talk.port, 'resume');
-    await talk.gets('pause');
-    talk.say({ done: await talk.gets('resume') });
-    assert.deepEqual(await resume, [200, undefined]);
-    const evaluate = order(talk.port, 'evaluate');
-    talk.say({ done: await talk.gets('evaluate', { arguments: { episodes: 100 } }), value: 1 });
-    assert.deepEqual(await evaluate, [200, 1]);
   });
 
   it('are gone when the program ends; a restarted program declares them again', async (t) => {

@@ -100,7 +100,7 @@ describe('control-run: on a terminal', options, () => {
     assert.match(readFileSync(path, 'utf8'), /^typed line 0\nline 1\n/);
   });
 
-  it('a pause leaves the rest of its process group alone', async (t) => {
+  it('a pause, and the end after SIGKILL of control-run, leave the rest of its process group alone', async (t) => {
     const shell = await startShell(t);
     await shell.type('export RUN\n', /<0> $/);
     const line = `sh -c '$RUN -- sh -c "echo started; sleep 98765; :" | cat'`;
@@ -116,7 +116,8 @@ describe('control-run: on a terminal', options, () => {
     assert.ok(others.includes(parent));
     await perform(port, 'resume');
     assert.deepEqual(program.map(stateOf), ['S', 'S']);
-    await shell.type(CTRL_C, /<130> $/);
+    process.kill(parent, 'SIGKILL');
+    await shell.shows(/<0> $/); // of cat, at the end of its input
     await until(() => shell.others().length === 0);
   });
 
