@@ -475,6 +475,12 @@ describe('GET /api/info', LIMIT, () => {
     server.hasCommands();
     const { by, since: later } = await getCause();
     assert.deepEqual([by, later > active.since], ['itself', true]);
+    for (const line of [`${RESUME}?by=ana`, `${PAUSE}?by=bob`]) await ask(port, line);
+    for (const command of ['pause', 'resume', 'pause']) {
+      assert.equal(server.receiveCommand(), command);
+      if (command === 'resume') status = ACTIVE;
+    }
+    assert.equal((await getCause()).by, 'ana', 'although the program has not looked for commands since');
   });
 
   it('has a null detail, with a warning, while describe() fails or returns more than 4 KiB of JSON', async (t) => {

@@ -1,4 +1,4 @@
-// The keeper: a shell that outlives control-run, even after SIGKILL. It then becomes a control-run that continues and
+// The keeper: a shell that outlives control-run, even after SIGKILL. It then starts a control-run that continues and
 // ends the remaining processes of the program, which would otherwise stay stopped forever.
 
 import { spawn } from 'node:child_process';
@@ -14,13 +14,22 @@ const EXEC_MS = 1000; // a starting process has no mark before exec()
 export const STARTING: Listed = { pid: -1, startedAt: 0 };
 
 // While control-run lives, the shell, which is small, only reads which processes to end. It ignores SIGTERM, which may
-// be sent to all children of control-run.
+// be sent to all children of control-run. If it cannot start control-run, because that is deleted or memory is short, it
+// signals what it knows itself, so that nothing stays stopped.
 const SCRIPT = `
 cgroup=$1 known=
 shift
 trap '' HUP INT TERM
 while read -r line; do known=$line; done
-if [ -n "$known" ] || [ -d "$cgroup" ]; then exec "$@" "$cgroup" $known; fi
+if [ -n "$known" ] || [ -d "$cgroup" ]; then
+  "$@" "$cgroup" $known && exit
+  [ ! -d "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
+  for one in $known; do
+    pid=\${one%:*}
+    [ "$pid" -lt 0 ] || kill -s TERM -- "-$pid" "$pid"
+    [ "$pid" -lt 0 ] || kill -s CONT -- "-$pid" "$pid"
+  done
+fi
 `;
 
 /**
