@@ -144,21 +144,20 @@ export class Browser {
   }
 
   /** The elements that match a CSS selector at the moment. */
-  findAll(selector: string, inside?: Element): Promise<Element[]> {
-    const path = inside === undefined ? '' : pathOf(inside);
-    return this.#send('POST', `${path}/elements`, { using: 'css selector', value: selector });
+  findAll(selector: string): Promise<Element[]> {
+    return this.#send('POST', '/elements', { using: 'css selector', value: selector });
   }
 
   /** Waits for an element that matches a CSS selector. */
-  find(selector: string, index: number = 0, inside?: Element): Promise<Element> {
-    return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector, inside))[index]);
+  find(selector: string, index: number = 0): Promise<Element> {
+    return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector))[index]);
   }
 
   /** Waits for an element with this role and accessible name. */
-  findByRole(role: keyof typeof CANDIDATES, name: string, inside?: Element): Promise<Element> {
+  findByRole(role: keyof typeof CANDIDATES, name: string): Promise<Element> {
     const candidates = `${CANDIDATES[role]}, [role=${role}]`;
     return awaitElement(`${role} '${name}'`, async () => {
-      const elements = await this.run<Element[]>(SORT, await this.findAll(candidates, inside), name);
+      const elements = await this.run<Element[]>(SORT, await this.findAll(candidates), name);
       for (const element of elements) {
         if (await this.name(element) === name && await this.role(element) === role) return element;
       }

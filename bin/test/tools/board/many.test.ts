@@ -7,7 +7,7 @@ import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
   cards, confirm, declare, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused, glances, HTML, LONG,
-  minutesAgo, openStates, orderOf, problemOf, samples, SECOND, sees, seesRows,
+  minutesAgo, openStates, orderOf, plotted, problemOf, samples, SECOND, sees, seesRows,
 } from './page.ts';
 import type { Browser } from './browser.ts';
 import type { State } from './page.ts';
@@ -22,10 +22,6 @@ function many(...states: readonly State[]): State[] {
 /** The same, where these systems are paused. */
 function pausing(...names: readonly string[]): State[] {
   return many().map((state) => (names.includes(state.name ?? '') ? { ...state, status: 'paused' } : state));
-}
-
-function plotted(name: string, ...values: readonly number[]): NonNullable<State['detail']>[number] {
-  return { name, value: values.at(-1) as number, samples: samples(...values), intervalMs: 1000 };
 }
 
 /** One browser runs all tests in sequence. */

@@ -144,6 +144,11 @@ export function samples(...values: readonly (number | null)[]): Sample[] {
   return values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
 }
 
+/** A number in the detail, with its plot. */
+export function plotted(name: string, ...values: readonly (number | null)[]): Update['detail'][number] {
+  return { name, value: values.at(-1) ?? '', samples: samples(...values), intervalMs: 1000 };
+}
+
 // ───── What users see ────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What a user sees of a system. */

@@ -107,6 +107,18 @@ describe('Samples', LIMIT, () => {
     assert.equal(system.updateSince(0).progress, null);
   });
 
+  it('are kept of the latest 32 names of a system', async (t) => {
+    let count = 0;
+    const describe = (): object => {
+      return Object.fromEntries(Array.from({ length: 20 }, () => [`name ${count += 1}`, count]));
+    };
+    const { system, tick } = await driveSystem(t, LIVE, describe);
+    system.setWatched(true);
+    for (let round = 0; round < 5; round += 1) await tick(1000);
+    assert.ok(count >= 100);
+    assert.equal([...system.series].length, 32);
+  });
+
   it('are limited over all systems, and the oldest are dropped', () => {
     const seriesFrom = (start: number, count: number): Series => {
       const series = new Series(RECORD);

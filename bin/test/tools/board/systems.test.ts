@@ -435,19 +435,6 @@ describe('BoardSystem', LIMIT, () => {
     await until(() => system.state.status === 'active');
     assert.deepEqual(await shown(), ['active', null, '']);
   });
-
-  it('keeps no samples of names that a program no longer uses', async () => {
-    let count = 0;
-    const system = createSystem(({ signal }) => {
-      if (signal !== undefined) return NEVER;
-      const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`name ${count += 1}`, count]));
-      return { ok: true, value: 'active', body: { ...INFO, detail }, tag: undefined };
-    });
-    system.setWatched(true);
-    for (let round = 0; round < 50; round += 1) await system.read();
-    assert.equal(count, 60 * 50);
-    assert.ok([...system.series].length <= 32);
-  });
 });
 
 /** A command with parameters of these names. */
