@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { SystemStatus, VERSION } from '../../../control.ts';
+import { SystemStatus } from '../../../control.ts';
 import { Learner } from '../../demo/learner.ts';
 import { getDetail, getInfo, LIMIT, makeFolder, runProgram, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
@@ -109,12 +109,9 @@ describe('control-demo', LIMIT, () => {
     assert.equal(pathsIn(folder).length, 2);
   });
 
-  it('--help prints all options, and --version the version', async (t) => {
+  it('--help prints all options', async (t) => {
     const { stdout } = await runProgram(t, 'demo', ['--help']);
-    const options = stdout.match(/(?<=^  --)[a-z-]+/gm);
     const own = ['until', 'seed', 'load', 'save-every', 'states-dir', 'keep', 'version'];
-    assert.deepEqual(options, ['host', 'port', 'socket', 'allow-host', 'name', ...own]);
-    assert.ok(stdout.split('\n').every((line) => line.length <= 120));
-    assert.deepEqual(await runProgram(t, 'demo', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+    assert.deepEqual(stdout.match(/(?<=^  --)[a-z-]+/gm), ['host', 'port', 'socket', 'allow-host', 'name', ...own]);
   });
 });
