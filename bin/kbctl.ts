@@ -228,11 +228,11 @@ class Sender {
   ): Promise<string> {
     if (reply === null || (!reply.ok && reply.phase === 'connect' && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
-    const { state, error, summary, received } = await follow(this.#client, command, options);
-    if (state === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    const { outcome, error, summary, received } = await follow(this.#client, command, options);
+    if (outcome === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (received.state === 'failed') return `failed: ${error}`;
-    if (state === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
-    if (state === 'offline') {
+    if (outcome === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
+    if (outcome === 'offline') {
       return reply.ok || isUnanswered(reply) ? summary : `offline: ${error.replace('http://', '')}`;
     }
     if (!reply.ok) return reply.error.replace(`${command} `, ''); // the line begins with it

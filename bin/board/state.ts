@@ -105,11 +105,6 @@ export function isCrashEntry(entry: Body): boolean {
   return entry['command'] === 'shutdown' && isCrash(entry);
 }
 
-/** Whether the state of a command is final. */
-export function isFinal(state: unknown): state is 'done' | 'failed' {
-  return state === 'done' || state === 'failed';
-}
-
 /** A command in the list of a response. */
 export function readCommand(entry: Body, info: Body): ListedCommand {
   return {

@@ -6,12 +6,12 @@ import { isCrash, savedBy } from '../shared/reach/end.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { isAbsent, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
-import { commandsOf, progressOf, timeIn } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded, progressOf, timeIn } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { Counter } from './counter.ts';
 import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
-import { canSaveIn, isFinal, isRefusedSave, numbersIn, readCommand, readRows } from './state.ts';
+import { canSaveIn, isRefusedSave, numbersIn, readCommand, readRows } from './state.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { Counts } from './counter.ts';
@@ -90,6 +90,11 @@ export class BoardSystem {
     });
     const update = { id: this.id, ...this.#state, detail };
     return version <= this.#declaredAt ? { ...update, accepts: this.#ownCommands } : update;
+  }
+
+  /** The status, unless the system does not respond. */
+  get status(): string {
+    return this.#system.status;
   }
 
   get state(): Readonly<State> {
@@ -212,7 +217,7 @@ export class BoardSystem {
   #countEnd(): void {
     const { end, info } = this.#system;
     const latest = commandsOf(info).at(-1);
-    const isListed = latest?.['command'] === 'shutdown' && isFinal(latest['state']);
+    const isListed = latest?.['command'] === 'shutdown' && hasEnded(latest);
     if (end !== null && !isCrash(end) && !isListed) this.#counter.add('shutdown', 'done');
   }
 
@@ -262,7 +267,7 @@ export class BoardSystem {
     const crashed = end !== null && isCrash(end);
     const cause = end ?? (reply?.ok === true ? info : {});
     const commands = commandsOf(info).slice(-MAX_COMMANDS).reverse().map((entry): ListedCommand => {
-      const isLost = this.isOffline && !isFinal(entry['state']);
+      const isLost = this.isOffline && !hasEnded(entry);
       return { ...readCommand(entry, info), ...(isLost && { state: 'outcome unknown' }) };
     });
     const isAnswered = reply?.ok === true || reply?.phase === 'answered';

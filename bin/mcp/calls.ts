@@ -197,17 +197,17 @@ async function send(
   const followed = await follow(client, command, {
     timeoutMs: 1000 * seconds, arguments: given, by, reason: cleanText(reason), signal,
   });
-  const { state, status, summary, received } = followed;
-  const isRefused = state === 'failed' && received.state !== 'failed';
-  const isGone = status === OFFLINE || state === 'offline' || state === 'unanswered';
+  const { outcome, status, summary, received } = followed;
+  const isRefused = outcome === 'failed' && received.state !== 'failed';
+  const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
   const reply = isGone ? undefined : await withLimit(QUERY_MS, signal, (limit) => client.ask({ signal: limit }));
   const report = {
-    system: id, command, outcome: isRefused ? 'refused' : state, status: status?.statusName,
+    system: id, command, outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
     valueOmitted: cleanText(excerptOf(received.valueOmitted)) || undefined,
     seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
-  if (state !== 'done' && state !== 'pending') throw new CallError(client.shorten(summary), report);
+  if (outcome !== 'done' && outcome !== 'pending') throw new CallError(client.shorten(summary), report);
   const other = command === 'pause' && reply?.ok === true && reply.body['by'] !== by ? excerptOf(reply.body['by']) : '';
   const note = summary || (other && `it was already paused by ${other}: see commands of get_info`);
   return { ...report, note: note === '' ? undefined : cleanText(note) };

@@ -1,7 +1,7 @@
 // Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
 // program may have sent them.
 
-import { commandsOf } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded } from '../shared/words/describe.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
 import type { Body } from '../shared/words/describe.ts';
 
@@ -58,10 +58,6 @@ export function currentReport(info: Body): object {
  */
 export function briefReport(info: Body, room: number): object {
   return { ...pick(info, CAUSE), detail: detailOf(info, Math.min(ROOM.brief, room)) };
-}
-
-export function hasEnded({ state }: Body): boolean {
-  return state === 'done' || state === 'failed';
 }
 
 /** As many of the latest commands as fit. */

@@ -1,11 +1,11 @@
 // Parts of results that several tools share.
 
 import { createHash } from 'node:crypto';
-import { commandsOf, secondsSince } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded, secondsSince } from '../shared/words/describe.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
 import { excerptOf, textOfJson } from '../shared/words/text.ts';
-import { cleanText, hasEnded } from './reported.ts';
+import { cleanText } from './reported.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { System } from './systems.ts';

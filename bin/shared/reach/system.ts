@@ -2,7 +2,7 @@
 // field may have any type and text.
 
 import { SystemStatus } from '../../../control.ts';
-import { commandsOf, progressOf, timeIn } from '../words/describe.ts';
+import { commandsOf, hasEnded, progressOf, timeIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { describeUnknown, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './replies.ts';
 import type { Body } from '../words/describe.ts';
@@ -124,7 +124,7 @@ export class FollowedSystem {
 
   #newlyCompleted(info: Body): Body[] {
     if (info['commands'] === undefined) return [];
-    const completed = commandsOf(info).filter(({ state }) => state === 'done' || state === 'failed');
+    const completed = commandsOf(info).filter(hasEnded);
     const known = this.#completed;
     this.#completed = new Set(completed.map(({ id }) => id));
     return completed.filter(({ id }) => known?.has(id) === false);

@@ -35,7 +35,7 @@ export function describeStatusAndSave(info: Body): string {
 /** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
 function describeSaves(info: Body, isBrief: boolean): string {
   const saves = commandsOf(info).filter((entry) => commandOf(entry) === 'save-state');
-  const ended = saves.filter(({ state }) => state === 'done' || state === 'failed');
+  const ended = saves.filter(hasEnded);
   const saved = ended.filter(({ state }) => state === 'done').at(-1);
   const texts: string[] = [];
   if (saved !== undefined) {
@@ -131,6 +131,11 @@ export function describeAuthor(info: Body): string {
 export function describeEnd(info: Body): string {
   const reason = textOf(info, 'reason');
   return reason !== '' && textOf(info, 'by') === 'itself' ? reason : `shutdown${describeAuthor(info)}`;
+}
+
+/** Whether a command in the list has its outcome. */
+export function hasEnded({ state }: Body): boolean {
+  return state === 'done' || state === 'failed';
 }
 
 export function commandsOf(info: Body): Body[] {
