@@ -475,6 +475,12 @@ describe('GET /api/info', LIMIT, () => {
     server.hasCommands();
     const { by, since: later } = await getCause();
     assert.deepEqual([by, later > active.since], ['itself', true]);
+    for (const line of [`${RESUME}?by=ana`, `${PAUSE}?by=bob`]) await ask(port, line);
+    for (const command of ['pause', 'resume', 'pause']) {
+      assert.equal(server.receiveCommand(), command);
+      if (command === 'resume') status = ACTIVE;
+    }
+    assert.equal((await getCause()).by, 'ana', 'although the program has not looked for commands since');
   });
 
   it('has the status that a command has led to once the next command is taken', async (t) => {

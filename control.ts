@@ -48,12 +48,10 @@ import type { AddressInfo, Socket } from 'node:net';
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
-const OPTIONS = { // of WebApiServer and of launch()
-  server: [
-    'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
-  ],
-  launch: ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS],
-};
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
+];
+const LAUNCH_OPTIONS = ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS];
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +264,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs ten functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs eleven functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -436,6 +434,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
 type Link = ReturnType<typeof linkToHost>;
 type Policy = ReturnType<typeof createPolicy>;
 type PreparedResponse = ReturnType<typeof prepareResponse>;
+type RequestHead = ReturnType<typeof readHead>;
 
 /** Prepares a response with the common headers and the given ones: alternating names and values. */
 function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
@@ -453,14 +452,16 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 // 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host field (an
 // IP address cannot be rebound), or by Origin and Sec-Fetch-Site, which only browsers send.
 
-/** The parts of a request that the policy and the router need. */
-interface RequestHead {
-  path: string; // without the query
-  query: string;
-  authority: string | undefined; // host and port that the request is for
-  fields: Record<string, string | undefined>; // by lowercase name, only those in `names`
-  hasDuplicate: boolean;
-  waitSeconds: number; // of Prefer
+/** Returns what the policy and the router need of a request. */
+function readHead({ url = '', headersDistinct: fields }: IncomingMessage) {
+  const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
+  const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
+  const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
+  const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? []; // the first (RFC 7240 §2)
+  const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0;
+  const [, authority = fields['host']?.[0], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
+  const [, path = '', query = ''] = /^([^?]*)(.*)$/s.exec(target) ?? [];
+  return { authority, path, query, fields, hasDuplicate, waitSeconds };
 }
 
 /**
@@ -492,48 +493,21 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
   const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
   const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
-  const lists = ['prefer', 'if-none-match']; // several lines are one list (RFC 9110 §5.3)
-  const names = new Set([
-    'host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding', ...lists,
-  ]);
-  const maxWait = 300; // seconds
   let allowedAuthority: string | undefined; // cached: most requests have the same
   const policy = {
-    /** Reads rawHeaders, because Node keeps only the first of duplicate Host fields. */
-    readHead({ url = '', rawHeaders }: IncomingMessage): RequestHead {
-      const head: RequestHead = {
-        path: url, query: '', authority: undefined, fields: {}, hasDuplicate: false, waitSeconds: 0,
-      };
-      for (let index = 0; index < rawHeaders.length; index += 2) {
-        const name = (rawHeaders[index] as string).toLowerCase();
-        if (!names.has(name)) continue;
-        const earlier = head.fields[name];
-        head.hasDuplicate ||= earlier !== undefined && !lists.includes(name);
-        head.fields[name] = earlier === undefined ? rawHeaders[index + 1] : `${earlier},${rawHeaders[index + 1]}`;
-      }
-      head.authority = head.fields['host'];
-      const [, value = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(head.fields['prefer'] ?? '') ?? [];
-      if (/^\d+[ \t]*$/.test(value)) head.waitSeconds = Math.min(Number(value), maxWait); // the first (RFC 7240 §2)
-      const match = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url); // absolute-form, RFC 9112 §3.2.2
-      if (match !== null) [, head.authority, head.path = ''] = match;
-      const query = head.path.indexOf('?');
-      if (query !== -1) [head.path, head.query] = [head.path.slice(0, query), head.path.slice(query)];
-      return head;
-    },
-
     /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
-      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization } } = head;
+      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = [] } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
       const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
       if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
       if (!isUnix) allowedAuthority = authority;
-      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
+      const isTyped = site?.[0] === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
       if (token === undefined) return null;
       const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
-      const given = /^Bearer +(\S+)$/i.exec(authorization ?? '')?.[1] ?? ''; // RFC 6750 §2.1
+      const given = /^Bearer +(\S+)$/i.exec(authorization[0] ?? '')?.[1] ?? ''; // RFC 6750 §2.1
       // The time that it takes to compare digests reveals nothing about the token.
       const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
       return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
@@ -585,8 +559,7 @@ interface Connection {
   isRefused: boolean; // the response precedes the end of the request
   body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
-  tagOf: () => string | undefined; // the present tag of what is requested
-  respond: (connection: Connection) => void;
+  isInfo: boolean; // `/api/info` is requested, not the status
   awaited: number; // the index of a command, or SEQUENCE of a sample request
   isReady: (connection: Connection) => boolean;
   onEnd: (connection: Connection) => void;
@@ -597,8 +570,10 @@ interface Connection {
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
  * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
-function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof validate, policy: Policy, link: Link) {
-  const { commandNames, statusNames, maxConnections } = data;
+function serve(
+  { commandNames, statusNames, maxConnections }: ThreadData,
+  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, policy: Policy, link: Link,
+) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
@@ -679,9 +654,9 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
-      const head = policy.readHead(request);
-      const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
-      const size = encoding === undefined ? Number(length) : NaN;
+      const head = read(request);
+      const { 'content-length': length = [0], 'transfer-encoding': encoding } = head.fields;
+      const size = encoding === undefined ? Number(length[0]) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       const refusal = policy.refusal(request, head, connection.isUnix);
       Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
@@ -704,8 +679,7 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       const { path } = connection.head;
       if (path === '/api/status' || path === '/api/info') {
         if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
-        connection.tagOf = path === '/api/info' ? link.infoTag : server.statusTag;
-        connection.respond = path === '/api/info' ? server.requestInfo : server.sendStatus;
+        connection.isInfo = path === '/api/info';
         return link.whenSampled(connection, server.onSampled);
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
@@ -760,17 +734,20 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
     },
 
     /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
-    isNew(connection: Connection, tag: string | undefined = connection.tagOf()): boolean {
-      const { 'if-none-match': known = '' } = connection.head.fields;
+    isNew(connection: Connection, tag: string | undefined = server.tagOf(connection)): boolean {
+      const known = connection.head.fields['if-none-match']?.join() ?? '';
       return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
-      const tag = connection.tagOf();
-      if (tag === undefined || server.isNew(connection, tag)) connection.respond(connection);
-      else server.send(connection, prepare(304, null, 'ETag', tag));
+      const tag = server.tagOf(connection);
+      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepare(304, null, 'ETag', tag));
+      else if (connection.isInfo) link.whenSampled(connection, server.sendInfo, true);
+      else server.sendStatus(connection);
+    },
+    tagOf({ isInfo }: Connection): string | undefined {
+      return isInfo ? link.infoTag() : statusTags[link.statusIndex()];
     },
 
-    statusTag(): string | undefined { return statusTags[link.statusIndex()]; },
     sendStatus(connection: Connection): void {
       const status = statuses[link.statusIndex()];
       if (status === undefined) return server.send(connection, internalError); // systemStatus() fails
@@ -778,7 +755,6 @@ function serve(data: ThreadData, prepare: typeof prepareResponse, check: typeof 
       if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
       server.send(connection, status);
     },
-    requestInfo(connection: Connection): void { link.whenSampled(connection, server.sendInfo, true); },
     sendInfo(connection: Connection): void {
       const tag = link.infoTag(); // first
       server.send(connection, prepare(200, link.info(), 'ETag', tag));
@@ -1057,7 +1033,7 @@ export class EmptyError extends Error { override readonly name = 'EmptyError'; }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
 function prepareThreadData(options: WebApiServerOptions<string>) {
-  checkOptions('WebApiServer', options, OPTIONS.server);
+  checkOptions('WebApiServer', options, SERVER_OPTIONS);
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
@@ -1474,7 +1450,7 @@ export class WebApiServer<Name extends string = never> {
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
       const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
-      const server = (${serve})(workerData, prepare, ${validate}, policy, link);
+      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, policy, link);
       const listening = (${listen})(workerData, server, ${checkTrusted}, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
@@ -1814,7 +1790,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   }
   const declared: Readonly<Record<string, SystemCommand<any>>> = { ...system.commands };
   for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
-  checkOptions('launch', config, OPTIONS.launch);
+  checkOptions('launch', config, LAUNCH_OPTIONS);
   const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
   const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);

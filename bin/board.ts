@@ -11,7 +11,8 @@ import { serve } from './board/server.ts';
 import { baseUrlOf } from './shared/reach/access.ts';
 import { EXIT, run, warn } from './shared/line/options.ts';
 import type { AddressInfo } from 'node:net';
-import type { CommandLine, Setup } from './board/options.ts';
+import type { CommandLine } from './board/options.ts';
+import type { Settings } from './board/server.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
 const PROBE_MS = 2000; // of a request to the server that uses the port
@@ -23,11 +24,12 @@ async function main(): Promise<number> {
   const { targets, folder, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets, isRecording);
   if (folder !== undefined) await followFolder(systems, folder, TIMEOUT_MS);
-  const addresses = await serve({ systems, host, allowedHosts, ...keys }, port).catch(async (error: Error) => {
+  const settings = { systems, host, allowedHosts, ...keys };
+  const addresses = await serve(settings, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);
     process.exit(EXIT.REFUSED); // the board already follows its systems
   });
-  announce(systems.size, { host, ...keys }, addresses);
+  announce(settings, addresses);
   return EXIT.DONE; // the server keeps the process running
 }
 
@@ -43,16 +45,12 @@ async function explain(error: Error, { host, port }: CommandLine): Promise<strin
   return `the port is in use${user}; --listen ${host.includes(':') ? `[${host}]` : host}:0 picks a free one`;
 }
 
-function announce(
-  count: number,
-  { host, key, viewKey }: Pick<CommandLine, 'host'> & Pick<Setup, 'key' | 'viewKey'>,
-  addresses: readonly AddressInfo[],
-): void {
+function announce({ systems: { size }, host, key, viewKey }: Settings, addresses: readonly AddressInfo[]): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
   if (isPublic) warn('nothing is encrypted: others on the network can read the key and everything on the page');
   const { address, port } = addresses[0] as AddressInfo;
   const bases = hostsOf(host, address).map((name) => baseUrlOf({ host: name, port }));
-  const prefix = `${count} ${count === 1 ? 'system' : 'systems'} · `;
+  const prefix = `${size} ${size === 1 ? 'system' : 'systems'} · `;
   const print = (title: string, fragment: string, hint: string): void => {
     const indent = ' '.repeat(title.length);
     console.log(`${title}${bases.map((base) => `${base}/#${fragment}`).join(`\n${indent}`)}   (${hint})`);

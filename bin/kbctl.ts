@@ -23,7 +23,7 @@ import { spareTerminalAtExit } from './shared/line/terminal.ts';
 import { printable } from './shared/words/text.ts';
 import type { ControlCommand } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
-import type { Backend, Choice, Listen, Listener, ListenerEvents } from './kbctl/listener.ts';
+import type { Backend, Choice, Listener, ListenerEvents } from './kbctl/listener.ts';
 import type { PrintableClient, PrintableReply } from './shared/reach/replies.ts';
 
 const PROGRAM = 'control-kbctl';
@@ -130,14 +130,7 @@ async function main(): Promise<number> {
 
 // ───── Listening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-const LISTENERS: Readonly<Record<Exclude<Backend, 'terminal'>, Listen>> = {
-  x11: (bindings, events, quitting) => listenX11(bindings, events, quitting),
-  evdev: (bindings, events) => listenEvdev(bindings, events),
-  macos: listenMacos,
-  windows: listenWindows,
-};
-
-/** Starts the first backend that can listen, and reports why those before it cannot. */
+/** Starts the first backend that can listen, and reports why those before it cannot. Quitting cancels the start. */
 async function listen(
   { backends, reason }: Choice,
   bindings: readonly Binding[],
@@ -145,12 +138,17 @@ async function listen(
   quitting: AbortSignal,
   terminal: Terminal,
 ): Promise<{ listener: Listener; backend: Backend; reason: string }> {
+  const listeners: Readonly<Record<Backend, () => Promise<Listener>>> = {
+    x11: () => listenX11(bindings, events, quitting),
+    evdev: () => listenEvdev(bindings, events),
+    terminal: () => listenTerminal(terminal, bindings, events),
+    macos: () => listenMacos(bindings, events, quitting),
+    windows: () => listenWindows(bindings, events, quitting),
+  };
   const failed: Backend[] = [];
   for (const backend of backends) {
     try {
-      const listener = backend === 'terminal'
-        ? await listenTerminal(terminal, bindings, events)
-        : await LISTENERS[backend](bindings, events, quitting);
+      const listener = await listeners[backend]();
       return { listener, backend, reason: failed.length === 0 ? reason : `${failed.join(' and ')} cannot listen` };
     } catch (error) {
       if (!(error instanceof BackendError) || quitting.aborted) throw error;
@@ -168,16 +166,16 @@ async function listen(
 /** Sends one command per key press, in order, and prints one line with the outcome of each. */
 class Sender {
   readonly #client: PrintableClient;
+  readonly #introduced: Promise<void>;
   readonly #abandoned = new AbortController(); // aborted when the time limit for quitting expires
-  #sent: Promise<unknown> = Promise.resolve(); // resolves when the latest command has its response
-  #printed: Promise<void>; // resolves when the latest outcome has been printed
+  #printed: Promise<void> = Promise.resolve(); // resolves when the latest outcome has been printed
   #superseded = new AbortController(); // aborted by the next press, which does not wait for this outcome
   #openLine = '';
 
   /** @param introduced Resolves when outcomes may be printed. */
   constructor(client: PrintableClient, introduced: Promise<void>) {
     this.#client = client;
-    this.#printed = introduced;
+    this.#introduced = introduced;
   }
 
   press(command: ControlCommand): void {
@@ -185,13 +183,11 @@ class Sender {
     this.#superseded.abort();
     this.#superseded = new AbortController();
     const { signal: superseded } = this.#superseded;
-    const reply = this.#sent.then(() => {
+    this.#printed = this.#printed.then(async () => {
       const wait = superseded.aborted ? undefined : WAIT_S;
       const { signal } = this.#abandoned;
-      return signal.aborted ? null : this.#client.request(command, { wait, by: BY, signal });
-    });
-    this.#sent = reply;
-    this.#printed = this.#printed.then(async () => {
+      const reply = signal.aborted ? null : this.#client.request(command, { wait, by: BY, signal });
+      await this.#introduced;
       this.#openLine = `${command} … `;
       process.stdout.write(this.#openLine);
       process.stdout.write(`${await this.#outcome(command, await reply, pressedAt, superseded)}\n`);
@@ -232,15 +228,14 @@ class Sender {
   ): Promise<string> {
     if (reply === null || (!reply.ok && reply.phase === 'connect' && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
-    const { state, error, summary, received } = await follow(this.#client, command, options);
-    if (state === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    const { outcome, error, summary, received } = await follow(this.#client, command, options);
+    if (outcome === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
     if (received.state === 'failed') return `failed: ${error}`;
-    if (state === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
-    const isLost = !reply.ok && (state === 'unanswered' || state === 'pending');
-    if (isLost) return reply.error.replace(`${command} `, ''); // the line begins with it
-    if (state === 'offline') {
+    if (outcome === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
+    if (outcome === 'offline') {
       return reply.ok || isUnanswered(reply) ? summary : `offline: ${error.replace('http://', '')}`;
     }
+    if (!reply.ok) return reply.error.replace(`${command} `, ''); // the line begins with it
     return superseded.aborted ? 'accepted, not confirmed' : summary;
   }
 }

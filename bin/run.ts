@@ -5,6 +5,7 @@
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { Gpu } from './run/gpu.ts';
+import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { explainPort } from './shared/reach/access.ts';
@@ -16,21 +17,22 @@ const NAME = 'control-run';
 const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they fail themselves
 
 async function main(): Promise<number> {
+  if (await endOrphans(process.argv.slice(2))) return EXIT.DONE;
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
+  const place = await choosePlace(parsed.access, say);
   try {
     const gpu = parsed.releasesGpu ? Gpu.find() : undefined;
-    const place = await choosePlace(parsed.access, say);
     const supervisor = new Supervisor({ ...parsed.settings, gpu, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    say((await explainPort(error)).message);
+    say((await explainPort(error, place.host, place.port)).message);
     return NO_WEB_API;
   }
 }

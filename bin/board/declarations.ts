@@ -2,7 +2,7 @@
 // field may have any type and text.
 
 import { acceptedBy, limitsOf } from '../shared/words/accepts.ts';
-import { excerptOf, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
+import { excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;
@@ -62,12 +62,11 @@ function tidyParameter([name, fields]: [name: string, fields: Fields]): Paramete
 
 /** The current values of parameters: the fields of the detail that have their names, if they are short scalars. */
 export function currentValues(detail: unknown, ownCommands: readonly OwnCommand[]): [name: string, value: Scalar][] {
-  if (typeof detail !== 'object' || detail === null) return [];
   const names = new Set(ownCommands.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
-  return [...names].filter((name) => Object.hasOwn(detail, name)).flatMap((name): [string, Scalar][] => {
-    const value = (detail as Fields)[name];
+  const entries = Object.entries(isRecord(detail) ? detail : {}) as [name: string, value: Scalar][];
+  return entries.filter(([name, value]) => {
     const isShort = typeof value !== 'string' || value.length <= MAX_VALUE_LENGTH;
-    return isShort && TYPES.some((type) => isOf(type, value)) ? [[name, value as Scalar]] : [];
+    return names.has(name) && isShort && TYPES.some((type) => isOf(type, value));
   }).slice(0, MAX_CURRENT);
 }
 

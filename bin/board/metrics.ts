@@ -11,7 +11,7 @@ const MAX_NUMBERS = 50; // in the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
 const DOWN = [SystemStatus.OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
-type System = Pick<BoardSystem, 'id' | 'title' | 'state' | 'counts'>;
+type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'counts'>;
 type Line = [labels: Record<string, string>, value: number];
 
 /** The metrics of all systems. Each line is unique: a duplicate would make the whole scrape fail. */
@@ -44,10 +44,8 @@ export function formatMetrics(systems: readonly System[]): string {
   ].join('');
 }
 
-/** A system that does not respond keeps its last status in its state. */
-function statusOf({ state: { status, unansweredSince } }: System): string {
-  const known = STATUSES.includes(status) ? status : UNKNOWN;
-  return unansweredSince === null || DOWN.includes(known) ? known : NO_ANSWER;
+function statusOf({ status }: System): string {
+  return STATUSES.includes(status) ? status : UNKNOWN;
 }
 
 function isUp(system: System): boolean {

@@ -2,7 +2,6 @@
 
 const HOUR_MS = 3_600_000;
 const MAX_SAMPLES = 300; // in one response to a page: a plot has fewer pixels
-const PACE_MS = 600_000; // earlier samples say little about the time left
 const STEPS = 64; // limitSamples() drops the oldest 64th of the time that all series cover
 const MAX_SERIES = 32; // of a system
 const DUE = 0.95; // of the interval: a timer may fire early
@@ -66,20 +65,6 @@ export class Series {
   get intervalMs(): number {
     const times = this.#times;
     return Math.max(this.#period.intervalMs, ((times.at(-1) ?? 0) - (times[0] ?? 0)) / MAX_SAMPLES);
-  }
-
-  /** The recent increase per millisecond, since `time` and since the last decrease; null if there is none. */
-  paceSince(time: number): number | null {
-    const at = (index: number): Sample => [this.#times[index] as number, this.#values[index] as number];
-    const last = this.length - 1;
-    const [end, latest] = at(last);
-    let [start, earliest] = [end, latest];
-    for (let index = last - 1; index >= 0; index -= 1) {
-      const [earlier, value] = at(index);
-      if (earlier < Math.max(time, end - PACE_MS) || value > earliest) break;
-      [start, earliest] = [earlier, value];
-    }
-    return latest > earliest ? (latest - earliest) / (end - start) : null;
   }
 
   /** The samples after a time. Of too many, it returns the last in each interval. */

@@ -42,7 +42,11 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
   const context: Context = { ...settings, connections: new Connections() };
   // A browser tries both addresses of localhost: if one were free, another user could listen there.
   for (const address of host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host]) {
-    const server = createServer(LIMITS, (request, response) => void respond(context, request, response));
+    const server = createServer(LIMITS, (request, response) => {
+      route(context, request, response).catch(({ statusCode = 500, message, headers }: Partial<Refusal>) => {
+        send(response, statusCode, { error: message }, headers);
+      });
+    });
     server.setTimeout(IDLE_MS);
     server.on('connection', (socket) => context.connections.add(socket));
     server.listen(addresses[0]?.port ?? port, address);
@@ -57,15 +61,6 @@ export async function serve(settings: Settings, port: number): Promise<AddressIn
   return addresses;
 }
 
-async function respond(context: Context, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  try {
-    await route(context, request, response);
-  } catch (error) {
-    const { statusCode = 500, message, headers } = error as Partial<Refusal>;
-    sendJson(response, statusCode, { error: message }, headers);
-  }
-}
-
 async function route(context: Context, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { systems } = context;
   const [, path = '', search] = /^([^?]*)(.*)$/.exec(request.url ?? '') ?? [];
@@ -73,7 +68,7 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   checkHost(context, request);
   if (path === '/') {
     checkMethod(request, 'GET', 'HEAD');
-    return send(response, 200, PAGE_HEADERS, page);
+    return send(response, 200, page, PAGE_HEADERS);
   }
   const canPress = checkKey(context, request);
   context.connections.hold(request.socket, response);
@@ -83,12 +78,12 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     const end = new AbortController();
     response.on('close', () => end.abort());
     const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
-    return sendJson(response, 200, { canPress, ...news });
+    return send(response, 200, { canPress, ...news });
   }
   if (path === '/metrics') {
     checkMethod(request, 'GET');
     await Promise.race([systems.read(), sleep(SCRAPE_MS)]);
-    return send(response, 200, { 'Content-Type': METRICS_TYPE }, formatMetrics(systems.all));
+    return send(response, 200, formatMetrics(systems.all), { 'Content-Type': METRICS_TYPE });
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);
@@ -99,7 +94,7 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
   const sentId = systems.send(command, query.get('reason') ?? '', system, values);
-  sendJson(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
+  send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 
 /** Reads the body of an own command: a JSON object, or nothing. Node discards the bodies of the standard commands. */
@@ -183,18 +178,17 @@ function hashOf(element: 'script' | 'style'): string {
   return `'sha256-${sha256(content).toString('base64')}'`;
 }
 
-function send(response: ServerResponse, statusCode: number, headers: Record<string, string>, body: string): void {
-  const length = Buffer.byteLength(body);
-  response.writeHead(statusCode, { ...COMMON_HEADERS, ...headers, 'Content-Length': length }).end(body);
-}
-
-function sendJson(
+/** An object is sent as JSON. */
+function send(
   response: ServerResponse,
   statusCode: number,
-  body: object,
+  body: string | object,
   headers: Record<string, string> = {},
 ): void {
-  send(response, statusCode, { ...headers, 'Content-Type': 'application/json' }, JSON.stringify(body));
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  response.writeHead(statusCode, {
+    ...COMMON_HEADERS, 'Content-Type': 'application/json', ...headers, 'Content-Length': Buffer.byteLength(text),
+  }).end(text);
 }
 
 // ───── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,7 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import { splitDetail, valueIn } from '../shared/words/describe.ts';
+import { splitDetail, timeIn, valueIn } from '../shared/words/describe.ts';
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
@@ -38,7 +38,7 @@ export interface State {
   unansweredSince: number | null;
   /** Since when the program has not checked for commands: it is in a long step or hangs. Null if it checks. */
   unheardSince: number | null;
-  detail: Row[];
+  detail: DetailRow[];
   /** `leftMs` is null until there are two samples. */
   progress: (Progress & { leftMs: number | null }) | null;
   /** The fields of the detail that have the name of a parameter. */
@@ -46,12 +46,12 @@ export interface State {
   /** Commands of all clients, the latest first. */
   commands: ListedCommand[];
   /** Commands sent by the board: the pending ones and the latest. */
-  sent: SentCommand[];
+  sent: readonly SentCommand[];
   /** The id of the last command sent by the board. */
   sentCount: number;
 }
 
-export interface Row {
+export interface DetailRow {
   name: string;
   value: string | number;
   /** Whether control-run has added it. */
@@ -86,15 +86,18 @@ export interface SentCommand {
 export type Update = Omit<State, 'detail'> & {
   id: number;
   /** A page draws a gap between samples that are much further apart than `intervalMs`. */
-  detail: (Row & { samples?: Sample[]; intervalMs?: number })[];
+  detail: (DetailRow & { samples?: Sample[]; intervalMs?: number })[];
   accepts?: readonly OwnCommand[];
 };
 
-/** The error of control-run if the program has no way to save: no save has failed, and none can succeed. */
-const NO_WAY = /^no way to save: /;
+/** Whether the program has a way to save, as far as control-run knows. */
+export function canSaveIn({ detail }: Body): boolean {
+  return splitDetail(detail).run['canSave'] !== false;
+}
 
-export function isRefusedSave({ command, state, error }: Body): boolean {
-  return command === 'save-state' && state === 'failed' && NO_WAY.test(excerptOf(error));
+/** Whether an entry is a save that was refused: none has failed, and none can succeed. */
+export function isRefusedSave({ command, state }: Body, info: Body): boolean {
+  return command === 'save-state' && state === 'failed' && !canSaveIn(info);
 }
 
 /** Whether an entry is the end of a program that failed. control-run lists it as a shutdown, which nobody has sent. */
@@ -102,22 +105,18 @@ export function isCrashEntry(entry: Body): boolean {
   return entry['command'] === 'shutdown' && isCrash(entry);
 }
 
-/** Whether the state of a command is final. */
-export function isFinal(state: unknown): state is 'done' | 'failed' {
-  return state === 'done' || state === 'failed';
-}
-
-export function readCommand(entry: Body): ListedCommand {
+/** A command in the list of a response. */
+export function readCommand(entry: Body, info: Body): ListedCommand {
   return {
     command: excerptOf(entry['command']),
     arguments: excerptOfJson(entry['arguments']),
-    state: isCrashEntry(entry) ? 'crashed' : isRefusedSave(entry) ? 'refused' : excerptOf(entry['state']),
+    state: isCrashEntry(entry) ? 'crashed' : isRefusedSave(entry, info) ? 'refused' : excerptOf(entry['state']),
     by: excerptOf(entry['by']),
     reason: excerptOf(entry['reason']),
     value: valueIn(entry),
     error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
     seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
-    at: readTime(entry['at']),
+    at: timeIn(entry, 'at'),
   };
 }
 
@@ -125,28 +124,22 @@ export function readCommand(entry: Body): ListedCommand {
  * The rows of a table. Those of the fields added by control-run come last, and are called `run.NAME` if the program
  * reports a field of that name. If excerpts of names collide, the first counts.
  */
-export function readRows(detail: unknown): Row[] {
+export function readRows(detail: unknown): DetailRow[] {
   if (detail === null || detail === undefined) return [];
   if (!isRecord(detail)) return [readRow(['', detail])];
   const { own, run } = splitDetail(detail);
-  const added = Object.entries(run).slice(0, MAX_RUN_ROWS).map(([name, value]): Row => {
+  const added = Object.entries(run).slice(0, MAX_RUN_ROWS).map(([name, value]): DetailRow => {
     return { ...readRow([Object.hasOwn(own, name) ? `run.${name}` : name, value]), isRun: true };
   });
   const rows = [...Object.entries(own).slice(0, MAX_ROWS - added.length).map(readRow), ...added];
   return rows.filter(({ name }, index) => rows.findIndex((other) => other.name === name) === index);
 }
 
-function readRow([name, value]: [name: string, value: unknown]): Row {
+function readRow([name, value]: [name: string, value: unknown]): DetailRow {
   const isNumber = typeof value === 'number' && Number.isFinite(value); // JSON permits 1e999
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
-export function numbersIn(detail: readonly Row[]): [name: string, value: number][] {
+export function numbersIn(detail: readonly DetailRow[]): [name: string, value: number][] {
   return detail.flatMap(({ name, value }): [string, number][] => (typeof value === 'number' ? [[name, value]] : []));
-}
-
-/** Returns null if the field is not a time. */
-export function readTime(field: unknown): number | null {
-  const time = Date.parse(excerptOf(field));
-  return Number.isNaN(time) ? null : time;
 }

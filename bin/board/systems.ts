@@ -92,12 +92,12 @@ export class Systems {
   #add(target: Target, isFound: boolean, counts?: Counts): void {
     const id = this.#nextId;
     this.#nextId += 1;
-    const listener = {
+    const board = {
       period: this.#period,
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#notify(), GATHER_MS)),
     };
-    const system = new BoardSystem(id, target, listener, isFound, counts);
+    const system = new BoardSystem(id, target, board, isFound, counts);
     this.#byId.set(id, system);
     if (this.#readTimer !== undefined) system.setWatched(true);
   }

@@ -18,8 +18,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
     const reply = await target.client.ask();
     if (isAbsent(reply)) return; // it has ended
     const row = new Row(target);
-    row.note(statusNameOf(reply), reply);
-    if (!reply.ok) row.error = target.client.shorten(reply.error);
+    row.system.note(statusNameOf(reply), reply);
     rows.push(row);
     exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
   });
@@ -27,7 +26,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   if (isJson) rows.forEach((row) => console.log(toJson(row)));
   else if (process.stdout.isTTY) print(new Table().linesOf(rows, terminalSize().columns));
   else print(linesOf(rows));
-  for (const { target, error } of rows) {
+  for (const { target, system: { error } } of rows) {
     if (error !== '') warn(`${target.title}: ${error}`);
   }
   return exitCode;
@@ -53,7 +52,7 @@ export async function watchList(find: Find, signal: AbortSignal): Promise<void> 
   screen.close();
 }
 
-function toJson({ target, name, pid, status, error, info }: Row): string {
+function toJson({ target, name, pid, system: { status, error, info } }: Row): string {
   return printableJson({
     target: target.name, name, pid: Number(pid) || undefined, status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
@@ -63,14 +62,15 @@ function toJson({ target, name, pid, status, error, info }: Row): string {
 
 /** For scripts: nothing is truncated. */
 function linesOf(rows: readonly Row[]): string[] {
-  const widthOf = (field: 'name' | 'pid' | 'status' | 'age'): number => {
-    return Math.max(...rows.map((row) => row[field].length));
-  };
-  const widths = { name: widthOf('name'), pid: widthOf('pid'), status: widthOf('status'), age: widthOf('age') };
-  return rows.map(({ target, name, pid, status, age }) => [
-    name.padEnd(widths.name), pid.padStart(widths.pid), status.padEnd(widths.status), age.padStart(widths.age),
-    printable(`${target.name}`),
-  ].join('  '));
+  const cells = rows.map(({ name, pid, system: { status }, age, target }) => {
+    return [name, pid, status, age, printable(`${target.name}`)];
+  });
+  const widths = [0, 1, 2, 3].map((column) => Math.max(...cells.map((texts) => `${texts[column]}`.length)));
+  const isNumber = [false, true, false, true]; // a process and an age
+  return cells.map((texts) => texts.map((text, column) => {
+    const width = widths[column] ?? 0;
+    return isNumber[column] === true ? text.padStart(width) : text.padEnd(width);
+  }).join('  '));
 }
 
 function print(lines: readonly string[]): void {

@@ -2,9 +2,8 @@
 // file finds the targets, runs the command for each, and prints the outcomes.
 
 import { setMaxListeners } from 'node:events';
-import { SystemStatus } from '../../control.ts';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
-import { STATUS_WORDS } from '../shared/words/commands.ts';
+import { findStatus } from '../shared/words/commands.ts';
 import { Folder } from '../shared/reach/folder.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
@@ -18,6 +17,7 @@ import { selectAll, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
+import type { SystemStatus } from '../../control.ts';
 import type { CommandName, Shell } from '../shared/words/commands.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Find } from './fleet.ts';
@@ -93,7 +93,7 @@ async function execute(target: Target, task: Task): Promise<Outcome> {
     case 'info': return getInfo(client);
     case 'wait':
       if (condition !== null) return waitUntil(client, condition, timeoutMs);
-      return waitFor(client, parseStatus(argument), timeoutMs);
+      return waitFor(client, findStatus(argument) as SystemStatus, timeoutMs);
     case 'watch': {
       const denied = await watch(client, { signal: end, json, label, target: name, hook });
       return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
@@ -125,10 +125,6 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
     await new Top().run(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
   }
   return EXIT.DONE;
-}
-
-function parseStatus(word: string): SystemStatus {
-  return Object.values(SystemStatus)[STATUS_WORDS.indexOf(word)] as SystemStatus;
 }
 
 /** Aborts when stdout is closed. */

@@ -66,15 +66,15 @@ export async function send(client: PrintableClient, command: string, options: Fo
   return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
 }
 
-const EXIT_CODES: Record<Followed['state'], number> = {
+const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
 /** Sends a command, and waits until it is done. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
   const followed = await follow(client, command, options);
-  const { state, value, status, summary, received, seconds } = followed;
-  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[state];
+  const { outcome, value, status, summary, received, seconds } = followed;
+  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
   if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
   if (summary !== '') return { exitCode, text: summary, json };

@@ -89,7 +89,7 @@ export class Table {
     });
     return [COLUMNS.map(([title]) => title), ...cells].map((texts, line) => {
       const shown = texts.map((text, column) => fit(text, widths[column] as number));
-      const status = rows[line - 1]?.status;
+      const status = rows[line - 1]?.system.status;
       if (status) shown[STATUS] = paintStatus(`${shown[STATUS]}`, status);
       return shown.filter((_, column) => widths[column] !== 0).join(GAP);
     });

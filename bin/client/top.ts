@@ -116,7 +116,7 @@ export class Top {
   #summarize(found: number): string {
     const { rows, error } = this.#fleet;
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
-    for (const { status } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
+    for (const { system: { status } } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
     const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
     const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${texts && ': '}${texts}`;
@@ -125,9 +125,9 @@ export class Top {
 
   #describe(row: Row, width: number): string[] {
     this.#fleet.visible = [row];
-    const reported = row.info['status'];
-    const lines = reported === undefined ? [] : describeInfo(row.info);
-    const title = `${row.name}: ${row.story}${reported === row.status ? '' : '; before:'}`;
+    const { info, isCurrent } = row.system;
+    const lines = info['status'] === undefined ? [] : describeInfo(info);
+    const title = `${row.name}: ${row.story}${isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
   }
 
@@ -142,7 +142,7 @@ export class Top {
 
   #found(): readonly Row[] {
     const filter = this.#filter.toLowerCase();
-    return this.#fleet.rows.filter(({ name, status }) => `${name} ${status}`.toLowerCase().includes(filter));
+    return this.#fleet.rows.filter(({ name, system: { status } }) => `${name} ${status}`.toLowerCase().includes(filter));
   }
 
   // ───── Keys ────────────────────────────────────────────────────────────────────────────────────────────────────

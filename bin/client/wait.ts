@@ -1,6 +1,7 @@
 // control-client wait: waits until a system has a status, or a field of its detail meets a condition.
 
 import { SystemStatus } from '../../control.ts';
+import { findStatus } from '../shared/words/commands.ts';
 import { fieldOf, fieldsOf } from '../shared/words/condition.ts';
 import { describeCurrent } from '../shared/reach/follow.ts';
 import { observe } from '../shared/reach/observe.ts';
@@ -18,7 +19,7 @@ export async function waitFor(client: PrintableClient, target: SystemStatus, tim
   let latest = null as SystemStatus | null;
   for await (const { status, reply } of observe(client, 'status', AbortSignal.timeout(Math.ceil(timeoutMs)))) {
     if (isDenied(reply)) return failure(reply);
-    latest = Object.values(SystemStatus).find(({ statusName }) => statusName === status) ?? latest;
+    latest = findStatus(status) ?? latest;
     if (latest !== target) continue;
     return { exitCode: EXIT.DONE, text: status, json: { seconds: elapsedSeconds(start), status } };
   }

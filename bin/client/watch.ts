@@ -2,14 +2,12 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { SystemStatus } from '../../control.ts';
 import { paintStatus } from '../shared/line/color.ts';
 import { wordOf } from '../shared/words/commands.ts';
-import { commandsOf, describeAuthor, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
-import { Shutdown } from '../shared/reach/end.ts';
-import { observe } from '../shared/reach/observe.ts';
+import { describeAuthor, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
 import { warn } from '../shared/line/options.ts';
 import { isDenied } from '../shared/reach/replies.ts';
+import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
 
@@ -25,8 +23,6 @@ export interface WatchOptions {
   hook: ChangeHook | null;
 }
 
-const { OFFLINE } = SystemStatus;
-
 /**
  * Prints a line for each new status and each completed command.
  *
@@ -40,39 +36,28 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     const own = { time, target };
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // first, and not overridden by the server
   };
-  let before = '';
-  const shutdown = new Shutdown();
-  let known: Set<unknown> | null = null; // the finished commands of the latest list
-  for await (const { status, reply, isNew } of observe(client, 'info', signal)) {
+  const system = new FollowedSystem(client);
+  for await (const { reply, before, completed } of system.follow(signal)) {
     if (isDenied(reply)) return reply;
-    if (!isNew) continue;
-    const body = reply.ok ? reply.body : {};
-    if (reply.ok) shutdown.note(body, status);
-    const error = reply.ok ? undefined : target === undefined ? reply.error : client.shorten(reply.error);
-    if (status !== before) {
-      const end = status === OFFLINE.statusName ? shutdown.cause : null;
+    const { status, end } = system;
+    if (before !== undefined) {
+      const error = reply.ok || end !== null ? undefined : target === undefined ? reply.error : system.error;
+      const body = reply.ok ? reply.body : {};
       const { by, reason } = end ?? body;
       const how = end === null ? error : describeEnd(end);
       const why = how === undefined ? '' : `: ${how}`;
-      const change = { status, by, reason, error: end === null ? error : undefined };
-      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, change);
+      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, { status, by, reason, error });
       const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target) };
       if (before !== '') hook?.report(client, { status, before, ...shown });
-      before = status;
     }
-    const { commands } = body;
-    if (commands === undefined) continue;
-    const finished = commandsOf(body).filter(({ state }) => state === 'done' || state === 'failed');
-    const news = finished.filter(({ id }) => known?.has(id) === false);
-    for (const entry of news) print(describeCommand(entry), entry);
-    known = new Set(finished.map(({ id }) => id));
+    for (const entry of completed) print(describeCommand(entry), entry);
   }
   return null;
 }
 
 // ───── Running a command ─────────────────────────────────────────────────────────────────────────────────────────
 
-interface Change {
+interface StatusChange {
   status: string;
   before: string;
   reason: string;
@@ -86,7 +71,7 @@ interface Change {
 export class ChangeHook {
   readonly #command: string;
   readonly #words: readonly string[] | null;
-  readonly #changes: Map<PrintableClient, Change> = new Map(); // pending
+  readonly #changes: Map<PrintableClient, StatusChange> = new Map(); // pending
   #running: Promise<void> = Promise.resolve();
 
   /** @param words The statuses for which the command runs; null for all. */
@@ -95,7 +80,7 @@ export class ChangeHook {
     this.#words = words;
   }
 
-  report(client: PrintableClient, change: Change): void {
+  report(client: PrintableClient, change: StatusChange): void {
     const before = this.#changes.get(client)?.before ?? change.before;
     this.#changes.set(client, { ...change, before });
     this.#running = this.#running.then(() => this.#run(client));
@@ -114,7 +99,7 @@ export class ChangeHook {
   }
 
   /** The command's output goes to stderr, because stdout is for the lines of `watch`. */
-  async #execute({ status, before, reason, target }: Change): Promise<void> {
+  async #execute({ status, before, reason, target }: StatusChange): Promise<void> {
     const env = {
       ...process.env,
       CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target,

@@ -24,9 +24,7 @@ export async function listenEvdev(
   events: ListenerEvents,
   findPaths: () => string[] = () => findKeyboards(readFileSync('/proc/bus/input/devices', 'utf8')),
 ): Promise<Listener> {
-  const listener = new EvdevListener(bindings, events, findPaths);
-  listener.start();
-  return listener;
+  return new EvdevListener(bindings, events, findPaths);
 }
 
 class EvdevListener implements Listener {
@@ -36,7 +34,7 @@ class EvdevListener implements Listener {
   readonly #keys: HeldKeys;
   readonly #devices = new Map<string, Device>();
   readonly #unreadable = new Map<string, string>(); // error codes by path
-  #pollTimer: NodeJS.Timeout | undefined;
+  readonly #pollTimer: NodeJS.Timeout;
   #plugTimer: NodeJS.Timeout | undefined;
   #watcher: FSWatcher | undefined;
 
@@ -48,13 +46,6 @@ class EvdevListener implements Listener {
       modifiers: MODIFIERS_BY_CODE,
       bindings: bindings.map((binding) => [binding.combination.key.evdev, binding]),
     });
-  }
-
-  get source(): string {
-    return `the keyboards ${[...this.#devices.keys()].join(', ')}`;
-  }
-
-  start(): void {
     try {
       this.#openNew();
     } catch (error) {
@@ -71,6 +62,10 @@ class EvdevListener implements Listener {
     } catch {
       // keyboards connected later are ignored
     }
+  }
+
+  get source(): string {
+    return `the keyboards ${[...this.#devices.keys()].join(', ')}`;
   }
 
   close(): void {

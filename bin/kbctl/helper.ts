@@ -2,6 +2,7 @@
 // the platform includes. The helper writes one line per message; the first word is its type.
 
 import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
 import { BackendError } from './listener.ts';
 import type { Binding, Modifier } from './keys.ts';
 import type { ListenerEvents } from './listener.ts';
@@ -17,7 +18,7 @@ export interface HelperOptions {
   /** Handlers of messages other than `hit N`, by type. After `ready`, the helper listens. */
   handlers: Readonly<Record<string, (...words: string[]) => void>>;
   /** Explains known errors in stderr after the helper has exited; null if the error is unknown. */
-  explain(errors: string): string | null;
+  explain?(errors: string): string | null;
   /** Cancels the start of the helper. */
   quitting: AbortSignal;
 }
@@ -29,7 +30,7 @@ export function startHelper(options: HelperOptions): Promise<() => void> {
   const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'], windowsHide: true, detached });
   return new Promise((resolve, reject) => {
     let [isReady, isClosed] = [false, false];
-    let [text, errors] = ['', ''];
+    let errors = '';
     const close = (): void => {
       isClosed = true;
       clearTimeout(timer);
@@ -59,23 +60,19 @@ export function startHelper(options: HelperOptions): Promise<() => void> {
     child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
       errors = (errors + chunk).slice(0, MAX_ERROR_LENGTH);
     });
-    child.stdout.setEncoding('utf8').on('data', (chunk: string) => {
-      const lines = (text + chunk).split('\n');
-      text = lines.pop() as string;
-      for (const line of lines) {
-        if (isClosed) return;
-        try {
-          onLine(line);
-        } catch (error) {
-          fail(error as Error);
-        }
+    createInterface({ input: child.stdout }).on('line', (line) => {
+      if (isClosed) return;
+      try {
+        onLine(line);
+      } catch (error) {
+        fail(error as Error);
       }
     });
     child.on('error', ({ message }) => fail(new BackendError(`cannot start ${file}: ${message}`)));
     child.on('close', (code, signal) => {
       const how = signal === null ? `exited with code ${code}` : `was killed by ${signal}`;
       const first = errors.trim().split('\n')[0] as string;
-      fail(new BackendError(explain(errors) ?? `${file} ${how}${first === '' ? '' : `: ${first}`}`));
+      fail(new BackendError(explain?.(errors) ?? `${file} ${how}${first === '' ? '' : `: ${first}`}`));
     });
   });
 }

@@ -13,15 +13,6 @@ export interface Binding {
   option: string;
 }
 
-function defaultKey(action: Action, platform: NodeJS.Platform): string | undefined {
-  const keys: Record<Action, string | undefined> = {
-    pause: 'alt+shift+p',
-    resume: 'alt+shift+r',
-    quit: platform === 'win32' ? 'alt+shift+q' : undefined,
-  };
-  return keys[action];
-}
-
 /**
  * Parses `--pause-key`, `--resume-key` and `--quit-key`; the defaults depend on the platform.
  *
@@ -31,10 +22,11 @@ export function parseBindings(
   values: { [A in Action as `${A}-key`]?: string | undefined },
   platform: NodeJS.Platform = process.platform,
 ): Binding[] {
+  const defaults = { pause: 'alt+shift+p', resume: 'alt+shift+r', quit: platform === 'win32' ? 'alt+shift+q' : null };
   const bindings: Binding[] = [];
   for (const action of ['pause', 'resume', 'quit'] as const) {
-    const text = values[`${action}-key`] ?? defaultKey(action, platform);
-    if (text === undefined) continue;
+    const text = values[`${action}-key`] ?? defaults[action];
+    if (text === null) continue;
     const option = `--${action}-key`;
     const combination = parseCombination(option, text, platform);
     const twin = bindings.find((binding) => binding.combination.name === combination.name);
@@ -205,9 +197,9 @@ export class HeldKeys {
     return pressed?.[1].action ?? null;
   }
 
-  /** A key comes up. Returns whether it was held and is part of a combination. */
-  release(code: number, keyboard: string = ''): boolean {
-    return this.#held.get(keyboard)?.delete(code) ?? false;
+  /** A key comes up. */
+  release(code: number, keyboard: string = ''): void {
+    this.#held.get(keyboard)?.delete(code);
   }
 
   /** Replaces the held keys of a keyboard. */

@@ -3,15 +3,6 @@
 import { UsageError } from '../shared/line/options.ts';
 import type { Action, Binding } from './keys.ts';
 
-/**
- * Starts a backend. If it rejects with BackendError, it has released everything.
- *
- * @param quitting Aborted when the user quits; cancels the start.
- */
-export type Listen = (
-  bindings: readonly Binding[], events: ListenerEvents, quitting: AbortSignal,
-) => Promise<Listener>;
-
 export interface ListenerEvents {
   onPress(action: Action): void;
   /** Reports a problem to the user; the backend continues. */
@@ -29,7 +20,7 @@ export interface Listener {
   close(): void;
 }
 
-/** Why a backend cannot listen, and how to fix it. */
+/** Why a backend cannot listen, and how to fix it. It has released everything. */
 export class BackendError extends Error {}
 
 // ───── The choice ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -95,7 +95,6 @@ export async function listenMacos(
         if (secureInput === '1') events.onNotice('secure input is on: macOS hides all keys until it is off');
       },
     },
-    explain: () => null,
     quitting,
   });
   return { source: 'macOS key events', bindings, close };

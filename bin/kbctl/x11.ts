@@ -37,52 +37,53 @@ export async function listenX11(
 ): Promise<Listener> {
   const name = process.env['DISPLAY'] ?? '';
   if (name === '') throw new BackendError('DISPLAY is not set');
-  const listener = new X11Listener(parseDisplay(name), bindings, events);
-  await listener.start(quitting, startMs);
+  const listener = new X11Listener(parseDisplay(name), bindings, events, quitting, startMs);
+  await listener.start(quitting);
   return listener;
 }
 
 class X11Listener implements Listener {
   readonly source: string;
   readonly bindings: readonly Binding[];
-  readonly #display: Display;
   readonly #events: ListenerEvents;
   readonly #keys = new HeldKeys({ modifiers: new Map(), bindings: [] });
   readonly #noticed = new Set<Binding>(); // bindings whose problem has been reported
   readonly #actions = new Map<string, Action>(); // for core events, by key code and state
-  #connection!: Connection;
+  readonly #connection: Connection;
   #roots: number[] = [];
   #xinput = 0; // major opcode of the extension
   #acted: number | null = null; // code of the held key whose action has been reported
-  #released: { code: number; time: number } | null = null; // the latest release in a core event
+  #released = ''; // code and time of the latest release in a core event
   #layoutTimer: NodeJS.Timeout | undefined;
 
-  constructor(display: Display, bindings: readonly Binding[], events: ListenerEvents) {
+  constructor(
+    display: Display,
+    bindings: readonly Binding[],
+    events: ListenerEvents,
+    quitting: AbortSignal,
+    startMs: number,
+  ) {
     this.source = `X11 display ${display.name}`;
-    this.#display = display;
     this.bindings = bindings;
     this.#events = events;
+    this.#connection = new Connection(display, quitting, startMs, (event) => this.#onEvent(event));
   }
 
-  async start(quitting: AbortSignal, startMs: number): Promise<void> {
-    let hasStarted = false;
-    const onClose = (reason: string): void => {
-      clearTimeout(this.#layoutTimer);
-      if (hasStarted && !quitting.aborted) this.#events.onEnd(reason);
-    };
-    const onEvent = (event: Buffer): void => this.#onEvent(event);
-    this.#connection = await Connection.open(this.#display, quitting, startMs, onEvent, onClose);
+  async start(quitting: AbortSignal): Promise<void> {
     try {
+      await this.#connection.open();
       this.#roots = readRoots(this.#connection.setup);
       this.#xinput = await this.#findXInput();
-      await this.#readLayout();
-      await this.#selectRawKeys();
+      await Promise.all([this.#selectRawKeys(), this.#readLayout()]);
     } catch (error) {
       this.close();
       throw error instanceof BackendError ? error : new BackendError(`${this.source}: ${(error as Error).message}`);
     }
     this.#connection.disableTimeout();
-    hasStarted = true;
+    this.#connection.onEnd = (reason) => {
+      clearTimeout(this.#layoutTimer);
+      if (!quitting.aborted) this.#events.onEnd(reason);
+    };
   }
 
   close(): void {
@@ -101,11 +102,10 @@ class X11Listener implements Listener {
     return opcode;
   }
 
-  async #selectRawKeys(): Promise<void> {
+  #selectRawKeys(): Promise<unknown> {
     const mask = (1 << XI.RAW_KEY_PRESS) | (1 << XI.RAW_KEY_RELEASE);
     const body = words(this.#roots[0] as number, 1, XI.ALL_MASTER_DEVICES | (1 << 16), mask); // one mask, one word
-    const selected = this.#connection.send(this.#xinput, body, XI.SELECT_EVENTS);
-    await Promise.all([selected, this.#readHeld()]);
+    return this.#connection.request(this.#xinput, body, XI.SELECT_EVENTS);
   }
 
   /** Reads the layout and grabs the key codes of the bindings. */
@@ -119,8 +119,8 @@ class X11Listener implements Listener {
     const keymap = new Keymap(firstCode, mapping[1] as number, mapping.subarray(32), bitRows.subarray(32));
     const bindings: [code: number, Binding][] = [];
     this.#actions.clear();
-    const grabs = this.#roots.map((root) => {
-      return this.#connection.send(REQUEST.UNGRAB_KEY, words(root, ANY_MODIFIER), ANY_KEY);
+    const grabs: Promise<unknown>[] = this.#roots.map((root) => {
+      return this.#connection.request(REQUEST.UNGRAB_KEY, words(root, ANY_MODIFIER), ANY_KEY);
     });
     for (const binding of this.bindings) {
       const { key, modifiers, name } = binding.combination;
@@ -144,11 +144,11 @@ class X11Listener implements Listener {
     return this.#roots.map(async (root) => {
       const body = Buffer.concat([words(root), Buffer.from([state, 0, code, ASYNC, ASYNC, 0, 0, 0])]);
       try {
-        await this.#connection.send(REQUEST.GRAB_KEY, body);
+        await this.#connection.request(REQUEST.GRAB_KEY, body);
       } catch (error) {
-        if (!(error instanceof XError) || error.code !== BAD_ACCESS) return;
         const { name } = binding.combination;
-        this.#notice(binding, `another application also uses ${name} and may react to the same key press`);
+        const problem = `another application also uses ${name} and may react to the same key press`;
+        if ((error as Error).cause === BAD_ACCESS) this.#notice(binding, problem);
       }
     });
   }
@@ -172,28 +172,28 @@ class X11Listener implements Listener {
     if (type === MESSAGE.KEY_PRESS) {
       this.#onCorePress(event[1] as number, event.readUInt32LE(4), event.readUInt16LE(28) & 0xff);
     } else if (type === MESSAGE.KEY_RELEASE) {
-      this.#onRelease(event[1] as number, event.readUInt32LE(4));
+      this.#onRelease(event[1] as number);
+      this.#released = `${event[1]} ${event.readUInt32LE(4)}`;
     } else if (type === MESSAGE.GENERIC && event[1] === this.#xinput) {
       const code = event.readUInt32LE(16);
       if (event.readUInt16LE(8) === XI.RAW_KEY_PRESS) this.#act(code, this.#keys.press(code));
-      else this.#onRelease(code, null);
+      else this.#onRelease(code);
     } else if (type === MESSAGE.MAPPING_NOTIFY) {
       clearTimeout(this.#layoutTimer);
-      const onError = (): void => {}; // onClose reports that the connection has ended
+      const onError = (): void => {}; // onEnd reports that the connection has ended
       this.#layoutTimer = setTimeout(() => this.#readLayout().catch(onError), LAYOUT_MS);
     }
   }
 
   /** On auto-repeat, the release and the press have the same server time. Raw events do not repeat. */
   #onCorePress(code: number, time: number, state: number): void {
-    const isRepeat = this.#released?.code === code && this.#released.time === time;
+    const isRepeat = this.#released === `${code} ${time}`;
     this.#keys.press(code);
     if (!isRepeat && this.#acted !== code) this.#act(code, this.#actions.get(`${code} ${state}`) ?? null);
   }
 
-  #onRelease(code: number, coreTime: number | null): void {
-    const isRelevant = this.#keys.release(code);
-    this.#released = isRelevant && coreTime !== null ? { code, time: coreTime } : null;
+  #onRelease(code: number): void {
+    this.#keys.release(code);
     if (this.#acted === code) this.#acted = null;
   }
 
@@ -205,7 +205,7 @@ class X11Listener implements Listener {
 }
 
 /** Returns the root window of each screen. */
-function readRoots(setup: Buffer): number[] {
+export function readRoots(setup: Buffer): number[] {
   const [vendorLength, screens, formats] = [setup.readUInt16LE(24), setup[28] as number, setup[29] as number];
   const roots: number[] = [];
   let at = 40 + vendorLength + (-vendorLength & 3) + 8 * formats;
@@ -226,20 +226,21 @@ const SUPER_KEYSYMS = [0xffeb, 0xffec];
 
 class Keymap {
   readonly modifiers = new Map<number, Modifier>(); // by key code
-  readonly #codes: readonly number[];
+  readonly #rows = new Map<number, number[]>(); // keysyms by key code: plain and shifted, for each group
   readonly #columns: number;
-  readonly #keysyms: Buffer;
   readonly #masks = new Map<Modifier, number>();
   #ignoredMask = 0; // CapsLock, NumLock, AltGr: may be on or off
 
   /**
-   * @param keysyms One row of `columns` keysyms per key code: plain and shifted, for each group.
+   * @param keysyms One row of `columns` keysyms per key code.
    * @param bitRows Eight rows of key codes, one per bit of the state, padded with 0.
    */
   constructor(firstCode: number, columns: number, keysyms: Buffer, bitRows: Buffer) {
-    this.#codes = Array.from({ length: keysyms.length / 4 / columns }, (_, index) => firstCode + index);
     this.#columns = columns;
-    this.#keysyms = keysyms;
+    for (let at = 0; at < keysyms.length; at += 4 * columns) {
+      const row = Array.from({ length: columns }, (_, column) => keysyms.readUInt32LE(at + 4 * column));
+      this.#rows.set(firstCode + this.#rows.size, row);
+    }
     for (let bit = 0; bit < 8; bit += 1) {
       const codes = [...bitRows.subarray((bit * bitRows.length) / 8, ((bit + 1) * bitRows.length) / 8)].filter(Boolean);
       const modifier = this.#nameBit(bit, codes);
@@ -255,8 +256,8 @@ class Keymap {
   /** Returns the codes of the keys with the keysym, from the first column that contains it. */
   codesOf(keysym: number): number[] {
     for (let column = 0; column < this.#columns; column += 1) {
-      const codes = this.#codes.filter((code) => this.#keysymAt(code, column) === keysym);
-      if (codes.length > 0) return codes;
+      const found = [...this.#rows].filter(([, row]) => row[column] === keysym);
+      if (found.length > 0) return found.map(([code]) => code);
     }
     return [];
   }
@@ -272,15 +273,9 @@ class Keymap {
   #nameBit(bit: number, codes: readonly number[]): Modifier | undefined {
     if (bit === SHIFT_BIT) return 'shift';
     if (bit === CONTROL_BIT) return 'ctrl';
-    const columns = Array.from({ length: this.#columns }, (_, column) => column);
-    const keysyms = codes.flatMap((code) => columns.map((column) => this.#keysymAt(code, column)));
+    const keysyms = codes.flatMap((code) => this.#rows.get(code) ?? []);
     if (keysyms.some((keysym) => ALT_KEYSYMS.includes(keysym))) return 'alt';
     return keysyms.some((keysym) => SUPER_KEYSYMS.includes(keysym)) ? 'super' : undefined;
-  }
-
-  #keysymAt(code: number, column: number): number {
-    const row = code - (this.#codes[0] as number);
-    return this.#keysyms.readUInt32LE(4 * (row * this.#columns + column));
   }
 }
 
@@ -305,64 +300,41 @@ interface Pending {
   reject(error: Error): void;
 }
 
-class Connection {
+export class Connection {
+  readonly #name: string;
   readonly #socket: Socket;
   readonly #onEvent: (event: Buffer) => void;
   readonly #pending: Pending[] = []; // oldest first
   #input = NOTHING;
   #requests = 0;
-  /** The server's description of itself. */
+  /** The server's description of itself, once it has accepted the connection. */
   setup: Buffer = NOTHING;
+  /** Called when the connection ends, unless by close(). */
+  onEnd: (reason: string) => void = () => {};
 
-  private constructor(socket: Socket, onEvent: (event: Buffer) => void) {
-    this.#socket = socket;
+  constructor(display: Display, quitting: AbortSignal, startMs: number, onEvent: (event: Buffer) => void) {
     this.#onEvent = onEvent;
+    const { name, target } = display;
+    this.#name = name;
+    this.#socket = connect({ ...target, signal: quitting });
+    this.#socket.setTimeout(startMs, () => this.#end(`the X server at ${name} does not respond`));
+    this.#socket.on('connect', () => this.#greet(readCookie(display)));
+    this.#socket.on('data', (chunk: Buffer) => this.#onData(chunk));
+    this.#socket.on('error', ({ message }) => {
+      const isOpen = this.setup.length > 0;
+      this.#end(`${isOpen ? `lost the X server at ${name}` : `no X server at DISPLAY ${name}`}: ${message}`);
+    });
+    this.#socket.on('close', () => this.#end(`the X server at ${name} closed the connection`));
   }
 
-  /** Resolves when the server has accepted the connection. After that, `onClose` is called when it ends. */
-  static open(
-    display: Display,
-    quitting: AbortSignal,
-    startMs: number,
-    onEvent: (event: Buffer) => void,
-    onClose: (reason: string) => void,
-  ): Promise<Connection> {
-    const socket = connect({ ...display.target, signal: quitting });
-    const connection = new Connection(socket, onEvent);
-    return new Promise((resolve, reject) => {
-      let [isOpen, isClosed] = [false, false];
-      const end = (reason: string): void => {
-        if (isClosed) return;
-        isClosed = true;
-        socket.destroy();
-        for (const pending of connection.#pending.splice(0)) pending.reject(new BackendError(reason));
-        if (isOpen) onClose(reason);
-        else reject(new BackendError(reason));
-      };
-      const onError = ({ message }: Error): void => {
-        const reason = isOpen ? `lost the X server at ${display.name}` : `no X server at DISPLAY ${display.name}`;
-        end(`${reason}: ${message}`);
-      };
-      const onData = (chunk: Buffer): void => {
-        connection.#input = Buffer.concat([connection.#input, chunk]);
-        if (!isOpen) {
-          const refusal = connection.#readSetup();
-          if (refusal !== null) return end(`the X server at ${display.name} refused the connection: ${refusal}`);
-          if (connection.setup.length === 0) return;
-          isOpen = true;
-          resolve(connection);
-        }
-        connection.#readMessages();
-      };
-      socket.setTimeout(startMs, () => end(`the X server at ${display.name} does not respond`));
-      socket.on('connect', () => connection.#greet(readCookie(display)));
-      socket.on('data', onData).on('error', onError);
-      socket.on('close', () => end(`the X server at ${display.name} closed the connection`));
-    });
+  /** Resolves when the server has accepted the connection. */
+  async open(): Promise<void> {
+    await this.#response(0); // to the greeting
   }
 
   /**
-   * Sends a request and resolves with its reply.
+   * Sends a request and resolves with its reply; if it has none, with nothing at the reply to a later request.
+   * Rejects on an error, whose cause is the code of the X server.
    *
    * @param onReply Receives the reply before any later event is handled.
    */
@@ -376,18 +348,7 @@ class Connection {
     head.writeUInt16LE(1 + body.length / 4, 2);
     this.#socket.write(Buffer.concat([head, body]));
     this.#requests += 1;
-    return new Promise((done, reject) => {
-      const resolve = (reply: Buffer): void => {
-        onReply?.(reply);
-        done(reply);
-      };
-      this.#pending.push({ sequenceNumber: this.#requests & 0xffff, resolve, reject });
-    });
-  }
-
-  /** Sends a request that has no reply. Resolves with the reply to a later request; rejects on an error. */
-  async send(opcode: number, body: Buffer, data: number = 0): Promise<void> {
-    await this.request(opcode, body, data);
+    return this.#response(this.#requests & 0xffff, onReply);
   }
 
   /** Ends the time limit for the start. */
@@ -406,19 +367,34 @@ class Connection {
     this.#socket.write(Buffer.concat([head, pad(name), pad(cookie)]));
   }
 
-  /** Sets `setup` when it is complete. Returns why the server refused the connection, or null. */
-  #readSetup(): string | null {
+  #response(sequenceNumber: number, onReply?: (reply: Buffer) => void): Promise<Buffer> {
+    return new Promise((done, reject) => {
+      const resolve = (reply: Buffer): void => {
+        onReply?.(reply);
+        done(reply);
+      };
+      this.#pending.push({ sequenceNumber, resolve, reject });
+    });
+  }
+
+  #onData(chunk: Buffer): void {
+    this.#input = Buffer.concat([this.#input, chunk]);
+    if (this.setup.length === 0) this.#readSetup();
+    if (this.setup.length > 0) this.#readMessages();
+  }
+
+  #readSetup(): void {
     const input = this.#input;
     const length = input.length < 8 ? Infinity : 8 + 4 * input.readUInt16LE(6);
-    if (input.length < length) return null;
+    if (input.length < length) return;
     if (input[0] !== 1) {
       const reason = input.toString('latin1', 8, 8 + (input[1] as number)).trim();
-      const needsCookie = /authori[sz]ation|cookie/i.test(reason);
-      return needsCookie ? `${reason}; XAUTHORITY must name the file with its cookie` : reason;
+      const remedy = /authori[sz]ation|cookie/i.test(reason) ? '; XAUTHORITY must name the file with its cookie' : '';
+      return this.#end(`the X server at ${this.#name} refused the connection: ${reason}${remedy}`);
     }
     this.setup = input.subarray(0, length);
     this.#input = input.subarray(length);
-    return null;
+    this.#pending.shift()?.resolve(this.setup);
   }
 
   #readMessages(): void {
@@ -440,16 +416,13 @@ class Connection {
     const [current, ...earlier] = this.#pending.splice(0, index + 1).reverse();
     for (const { resolve } of earlier) resolve(NOTHING);
     if (type === MESSAGE.REPLY) current?.resolve(message);
-    else current?.reject(new XError(message[1] as number, message[10] as number));
+    else current?.reject(new Error(`X error ${message[1]} for request ${message[10]}`, { cause: message[1] }));
   }
-}
 
-class XError extends Error {
-  readonly code: number;
-
-  constructor(code: number, opcode: number) {
-    super(`X error ${code} for request ${opcode}`);
-    this.code = code;
+  #end(reason: string): void {
+    this.close();
+    for (const { reject } of this.#pending.splice(0)) reject(new BackendError(reason));
+    this.onEnd(reason);
   }
 }
 
@@ -457,7 +430,7 @@ function pad(data: Buffer): Buffer {
   return Buffer.concat([data, Buffer.alloc(-data.length & 3)]);
 }
 
-function words(...values: number[]): Buffer {
+export function words(...values: number[]): Buffer {
   const buffer = Buffer.alloc(4 * values.length);
   values.forEach((value, index) => buffer.writeUInt32LE(value, 4 * index));
   return buffer;
@@ -465,14 +438,14 @@ function words(...values: number[]): Buffer {
 
 // ───── The display and its cookie ────────────────────────────────────────────────────────────────────────────────
 
-interface Display {
+export interface Display {
   name: string;
   number: string;
   target: NetConnectOpts;
 }
 
 /** Parses `:0`, `unix:0`, `host:10.0`. */
-function parseDisplay(name: string): Display {
+export function parseDisplay(name: string): Display {
   const [, host, unix, number] = /^([^:/]*)(\/unix)?:(\d+)(?:\.\d+)?$/.exec(name) ?? [];
   if (host === undefined || number === undefined) {
     throw new BackendError(`DISPLAY must be a display such as :0 or host:0, got '${name}'`);
@@ -491,22 +464,17 @@ function parseDisplay(name: string): Display {
  */
 function readCookie(display: Display): Buffer {
   const [ANY_HOST, THIS_HOST] = [0xffff, 256]; // FamilyWild, FamilyLocal
-  let data: Buffer;
+  let best: { rank: number; cookie: Buffer } = { rank: 0, cookie: NOTHING };
   try {
-    data = readFileSync(process.env['XAUTHORITY'] || join(homedir(), '.Xauthority'));
-  } catch {
-    return Buffer.alloc(0);
-  }
-  let at = 0;
-  const readField = (): Buffer => {
-    const end = at + 2 + data.readUInt16BE(at);
-    if (end > data.length) throw new RangeError('the file is truncated');
-    const field = data.subarray(at + 2, end);
-    at = end;
-    return field;
-  };
-  let best: { rank: number; cookie: Buffer } = { rank: 0, cookie: Buffer.alloc(0) };
-  try {
+    const data = readFileSync(process.env['XAUTHORITY'] || join(homedir(), '.Xauthority'));
+    let at = 0;
+    const readField = (): Buffer => {
+      const end = at + 2 + data.readUInt16BE(at);
+      if (end > data.length) throw new RangeError('the file is truncated');
+      const field = data.subarray(at + 2, end);
+      at = end;
+      return field;
+    };
     while (at < data.length) {
       const family = data.readUInt16BE(at);
       at += 2;
@@ -516,7 +484,7 @@ function readCookie(display: Display): Buffer {
       if (rank > best.rank) best = { rank, cookie };
     }
   } catch {
-    // the last record is incomplete: use those before it
+    // there is no file, or its last record is incomplete: use those before it
   }
   return best.cookie;
 }

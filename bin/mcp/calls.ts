@@ -2,7 +2,7 @@
 
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
+import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
 import { follow } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { UsageError } from '../shared/line/options.ts';
@@ -12,9 +12,8 @@ import { excerptOf } from '../shared/words/text.ts';
 import { Feeds } from './feeds.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
 import { CallError, now, statusFields, tagOf } from './results.ts';
-import * as tools from './tools.ts';
+import { DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
-import type { Caller, Tools } from './protocol.ts';
 import type { Directory, System } from './systems.ts';
 import type { Tool, Values } from './tools.ts';
 
@@ -25,14 +24,8 @@ const QUERY_MS = 2000; // a system that hangs must not delay a list or an outcom
 const MAX_LISTED = 200;
 const LIST_ROOM = 30_000; // characters of JSON for the details of all systems
 
-/** The command that each tool sends. RUN_COMMAND sends the one in its arguments. */
-const COMMANDS: ReadonlyMap<Tool, string> = new Map([
-  [tools.PAUSE, 'pause'], [tools.SAVE_STATE, 'save-state'], [tools.RESUME, 'resume'], [tools.SHUTDOWN, 'shutdown'],
-]);
-
-const TOOLS: readonly Tool[] = [tools.LIST_SYSTEMS, tools.GET_INFO, tools.WAIT, ...COMMANDS.keys(), tools.RUN_COMMAND];
 const RUN = 'run:'; // with the name of an own command, a word of --allow
-const RESTRICTED: readonly Tool[] = [tools.RESUME, tools.SHUTDOWN, tools.RUN_COMMAND];
+const RESTRICTED: readonly string[] = ['resume', 'shutdown']; // tools that are words of --allow
 
 const INSTRUCTIONS = `
 Watches and controls long-running programs: training runs, agents, crawlers, servers. Call list_systems first. To watch
@@ -52,40 +45,55 @@ interface Arguments {
   seconds?: number;
 }
 
-export class Calls implements Tools {
+/** Who calls a tool. */
+export interface Caller {
+  /** The name that its client reports. */
+  name: string | undefined;
+  /** Aborted when the call is cancelled, and half a second after the end of the input. */
+  signal: AbortSignal;
+  /** Reports progress if the caller has asked for it. `progress` must increase. */
+  report(progress: { progress: number; total: number; message: string }): void;
+}
+
+export class Calls {
+  /** For the model, sent before the tools. */
   readonly instructions: string;
+  /** As `tools/list` returns them. */
   readonly offered: readonly Tool[];
   readonly #systems: Directory;
   readonly #allowed: ReadonlySet<string>;
+  readonly #ownCommands: readonly string[]; // those that --allow names
   readonly #feeds = new Feeds();
 
   /** @param allowed The words of --allow. */
   constructor(systems: Directory, allowed: ReadonlySet<string>) {
     this.#systems = systems;
     this.#allowed = allowed;
-    const offered = TOOLS.filter((tool) => this.#isOffered(tool));
-    const missing = TOOLS.filter((tool) => !offered.includes(tool)).map(({ name }) => name).join(', ');
+    this.#ownCommands = [...allowed].filter((word) => word.startsWith(RUN)).map((word) => word.slice(RUN.length));
+    const isOffered = ({ name }: Tool): boolean => {
+      if (name === 'run_command') return this.#allows('all') || this.#ownCommands.length > 0;
+      return !RESTRICTED.includes(name) || this.#allows(name);
+    };
+    const missing = TOOLS.filter((tool) => !isOffered(tool)).map(({ name }) => name).join(', ');
     const hint = `Not allowed here: ${missing}. The user can allow them in the configuration of this server.`;
     this.instructions = missing === '' ? INSTRUCTIONS : `${INSTRUCTIONS} ${hint}`;
-    this.offered = offered.map((tool) => ({ ...tool, description: `${tool.description}${this.#limitOf(tool)}` }));
+    this.offered = TOOLS.filter(isOffered).map((tool) => {
+      return { ...tool, description: `${tool.description}${this.#limitOf(tool.name)}` };
+    });
+  }
+
+  #allows(word: string): boolean {
+    return this.#allowed.has('all') || this.#allowed.has(word);
   }
 
   /** What a model must know of the limits of an offered tool. */
-  #limitOf(tool: Tool): string {
-    if (tool === tools.PAUSE && !this.#isOffered(tools.RESUME)) return ' You cannot resume it: a person must do that.';
-    if (tool !== tools.RUN_COMMAND || this.#allowed.has('all')) return '';
-    return ` Only these are allowed: ${this.#allowedCommands.join(', ')}.`;
+  #limitOf(tool: string): string {
+    if (tool === 'pause' && !this.#allows('resume')) return ' You cannot resume it: a person must do that.';
+    if (tool !== 'run_command' || this.#allows('all')) return '';
+    return ` Only these are allowed: ${this.#ownCommands.join(', ')}.`;
   }
 
-  get #allowedCommands(): string[] {
-    return [...this.#allowed].filter((word) => word.startsWith(RUN)).map((word) => word.slice(RUN.length));
-  }
-
-  #isOffered(tool: Tool): boolean {
-    if (!RESTRICTED.includes(tool) || this.#allowed.has('all')) return true;
-    return tool === tools.RUN_COMMAND ? this.#allowedCommands.length > 0 : this.#allowed.has(tool.name);
-  }
-
+  /** Returns the result of a tool, or null if there is no tool of that name. */
   call(name: string, values: Values, caller: Caller): Promise<object> | null {
     const tool = TOOLS.find((one) => one.name === name);
     return tool === undefined ? null : this.#result(tool, values, caller);
@@ -93,10 +101,10 @@ export class Calls implements Tools {
 
   async #result(tool: Tool, values: Values, caller: Caller): Promise<object> {
     try {
-      if (tool !== tools.RUN_COMMAND && !this.#isOffered(tool)) refuse(tool.name, tool.name);
-      const fault = tools.faultIn(values, tool);
+      if (RESTRICTED.includes(tool.name)) this.#checkAllowed(tool.name, tool.name);
+      const fault = faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
-      const structuredContent = await this.#perform(tool, values as Arguments, caller);
+      const structuredContent = await this.#perform(tool.name, values as Arguments, caller);
       return { content: [{ type: 'text', text: JSON.stringify(structuredContent) }], structuredContent };
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
@@ -105,22 +113,22 @@ export class Calls implements Tools {
     }
   }
 
-  async #perform(tool: Tool, values: Arguments, caller: Caller): Promise<object> {
+  async #perform(tool: string, values: Arguments, caller: Caller): Promise<object> {
     const { signal } = caller;
-    const { name, until, tag, system: id = '', seconds = tools.DEFAULT_SECONDS } = values;
+    const { name, until, tag, command = '', system: id = '', seconds = DEFAULT_SECONDS } = values;
     const start = performance.now();
-    if (tool === tools.LIST_SYSTEMS) return this.#list(signal, name);
-    if (tool === tools.GET_INFO) return getInfo(await this.#systems.find(id), signal);
+    if (tool === 'list_systems') return this.#list(signal, name);
+    if (tool === 'get_info') return getInfo(await this.#systems.find(id), signal);
     const goal = parseGoal(until, tag);
-    const command = tool === tools.WAIT ? null : COMMANDS.get(tool) ?? this.#checkCommand(values.command ?? '');
+    if (tool === 'run_command') this.#checkCommand(command);
     const system = await this.#systems.find(id);
     const timer = setInterval(() => {
       const progress = Math.round((performance.now() - start) / 1000);
-      caller.report({ progress, total: seconds, message: `${tool.name} ${system.id}` });
+      caller.report({ progress, total: seconds, message: `${tool} ${system.id}` });
     }, PROGRESS_MS);
-    const result = command === null
+    const result = tool === 'wait'
       ? wait(system, goal, { feeds: this.#feeds, start, seconds, signal })
-      : send(system, command, { ...values, seconds }, caller);
+      : send(system, tool === 'run_command' ? command : tool.replace('_', '-'), { ...values, seconds }, caller);
     return result.finally(() => clearInterval(timer));
   }
 
@@ -132,7 +140,7 @@ export class Calls implements Tools {
     setMaxListeners(0, signal); // each request adds a listener
     await inParallel(asked, async (system) => {
       const reply = await withLimit(QUERY_MS, signal, (limit) => system.client.ask({ signal: limit }));
-      if (system.isOfFolder && isAbsent(reply)) return; // it has just ended
+      if (system.socket !== undefined && isAbsent(reply)) return; // it has just ended
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
@@ -145,22 +153,21 @@ export class Calls implements Tools {
   }
 
   /** Checks the name of an own command, and that it is allowed. */
-  #checkCommand(command: string): string {
-    const ownTool = TOOLS.find((tool) => COMMANDS.get(tool) === command || tool.name === command);
-    if (ownTool !== undefined) {
-      throw new UsageError(`'${command}' is not an own command of a program: call ${ownTool.name}`);
+  #checkCommand(command: string): void {
+    if (CONTROL_COMMANDS.includes(command)) {
+      throw new UsageError(`'${command}' is not an own command of a program: call ${command.replace('-', '_')}`);
     }
     if (RESERVED.includes(command) || !COMMAND.test(command)) {
       throw new UsageError(`no program has a command '${command}': see reported.accepts of get_info`);
     }
-    if (!this.#allowed.has('all') && !this.#allowed.has(RUN + command)) refuse(command, RUN + command);
-    return command;
+    this.#checkAllowed(command, RUN + command);
   }
-}
 
-/** @param word The missing word of --allow. */
-function refuse(what: string, word: string): never {
-  throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
+  /** @param word The word of --allow that allows it. */
+  #checkAllowed(what: string, word: string): void {
+    if (this.#allows(word)) return;
+    throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
+  }
 }
 
 async function getInfo(system: System, signal: AbortSignal): Promise<object> {
@@ -183,24 +190,24 @@ async function send(
 ): Promise<object> {
   const { id, client } = system;
   const { signal } = caller;
-  if (system.hasEnded) {
+  if (system.socket?.exists === false) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
   const by = senderOf(caller);
   const followed = await follow(client, command, {
     timeoutMs: 1000 * seconds, arguments: given, by, reason: cleanText(reason), signal,
   });
-  const { state, status, summary, received } = followed;
-  const isRefused = state === 'failed' && received.state !== 'failed';
-  const isGone = status === OFFLINE || state === 'offline' || state === 'unanswered';
+  const { outcome, status, summary, received } = followed;
+  const isRefused = outcome === 'failed' && received.state !== 'failed';
+  const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
   const reply = isGone ? undefined : await withLimit(QUERY_MS, signal, (limit) => client.ask({ signal: limit }));
   const report = {
-    system: id, command, outcome: isRefused ? 'refused' : state, status: status?.statusName,
+    system: id, command, outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
     valueOmitted: cleanText(excerptOf(received.valueOmitted)) || undefined,
     seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
-  if (state !== 'done' && state !== 'pending') throw new CallError(client.shorten(summary), report);
+  if (outcome !== 'done' && outcome !== 'pending') throw new CallError(client.shorten(summary), report);
   const other = command === 'pause' && reply?.ok === true && reply.body['by'] !== by ? excerptOf(reply.body['by']) : '';
   const note = summary || (other && `it was already paused by ${other}: see commands of get_info`);
   return { ...report, note: note === '' ? undefined : cleanText(note) };

@@ -1,69 +1,63 @@
 // Follows what systems report. All waits on a system share one connection.
 
+import { EventEmitter, on } from 'node:events';
 import { setImmediate } from 'node:timers/promises';
 import { observe } from '../shared/reach/observe.ts';
 import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 
 const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
 
-export interface Listener {
-  /** Whether it also needs the detail, once a second. */
-  isOnDetail: boolean;
-  note(reply: PrintableReply): void;
-}
+/** What a wait needs: the report at each change or, once a second, also the detail. */
+export type Query = 'info' | 'detail';
 
 export class Feeds {
   readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
 
-  /** Calls `note` with the current report and each new one. Returns a function that ends this. */
-  subscribe(client: PrintableClient, listener: Listener): () => void {
+  /** Yields the current report and each new one, until aborted. */
+  async *follow(client: PrintableClient, query: Query, signal: AbortSignal): AsyncGenerator<PrintableReply, void> {
     const { key } = client;
     const feed = this.#feeds.get(key) ?? new Feed(client);
     this.#feeds.set(key, feed);
-    feed.add(client, listener);
-    return () => {
-      if (feed.remove(listener) === 0) this.#feeds.delete(key);
-    };
+    feed.client = client; // its token may have changed
+    try {
+      const replies = on(feed.replies, query, { signal });
+      feed.restart(); // a pending response may be older than this wait
+      for await (const [reply] of replies) yield reply as PrintableReply;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      if (!feed.restart()) this.#feeds.delete(key);
+    }
   }
 }
 
 class Feed {
-  readonly #listeners: Set<Listener> = new Set();
-  #client: PrintableClient;
+  client: PrintableClient;
+  /** Emits each reply under the names of both queries. */
+  readonly replies: EventEmitter = new EventEmitter().setMaxListeners(0);
   #round = new AbortController();
 
   constructor(client: PrintableClient) {
-    this.#client = client;
+    this.client = client;
   }
 
-  /** @param client Replaces the previous one: its token may have changed. */
-  add(client: PrintableClient, listener: Listener): void {
-    this.#listeners.add(listener);
-    this.#client = client;
-    this.#restart(); // a pending response may be older than the listener
-  }
-
-  /** Returns the number of listeners that remain. */
-  remove(listener: Listener): number {
-    this.#listeners.delete(listener);
-    if (this.#listeners.size === 0) this.#round.abort();
-    else if (listener.isOnDetail) this.#restart();
-    return this.#listeners.size;
-  }
-
-  #restart(): void {
+  /** Requests what the listeners need now. Returns whether there are any. */
+  restart(): boolean {
     this.#round.abort();
     this.#round = new AbortController();
-    void this.#follow(this.#round.signal);
+    const isHeard = this.replies.eventNames().length > 0;
+    if (isHeard) void this.#follow(this.#round.signal);
+    return isHeard;
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
-    await setImmediate(); // listeners that join at the same time share the round
-    const client = this.#client;
-    const isOnDetail = [...this.#listeners].some((listener) => listener.isOnDetail);
-    const replies = isOnDetail ? observe(client, 'detail', signal) : observe(client, 'info', signal, REQUEST_S);
-    for await (const { reply, isNew } of replies) {
-      if (isNew) for (const listener of this.#listeners) listener.note(reply);
+    await setImmediate(); // waits that begin or end at the same time share the round
+    const isOnDetail = this.replies.listenerCount('detail') > 0;
+    const [query, waitS] = isOnDetail ? ['detail' as const] : ['info' as const, REQUEST_S];
+    for await (const { reply, isNew } of observe(this.client, query, signal, waitS)) {
+      if (!isNew) continue;
+      this.replies.emit('info', reply);
+      this.replies.emit('detail', reply);
     }
   }
 }

@@ -8,7 +8,7 @@ import type { Sources } from '../shared/reach/names.ts';
 
 const OPTIONS = {
   allow: {
-    type: 'string', multiple: true, value: 'LIST', completion: ['resume', 'shutdown', 'all'],
+    type: 'string', multiple: true, value: 'LIST',
     help: 'what else the assistant may do: resume, shutdown, run:COMMAND for an own command of a program, or all; ' +
       'separated by commas, or in several options',
   },

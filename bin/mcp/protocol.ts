@@ -10,7 +10,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../control.ts';
 import { warn } from '../shared/line/options.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
-import type { Writable } from 'node:stream';
+import type { Readable, Writable } from 'node:stream';
+import type { Caller, Calls } from './calls.ts';
 
 const MODERN_VERSION = '2026-07-28';
 const LEGACY_VERSIONS = ['2025-11-25', '2025-06-18', '2024-11-05'] as const; // 2025-03-26 requires batches
@@ -49,25 +50,6 @@ function check(isValid: boolean, message: string, code: number = ERROR.INVALID_P
 type Id = string | number;
 type Params = Readonly<Record<string, unknown>>;
 
-/** Who calls a tool. */
-export interface Caller {
-  /** The name that its client reports. */
-  name: string | undefined;
-  /** Aborted when the call is cancelled, and half a second after the end of the input. */
-  signal: AbortSignal;
-  /** Reports progress if the caller has asked for it. `progress` must increase. */
-  report(progress: { progress: number; total: number; message: string }): void;
-}
-
-export interface Tools {
-  /** For the model, sent before the tools. */
-  instructions: string;
-  /** As `tools/list` returns them. */
-  offered: readonly object[];
-  /** Returns the result, or null if there is no tool of that name. */
-  call(name: string, values: Params, caller: Caller): Promise<object> | null;
-}
-
 interface Request {
   id: Id;
   method: string;
@@ -77,18 +59,18 @@ interface Request {
 }
 
 export class McpServer {
-  readonly #tools: Tools;
+  readonly #calls: Calls;
   readonly #output: Writable;
   readonly #inFlight: Map<Id, { end: AbortController; done: Promise<void> }> = new Map();
   #session: { client: string | undefined } | null = null; // legacy, from `initialize` on
 
-  constructor(tools: Tools, output: Writable) {
-    this.#tools = tools;
+  constructor(calls: Calls, output: Writable) {
+    this.#calls = calls;
     this.#output = output;
   }
 
   /** Serves until the input ends. Requests in flight then have half a second to respond. */
-  async serve(input: AsyncIterable<Buffer>): Promise<void> {
+  async serve(input: Readable): Promise<void> {
     for await (const line of linesOf(input)) {
       this.#receive(line);
       if (this.#output.writableNeedDrain) await once(this.#output, 'drain');
@@ -104,9 +86,13 @@ export class McpServer {
       check(line !== null, `a message must have at most ${MAX_LINE_BYTES} bytes`, ERROR.INVALID_REQUEST);
       if (line.trim() === '') return;
       const message = parse(line);
-      id = idOf(message);
-      if (isRecord(message) && !('method' in message) && ('result' in message || 'error' in message)) return;
-      const { method, params } = checkMessage(message);
+      const { jsonrpc, id: given, method, params, ...others } = Object(message) as Params;
+      if (isId(given)) id = given; // the response to a request without a valid id has none
+      if (method === undefined && ('result' in others || 'error' in others)) return; // a response
+      check(!Array.isArray(message), 'send one message per line, not a batch', ERROR.INVALID_REQUEST);
+      check(jsonrpc === '2.0', 'jsonrpc must be "2.0"', ERROR.INVALID_REQUEST);
+      check(typeof method === 'string', 'method must be a string', ERROR.INVALID_REQUEST);
+      check(given === id, 'id must be a string or an integer', ERROR.INVALID_REQUEST);
       if (id !== undefined) this.#start(id, method, params);
       else if (method === 'notifications/cancelled') this.#inFlight.get(Object(params).requestId)?.end.abort();
     } catch (error) {
@@ -148,30 +134,24 @@ export class McpServer {
     this.#session = { client: nameIn(clientInfo) };
     return {
       protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS[0],
-      capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: this.#tools.instructions,
+      capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: this.#calls.instructions,
     };
   }
 
   async #performModern(version: string, request: Request): Promise<object> {
-    const meta = metaOf(request.params);
+    const { method, params } = request;
+    const meta = metaOf(params);
     if (version !== MODERN_VERSION) {
       const data = { supported: [MODERN_VERSION], requested: version };
       throw new ProtocolError(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
     }
     check(isRecord(meta[`${PREFIX}/clientCapabilities`]), `_meta must have ${PREFIX}/clientCapabilities, an object`);
-    const result = await this.#modernResult(request, nameIn(meta[`${PREFIX}/clientInfo`]));
-    return { resultType: 'complete', ...result, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
-  }
-
-  async #modernResult(request: Request, client: string | undefined): Promise<object> {
-    const { instructions } = this.#tools;
-    switch (request.method) {
-      case 'server/discover':
-        return { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions, ...CACHE_HINTS };
-      case 'subscriptions/listen': return this.#listen(request);
-      case 'tools/list': return { ...await this.#performCommon(request, client), ...CACHE_HINTS };
-      default: return this.#performCommon(request, client);
-    }
+    if (method === 'subscriptions/listen') return this.#listen(request);
+    const result = method === 'server/discover'
+      ? { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions: this.#calls.instructions }
+      : await this.#performCommon(request, nameIn(meta[`${PREFIX}/clientInfo`]));
+    const hints = method === 'tools/call' ? {} : CACHE_HINTS;
+    return { resultType: 'complete', ...result, ...hints, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
   }
 
   /** Acknowledges a subscription, which lasts until cancelled. It gets no notifications: the tools never change. */
@@ -187,7 +167,7 @@ export class McpServer {
     if (method === 'tools/call') return this.#call(request, client);
     check(method === 'tools/list', `Method not found: ${excerpt(method)}`, ERROR.METHOD_NOT_FOUND);
     check(params['cursor'] === undefined, 'there is only one page');
-    return { tools: this.#tools.offered };
+    return { tools: this.#calls.offered };
   }
 
   async #call({ params, signal }: Request, client: string | undefined): Promise<object> {
@@ -199,7 +179,7 @@ export class McpServer {
       if (!isId(progressToken) || signal.aborted) return;
       this.#send({ method: 'notifications/progress', params: { progressToken, ...progress } });
     };
-    const result = this.#tools.call(name, values, { name: client, signal, report });
+    const result = this.#calls.call(name, values, { name: client, signal, report });
     check(result !== null, `Unknown tool: ${excerpt(name)}`);
     return result;
   }
@@ -219,22 +199,15 @@ export class McpServer {
 // ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Yields each complete line without its line break, or null if it is too long. */
-async function* linesOf(input: AsyncIterable<Buffer>): AsyncGenerator<string | null> {
-  let parts: Buffer[] = [];
-  let size = 0;
-  const add = (part: Buffer): void => {
-    size += part.length;
-    if (size <= MAX_LINE_BYTES) parts.push(part);
-    else parts = [];
-  };
-  for await (const chunk of input) {
-    let start = 0;
-    for (let end = chunk.indexOf('\n'); end !== -1; end = chunk.indexOf('\n', start)) {
-      add(chunk.subarray(start, end));
-      yield size <= MAX_LINE_BYTES ? Buffer.concat(parts).toString() : null;
-      [parts, size, start] = [[], 0, end + 1];
+async function* linesOf(input: Readable): AsyncGenerator<string | null> {
+  let line = '';
+  for await (const chunk of input.setEncoding('utf8') as AsyncIterable<string>) {
+    const [end = '', ...starts] = chunk.split('\n');
+    if (line.length <= MAX_LINE_BYTES) line += end; // what is too long already does not fill the memory
+    for (const start of starts) {
+      yield Buffer.byteLength(line) <= MAX_LINE_BYTES ? line : null;
+      line = start;
     }
-    add(chunk.subarray(start));
   }
 }
 
@@ -246,23 +219,8 @@ function parse(line: string): unknown {
   }
 }
 
-/** Returns the id if it is valid. Otherwise, the response has none. */
-function idOf(message: unknown): Id | undefined {
-  const { id } = Object(message) as Params;
-  return isId(id) ? id : undefined;
-}
-
 function isId(value: unknown): value is Id {
   return typeof value === 'string' || Number.isSafeInteger(value);
-}
-
-function checkMessage(message: unknown): { method: string; params: unknown } {
-  check(!Array.isArray(message), 'send one message per line, not a batch', ERROR.INVALID_REQUEST);
-  const { jsonrpc, id, method, params } = Object(message) as Params;
-  check(jsonrpc === '2.0', 'jsonrpc must be "2.0"', ERROR.INVALID_REQUEST);
-  check(typeof method === 'string', 'method must be a string', ERROR.INVALID_REQUEST);
-  check(id === undefined || isId(id), 'id must be a string or an integer', ERROR.INVALID_REQUEST);
-  return { method, params };
 }
 
 function metaOf({ _meta: meta }: Params): Params {

@@ -1,7 +1,7 @@
 // Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
 // program may have sent them.
 
-import { commandsOf } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded } from '../shared/words/describe.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
 import type { Body } from '../shared/words/describe.ts';
 
@@ -46,10 +46,9 @@ export function wholeReport(info: Body): object {
 /** The cause of the status, the detail, the last command that has ended, and the commands after it. */
 export function currentReport(info: Body): object {
   const commands = commandsOf(info);
-  const hasEnded = commands.map(({ state }) => state === 'done' || state === 'failed');
-  const latest = commands.slice(Math.max(0, hasEnded.lastIndexOf(true))).slice(0, MAX_LATEST);
-  const cleaned = latest.map((entry) => clean(entry, ROOM.commands));
-  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), commands: cleaned };
+  const start = Math.max(0, commands.map(hasEnded).lastIndexOf(true));
+  const latest = commands.slice(start, start + MAX_LATEST).map((entry) => clean(entry, ROOM.commands));
+  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), commands: latest };
 }
 
 /**

@@ -1,13 +1,13 @@
 // Parts of results that several tools share.
 
 import { createHash } from 'node:crypto';
-import { commandsOf, secondsSince } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded, secondsSince } from '../shared/words/describe.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
 import { excerptOf, textOfJson } from '../shared/words/text.ts';
 import { cleanText } from './reported.ts';
 import type { Body } from '../shared/words/describe.ts';
-import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
+import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { System } from './systems.ts';
 
 /** Why a call has failed, with the fields that are known. */
@@ -20,20 +20,16 @@ export class CallError extends UsageError {
   }
 }
 
-/** The status, and the reasons not to rely on it: silence or an error. */
+/** The status, and the reasons not to rely on it: silence or an error. A system that is merely offline has no error. */
 export function statusFields({ id, client }: System, reply: PrintableReply, maxError?: number): object {
   const status = statusNameOf(reply);
-  const silence = reply.ok ? secondsSince(reply.body, 'heardAt') ?? 0 : 0;
-  return {
-    system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence),
-    error: errorIn(reply, client, maxError),
-  };
-}
-
-/** Undefined if the system is merely offline. */
-function errorIn(reply: PrintableReply, client: PrintableClient, maxLength?: number): string | undefined {
-  if (!reply.ok) return isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxLength);
-  return statusNameOf(reply) === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
+  if (!reply.ok) {
+    const error = isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxError);
+    return { system: id, status, error };
+  }
+  const silence = secondsSince(reply.body, 'heardAt') ?? 0;
+  const error = status === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
+  return { system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error };
 }
 
 /** Models have no clock. */
@@ -48,7 +44,7 @@ export function now(): string {
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;
   const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
-  const ended = commandsOf(reply.body).filter(({ state }) => state === 'done' || state === 'failed');
+  const ended = commandsOf(reply.body).filter(hasEnded);
   const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ended.at(-1)?.['id']]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }

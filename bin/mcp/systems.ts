@@ -22,12 +22,9 @@ const MAX_KNOWN = 1000; // systems that have ended
 export interface System {
   /** What an assistant calls it: `train-2551` if it is in a folder, otherwise the target as written. */
   id: string;
-  /** Whether its socket is in a folder. Such a system does not come back once it has ended. */
-  isOfFolder: boolean;
-  socket: Socket | undefined;
-  /** Whether its socket is gone. */
-  hasEnded?: true;
   client: PrintableClient;
+  /** If it is in a folder. Such a system has ended once its socket is gone, and does not come back. */
+  socket?: Socket | undefined;
 }
 
 export class Directory {
@@ -71,12 +68,10 @@ export class Directory {
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
     const sources = { ...this.#sources, ...options };
     const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
-    const systems = targets.map(({ title, client, socket }): System => {
-      return { id: cleanText(title), isOfFolder: socket !== undefined, socket, client };
-    });
+    const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
     for (const system of systems) {
       this.#known.delete(system.id);
-      if (system.isOfFolder) this.#known.set(system.id, system);
+      if (system.socket !== undefined) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
     return systems;
@@ -112,7 +107,7 @@ export class Directory {
     ];
     const matching = choices.find(({ length }) => length > 0) ?? [];
     const [found, ...others] = matching;
-    if (found !== undefined && others.length === 0) return ended.includes(found) ? { ...found, hasEnded: true } : found;
+    if (found !== undefined && others.length === 0) return found;
     const ids = (found === undefined ? live : matching).map(({ id }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;

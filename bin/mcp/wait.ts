@@ -1,7 +1,7 @@
 // Waits until a system changes, has a status, or reports a detail that meets a condition.
 
 import { SystemStatus } from '../../control.ts';
-import { STATUS_WORDS } from '../shared/words/commands.ts';
+import { findStatus, STATUS_WORDS } from '../shared/words/commands.ts';
 import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/words/condition.ts';
 import { elapsedSeconds, withLimit } from '../shared/reach/limit.ts';
 import { listOf, UsageError } from '../shared/line/options.ts';
@@ -34,7 +34,7 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   if (word === 'change') return { kind: 'change', tag };
   if (tag !== undefined) throw new UsageError(`tag is for until: change, got '${cleanText(text)}'`);
   if (isCondition(text)) return { kind: 'detail', condition: parseCondition(text) };
-  const status = Object.values(SystemStatus)[STATUS_WORDS.indexOf(word.replace(' ', '-'))];
+  const status = findStatus(word);
   if (status !== undefined) return { kind: 'status', name: status.statusName };
   const forms = `change, a status (${listOf(STATUS_WORDS)}) or a condition such as 'loss < 0.1'`;
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
@@ -89,26 +89,17 @@ class Watcher {
     this.#system = system;
     this.#goal = goal;
     this.#known = goal.kind === 'change' ? goal.tag : undefined;
-    this.#wasSeen = system.isOfFolder || this.#known !== undefined;
+    this.#wasSeen = system.socket !== undefined || this.#known !== undefined;
   }
 
   /** Returns null at the limit. `isSingle` asks once, and returns null if that does not end the wait. */
   async watch(feeds: Feeds, limit: AbortSignal, isSingle: boolean = false): Promise<Ended | null> {
-    if (limit.aborted) return null;
-    let unsubscribe: (() => void) | undefined;
-    const first = new Promise<Ended | null>((resolve, reject) => {
-      limit.addEventListener('abort', () => resolve(null));
-      const note = (reply: PrintableReply): void => {
-        try {
-          const ended = this.#note(reply);
-          if (ended !== null || isSingle) resolve(ended);
-        } catch (error) {
-          reject(error as Error);
-        }
-      };
-      unsubscribe = feeds.subscribe(this.#system.client, { isOnDetail: this.#goal.kind === 'detail', note });
-    });
-    return first.finally(unsubscribe);
+    const query = this.#goal.kind === 'detail' ? 'detail' : 'info';
+    for await (const reply of feeds.follow(this.#system.client, query, limit)) {
+      const ended = this.#note(reply);
+      if (ended !== null || isSingle) return ended;
+    }
+    return null;
   }
 
   /** If the detail lacks the field in the condition, names the fields it has. */
@@ -123,18 +114,12 @@ class Watcher {
     this.reply = reply;
     if (isDenied(reply)) this.#fail(reply.error, reply);
     if (reply.ok) [this.info, this.infoAt] = [reply.body, now()];
+    const goal = this.#goal;
     const status = statusNameOf(reply);
+    if (goal.kind === 'status' && status === goal.name) return 'reached';
+    if (goal.kind === 'change' && reply.ok && this.#isChanged(reply)) return 'changed';
+    if (goal.kind === 'detail' && reply.ok && this.#isMet(reply, goal.condition)) return 'reached';
     const isOffline = status === SystemStatus.OFFLINE.statusName;
-    switch (this.#goal.kind) {
-      case 'change':
-        if (reply.ok && this.#isChanged(reply)) return 'changed';
-        break;
-      case 'status':
-        if (status === this.#goal.name) return 'reached';
-        break;
-      case 'detail':
-        if (reply.ok && this.#isMet(reply, this.#goal.condition)) return 'reached';
-    }
     if (isOffline && this.#wasSeen) return 'offline';
     this.#wasSeen ||= !isOffline;
     return null;

@@ -1,7 +1,7 @@
 // A Linux cgroup for the processes of a program: lists those that have not left it, and freezes them at once.
 
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 
 const ROUNDS = 10; // of moving processes: each may start others meanwhile
 
@@ -9,9 +9,10 @@ export class Cgroup {
   readonly path: string;
   readonly #parent: string;
 
-  private constructor(parent: string) {
-    this.#parent = parent;
-    this.path = mkdtempSync(join(parent, `control-run-${process.pid}-`));
+  /** @param path Of an existing cgroup. */
+  constructor(path: string) {
+    this.path = path;
+    this.#parent = dirname(path);
   }
 
   /** Creates a cgroup (version 2) below the cgroup of this process. Returns null if that is not possible. */
@@ -22,7 +23,7 @@ export class Cgroup {
       const [, mount] = /^\S+ (\S+) cgroup2 /m.exec(readFileSync('/proc/self/mounts', 'utf8')) ?? [];
       if (path === undefined || mount === undefined) return null;
       removeDead(join(mount, path));
-      cgroup = new Cgroup(join(mount, path));
+      cgroup = new Cgroup(mkdtempSync(join(mount, path, `control-run-${process.pid}-`)));
       cgroup.spawn(() => {}); // some users may create a cgroup but not enter it
       cgroup.freeze(false);
       return cgroup;

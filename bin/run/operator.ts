@@ -1,4 +1,4 @@
-// Carries out commands on the running program: pauses and resumes it part by part, saves it, and passes commands on.
+// Carries out commands on one run of the program: pauses and resumes it part by part, saves it, and passes commands on.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ShellCommand } from './shell.ts';
@@ -24,8 +24,8 @@ type Urgency = 'command' | 'signal';
 
 /** What the operator needs from the supervisor. */
 export interface Situation {
-  /** Returns the latest run of the program. */
-  program(): Program;
+  settings: Settings;
+  server: WebApiServer<string>;
   /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
   /** Prints a line for people. */
@@ -33,42 +33,26 @@ export interface Situation {
 }
 
 export class Operator {
+  readonly #program: Program;
   readonly #settings: Settings;
   readonly #server: WebApiServer<string>;
   readonly #situation: Situation;
   readonly #inEffect: Set<Part> = new Set(); // of a pause
   #mustStop = false; // the program takes no commands itself, or has not paused in time
 
-  constructor(settings: Settings, server: WebApiServer<string>, situation: Situation) {
-    this.#settings = settings;
-    this.#server = server;
+  /** @param isPaused Whether the program is stopped before its first instruction. */
+  constructor(program: Program, isPaused: boolean, situation: Situation) {
+    this.#program = program;
+    this.#settings = situation.settings;
+    this.#server = situation.server;
     this.#situation = situation;
-  }
-
-  get #program(): Program {
-    return this.#situation.program();
-  }
-
-  /**
-   * Call it when the program has started, or keeps running because it cannot be ended.
-   *
-   * @param isPaused Whether the program was stopped before its first instruction.
-   */
-  onRun(isPaused: boolean): void {
-    this.#inEffect.clear();
     if (isPaused) this.#inEffect.add(this.#stopping);
     this.#mustStop = isPaused;
   }
 
-  /** Call it when the program has ended: there is nothing left to undo. */
-  onEnd(): void {
-    this.#inEffect.clear();
-    this.#settings.gpu?.forget();
-  }
-
-  /** Whether a part of a pause is in effect. */
+  /** Whether a part of a pause is in effect. Once the program has ended, there is nothing left to undo. */
   get isPaused(): boolean {
-    return this.#inEffect.size > 0;
+    return this.#program.end === null && this.#inEffect.size > 0;
   }
 
   // ───── Pausing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,6 +65,7 @@ export class Operator {
 
   /** Undoes the parts in reverse order. If one fails, the program stays paused. */
   async resume(): Promise<CommandOutcome> {
+    if (this.#program.end !== null) return {};
     // Asks even if it did not pause the program, which may have paused itself.
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) || part === this.#asking);
     return await this.#perform('undo', parts);
@@ -106,8 +91,8 @@ export class Operator {
 
   async #put(way: keyof Part, part: Part): Promise<unknown> {
     const value = await part[way]();
-    if (way === 'undo') this.#inEffect.delete(part);
-    else if (this.#program.end === null) this.#inEffect.add(part);
+    if (way === 'do') this.#inEffect.add(part);
+    else this.#inEffect.delete(part);
     return value;
   }
 
@@ -159,6 +144,10 @@ export class Operator {
     return gpu && await this.#limit(use(gpu), 'signal', () => gpu.abandon());
   }
 
+  get #isGpuReleased(): boolean {
+    return this.#settings.gpu?.isReleased === true;
+  }
+
   readonly #stopping: Part = {
     do: async () => {
       const program = this.#program;
@@ -187,9 +176,8 @@ export class Operator {
   /** @throws {Error} If the program cannot do anything. */
   #checkAwake(consequence: string): void {
     const { name, processes } = this.#program;
-    const isReleased = this.#settings.gpu?.isReleased === true;
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped${consequence}: resume it first`);
-    if (isReleased) throw new Error(`${name} has released its GPU${consequence}: resume it first`);
+    if (this.#isGpuReleased) throw new Error(`${name} has released its GPU${consequence}: resume it first`);
   }
 
   /**
@@ -235,26 +223,31 @@ export class Operator {
 
   // ───── Saving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+  /** How the program can be saved now: by itself, or as the options say. */
+  get saveWay(): 'ask' | 'command' | 'signal' | null {
+    const { saveSignal, saveCommand } = this.#settings;
+    if (this.#program.channel.isOpen) return 'ask';
+    if (saveCommand !== undefined) return 'command';
+    return saveSignal === undefined ? null : 'signal';
+  }
+
   async save(): Promise<CommandOutcome> {
     const program = this.#program;
-    const { saveSignal, saveCommand } = this.#settings;
     program.checkRunning();
     if (program.isHeld) throw new Error(`${program.name} has not started: there is nothing to save`);
-    if (program.channel.isOpen) {
-      this.#checkAwake(' and cannot save');
-      return { value: await this.#askPatiently('save-state') };
-    }
-    if (saveCommand !== undefined) return { value: await this.#runShellCommand('save') };
-    if (saveSignal === undefined) {
+    const way = this.saveWay;
+    if (way === 'command') return { value: await this.#runShellCommand('save') };
+    if (way === null) {
       if (program.channel.wasOpen) throw new Error(`no way to save: ${program.name} has closed CONTROL_FD`);
       throw new Error('no way to save: start control-run with --save-signal or --save-command');
     }
     this.#checkAwake(' and cannot save');
-    return { value: this.#sendSaveSignal(saveSignal) };
+    return { value: way === 'ask' ? await this.#askPatiently('save-state') : this.#sendSaveSignal() };
   }
 
-  #sendSaveSignal(name: NodeJS.Signals): string {
+  #sendSaveSignal(): string {
     const { processes, name: program } = this.#program;
+    const name = this.#settings.saveSignal as NodeJS.Signals;
     const pid = processes.findHandler(name);
     if (pid === null) throw new Error(`no process of ${program} handles ${name}: it would kill the program`);
     process.kill(pid, name);
@@ -264,18 +257,16 @@ export class Operator {
   /** Undoes the pause and saves before the end. If either fails, restores the previous state. */
   async saveLast(): Promise<CommandOutcome> {
     const program = this.#program;
-    const { gpu, resumeCommand, saveCommand, saveSignal } = this.#settings;
     if (program.isHeld) return {}; // not started yet
-    const saved = !program.channel.isOpen && saveCommand !== undefined ? await this.save() : {};
+    const way = this.saveWay;
+    const saved = way === 'command' ? await this.save() : {};
+    const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && way === 'ask'));
     // A stopped program runs again before SIGTERM only if it has something to do.
-    const mustWake = program.channel.isOpen || saveSignal !== undefined || resumeCommand !== undefined;
-    const { isOpen } = program.channel; // then it saves and ends while paused
-    const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && isOpen));
-    if (mustWake || gpu?.isReleased === true) await this.#perform('undo', parts);
+    const mustWake = way === 'ask' || way === 'signal' || this.#settings.resumeCommand !== undefined;
+    if (mustWake || this.#isGpuReleased) await this.#perform('undo', parts);
     try {
-      if (program.channel.isOpen) return await this.#askToEnd();
-      if (saveSignal !== undefined) return await this.#saveBySignal(saveSignal);
-      return saved;
+      if (this.saveWay === 'ask') return await this.#askToEnd(); // even while it is paused
+      return this.saveWay === 'signal' ? await this.#saveBySignal() : saved;
     } catch (error) {
       if (program.end === null && !this.#situation.isSignalled()) await this.#perform('do', parts).catch(this.#report);
       throw error;
@@ -296,8 +287,8 @@ export class Operator {
     }
   }
 
-  async #saveBySignal(name: NodeJS.Signals): Promise<CommandOutcome> {
-    const value = this.#sendSaveSignal(name);
+  async #saveBySignal(): Promise<CommandOutcome> {
+    const value = this.#sendSaveSignal();
     this.#situation.say(`${value}; SIGTERM follows within ${this.#settings.graceMs / 1000} s`);
     await this.#waitForEnd(); // there is no way to know when the save has finished
     return { value };

@@ -7,7 +7,7 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/line/options.ts';
-import { nameOf } from './name.ts';
+import { programName } from './name.ts';
 import { StateFile } from './state.ts';
 import type { ServerAccess } from '../shared/reach/access.ts';
 import type { Gpu } from './gpu.ts';
@@ -137,7 +137,7 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     return null;
   }
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
-  const access = parseServerOptions(values, {}, nameOf(line));
+  const access = parseServerOptions(values, {}, programName(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
   for (const [option, remedy] of process.platform === 'win32' ? NOT_ON_WINDOWS : []) {
     if (values[option] !== undefined) throw new UsageError(`--${option} is not available on Windows, ${remedy}`);

@@ -5,9 +5,7 @@ import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ChildProcess } from 'node:child_process';
 import type { Cgroup } from './cgroup.ts';
-import type { Keeper } from './keeper.ts';
 
 const MAX_STOP_MS = 10_000; // a system call may take longer
 const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
@@ -21,59 +19,90 @@ const TICKS_PER_SECOND = 100; // of the CPU times in /proc
 const SECONDS_PER_PART = [1, 60, 3600, 86_400]; // of `[[days-]hours:]minutes:seconds`, from the right
 const MAX_PS_LENGTH = 2 ** 24;
 
-export interface Process {
+/** A process id, and a start time, which differs for a later process with the same id. */
+export interface Listed {
   pid: number;
+  startedAt: number; // clock ticks since boot; 0 if unknown
+}
+
+export interface Process extends Listed {
   parent: number;
   group: number;
   session: number; // 0 if unknown
   /** One letter, as `ps` shows it: `T` is stopped. */
   state: string;
-  startedAt: number; // clock ticks since boot; 0 if unknown
   /** Includes children it has waited for, but not with ps. 0 if unknown. */
   cpuSeconds: number;
   /** Returns the resident memory in KiB, shared memory included. 0 if unknown. */
   measureMemory(): number;
 }
 
+/** The first process of a program. */
+export interface Main extends Listed {
+  hasEnded(): boolean;
+}
+
+/** What a keeper takes over from its control-run. */
+export interface Heritage {
+  /** The process group of control-run, which other programs may share. */
+  group: number;
+  /** Processes of the program, other than the first. */
+  known: readonly Listed[];
+}
+
+/**
+ * Tells the keeper what to end if control-run is killed: the first process, from which it finds others, and those that
+ * it could not find once their parents have ended. An empty list leaves nothing to end.
+ */
+export type Keep = (listed: readonly Listed[]) => void;
+
 export class Processes {
-  readonly #child: ChildProcess;
-  readonly #main: number;
+  readonly #main: Main;
   readonly #mark: string;
   readonly #cgroup: Cgroup | null;
-  readonly #keeper: Keeper;
-  readonly #startedAt: number;
+  readonly #keep: Keep;
+  readonly #group: number; // of control-run
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
+  #strays: Listed[] = []; // the known processes that the keeper could not find
   #isStopping = false; // until continue()
   #isReleased = false;
 
   /**
-   * @param child The first process of the program.
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
-   * @param keeper Ends them if control-run is killed.
    */
-  constructor(child: ChildProcess, mark: string, cgroup: Cgroup | null, keeper: Keeper) {
-    this.#child = child;
-    this.#main = child.pid as number;
+  constructor(
+    main: Main,
+    mark: string,
+    cgroup: Cgroup | null,
+    keep: Keep,
+    { group, known }: Heritage = { group: OWN_GROUP, known: [] },
+  ) {
+    this.#main = main;
     this.#mark = mark;
     this.#cgroup = cgroup;
-    this.#keeper = keeper;
-    this.#startedAt = readProcess(this.#main)[0]?.startedAt ?? 0;
+    this.#keep = keep;
+    this.#group = group;
     this.#forgetKnown();
+    for (const { pid, startedAt } of known) this.#known.set(pid, startedAt);
   }
 
   /** Leaves only the first process to the keeper, which finds the others from there. */
   #forgetKnown(): void {
     this.#known.clear();
-    this.#keeper.watch({ pid: this.#main, startedAt: this.#startedAt });
+    this.#strays = [];
+    this.#keep([this.#main]);
   }
 
   /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
     const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
-    this.#keeper.add(fresh.filter((one) => !this.#isMember(one, this.#main)));
+    const strays = fresh.filter((one) => !this.#isMember(one, this.#main.pid));
     for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
+    if (strays.length === 0) return;
+    this.#strays.push(...strays);
+    this.#keep([this.#main, ...this.#strays]);
   }
 
   /** The processes that `stop()` has stopped. */
@@ -91,23 +120,20 @@ export class Processes {
   }
 
   #search(): Process[] {
+    const main = this.#main;
     const inside = new Set(this.#cgroup?.pids());
     const candidates = listAll().filter(({ pid, startedAt }) => {
-      return pid !== process.pid && (startedAt >= this.#startedAt || inside.has(pid));
+      return pid !== process.pid && (startedAt >= main.startedAt || inside.has(pid));
     });
-    const isReused = candidates.some(({ pid, startedAt }) => pid === this.#main && startedAt !== this.#startedAt);
-    const leader = isReused ? null : this.#main; // another process or group may have this id by now
+    const isReused = candidates.some(({ pid, startedAt }) => pid === main.pid && startedAt !== main.startedAt);
+    const leader = isReused ? null : main.pid; // another process or group may have this id by now
     const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
     const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
       for (const one of candidates) if (one.parent === parent) members.set(one.pid, one);
     }
-    if (!members.has(this.#main) && !this.#hasEnded) members.set(this.#main, unknownProcess(this.#main));
+    if (!members.has(main.pid) && !main.hasEnded()) members.set(main.pid, unknownProcess(main.pid));
     return [...members.values()];
-  }
-
-  get #hasEnded(): boolean {
-    return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
   #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
@@ -150,7 +176,7 @@ export class Processes {
       looks = running.length === 0 ? looks + 1 : 0;
       if (looks === 2 || elapsed > MAX_STOP_MS || running.some(isForeign)) return running;
       if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
-      send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
+      this.#send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
       await sleep(elapsed < VFORK_MS ? 1 : 10);
       if (!this.#isStopping) return [];
@@ -160,7 +186,10 @@ export class Processes {
 
   /** Whether all members of control-run's process group are stopped, or the main process alone. */
   haveStopped(who: 'group' | 'main'): boolean {
-    const ones = this.list().filter(({ pid, group }) => (who === 'main' ? pid === this.#main : group === OWN_GROUP));
+    const isMeant = ({ pid, group }: Process): boolean => {
+      return who === 'main' ? pid === this.#main.pid : group === this.#group;
+    };
+    const ones = this.list().filter(isMeant);
     return ones.every(isStopped) && (who === 'group' || ones.length > 0);
   }
 
@@ -175,7 +204,7 @@ export class Processes {
   /** Call it when the program has ended by itself: its background processes keep running. */
   release(): void {
     this.continue();
-    this.#keeper.forget();
+    this.#keep([]);
     this.#isReleased = true;
   }
 
@@ -188,7 +217,13 @@ export class Processes {
 
   /** Sends a signal to all processes. A stopped process takes it when it continues. */
   signal(name: NodeJS.Signals): void {
-    send(this.list(), name);
+    this.#send(this.list(), name);
+  }
+
+  /** Signals whole groups, so that all members stop at once, except the group of control-run. */
+  #send(processes: readonly Process[], name: NodeJS.Signals): void {
+    const targets = processes.map(({ pid, group }) => (group === this.#group ? pid : -group));
+    for (const target of new Set(targets)) trySend(target, name);
   }
 
   /**
@@ -199,7 +234,7 @@ export class Processes {
   async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
     this.#isStopping = false;
     this.#report(this.list());
-    if (IS_WINDOWS && !this.#hasEnded) await endTree(this.#main);
+    if (IS_WINDOWS && !this.#main.hasEnded()) await endTree(this.#main.pid);
     this.signal('SIGTERM');
     this.signal('SIGCONT'); // also to processes that were stopped before the pause
     this.#stopped.clear();
@@ -209,7 +244,7 @@ export class Processes {
       this.signal('SIGKILL');
       left = await this.#waitForEnd(POLL_MS);
     }
-    if (left.length === 0) this.#keeper.forget();
+    if (left.length === 0) this.#keep([]);
     return { killed, left };
   }
 
@@ -234,19 +269,13 @@ export class Processes {
   findHandler(name: NodeJS.Signals): number | null {
     const processes = this.list();
     if (!HAS_PROC) {
-      if (processes.every(({ pid }) => pid === this.#main)) return this.#main;
+      if (processes.every(({ pid }) => pid === this.#main.pid)) return this.#main.pid;
       throw new Error(`it is unknown which of ${processes.length} processes handles ${name}: use --save-command`);
     }
     const handlers = processes.filter(({ pid }) => handles(pid, name));
     const pids = handlers.map(({ pid }) => pid);
     return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
   }
-}
-
-/** Signals whole groups, so that all members stop at once, except the group of this process. */
-function send(processes: readonly Process[], name: NodeJS.Signals): void {
-  const targets = processes.map(({ pid, group }) => (group === OWN_GROUP ? pid : -group));
-  for (const target of new Set(targets)) trySend(target, name);
 }
 
 function trySend(target: number, name: NodeJS.Signals): void {
@@ -301,11 +330,17 @@ function isStopped({ state }: Process): boolean {
 
 const HAS_PROC = process.platform === 'linux';
 const IS_WINDOWS = process.platform === 'win32';
-const OWN_GROUP = (HAS_PROC ? readProcess(process.pid) : listByPs()).find(({ pid }) => pid === process.pid)?.group ?? 0;
+const OWN_TABLE = HAS_PROC ? readProcess(process.pid) : listByPs();
+export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
   if (IS_WINDOWS) return []; // it has neither /proc nor ps
   return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
+}
+
+/** Returns when a process started; 0 if unknown. */
+export function startOf(pid: number): number {
+  return readProcess(pid)[0]?.startedAt ?? 0;
 }
 
 /** Returns nothing if the process has ended. */
@@ -326,12 +361,17 @@ function readProcess(pid: number | string): Process[] {
 
 /** Returns the state of a running thread, or else of a stopped one. */
 function stateOfThreads(pid: number | string): string {
+  const stats = readThreads(pid, 'stat');
+  const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
+  return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
+}
+
+/** Returns a file of each thread; nothing if the process has ended. */
+export function readThreads(pid: number | string, file: string): string[] {
   try {
-    const stats = readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/stat`));
-    const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
-    return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
+    return readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/${file}`));
   } catch {
-    return 'Z'; // all have ended
+    return [];
   }
 }
 
@@ -367,7 +407,7 @@ function handles(pid: number, name: NodeJS.Signals): boolean {
 }
 
 /** Returns an empty text if the process has ended or belongs to another user. */
-function tryRead(path: string): string {
+export function tryRead(path: string): string {
   try {
     return readFileSync(path, 'latin1');
   } catch {

@@ -5,12 +5,13 @@ import { once } from 'node:events';
 import { constants } from 'node:os';
 import { Channel } from './channel.ts';
 import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
-import { labelOf, Processes } from './processes.ts';
+import { STARTING } from './keeper.ts';
+import { labelOf, Processes, startOf } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
 import type { ChannelListener } from './channel.ts';
-import type { Keeper } from './keeper.ts';
+import type { Keep } from './processes.ts';
 
 const CHANNEL_FD = 3;
 const OBSTACLES: Record<string, string> = {
@@ -29,7 +30,7 @@ export interface ProgramOptions {
   /** A variable with its value, `NAME=VALUE`, that identifies its processes. */
   mark: string;
   cgroup: Cgroup | null;
-  keeper: Keeper;
+  keep: Keep;
 }
 
 /** How a program ended. */
@@ -58,11 +59,13 @@ export class Program {
   #end: End | null = null;
 
   private constructor(child: ChildProcess, options: ProgramOptions, listener: ChannelListener) {
-    const { name, mark, cgroup, keeper } = options;
+    const { name, mark, cgroup, keep } = options;
     this.#child = child;
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
-    this.processes = new Processes(child, mark, cgroup, keeper);
+    const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
+    const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
+    this.processes = new Processes(main, mark, cgroup, keep);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
     this.#gate = child.stdio[GATE_FD] as Socket | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
@@ -85,7 +88,7 @@ export class Program {
     onSpawn: (name: string) => void,
     isPaused: boolean,
   ): Promise<Program | End> {
-    const { line, isOnTerminal, mark, cgroup, keeper } = options;
+    const { line, isOnTerminal, mark, cgroup, keep } = options;
     const [name, value] = mark.split('=') as [string, string];
     const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value };
     const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
@@ -98,7 +101,7 @@ export class Program {
       if (child.pid !== undefined && !isPaused) onSpawn(`${options.name}[${child.pid}]`);
       return child;
     };
-    keeper.expect();
+    keep([STARTING]);
     try {
       if (isPaused) checkExecutable(line[0]);
       const child = cgroup === null ? start() : cgroup.spawn(start);
@@ -109,7 +112,7 @@ export class Program {
       onSpawn(program.name);
       return program;
     } catch (error) {
-      keeper.forget();
+      keep([]);
       const { code = '', path = line[0], message } = error as NodeJS.ErrnoException;
       const text = `cannot start '${path}': ${OBSTACLES[code] ?? message}`;
       return { exitCode: code === 'ENOENT' ? 127 : 126, signal: null, text, isFailure: true }; // as in a shell

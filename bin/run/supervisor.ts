@@ -10,7 +10,7 @@ import { baseUrlOf } from '../shared/reach/access.ts';
 import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import { Cgroup } from './cgroup.ts';
-import { Keeper } from './keeper.ts';
+import { startKeeper } from './keeper.ts';
 import { Operator } from './operator.ts';
 import { labelOf } from './processes.ts';
 import { Program } from './program.ts';
@@ -28,7 +28,6 @@ const MIN_RESTART_MS = 1000; // doubles with each restart
 const MAX_RESTART_MS = 60_000;
 const HEALTHY_MS = 60_000; // restarts of a program that ran this long do not count
 const LINGER_MS = 200; // lets clients see how the program ended
-const RETRY_MS = 2000; // of a state that cannot be written
 const CONNECT_MS = 10_000; // in which a program on CONTROL_FD usually writes its first line
 // The detail has 4096 bytes: 3000 for what the program reports, and enough for these and some numbers.
 const MAX_ERROR_LENGTH = 50;
@@ -40,24 +39,20 @@ export class Supervisor {
   readonly #say: (message: string) => void;
   readonly #server: WebApiServer<string>;
   readonly #programOptions: ProgramOptions;
-  readonly #operator: Operator;
-  #program!: Program; // set before any command is taken
+  #program!: Program; // set before any command is taken, unless it cannot be started
+  #operator!: Operator; // of this run
   #lastEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
   #cause: StatusCause | null; // of the pause; null unless the program is paused
-  #stateError: string | undefined; // while the state cannot be written
-  #retryTimer: NodeJS.Timeout | undefined; // during that
-  #isChanging = false; // during a pause or a resume
-  #reported: SystemStatus | undefined; // by the program, during that
+  #change: { reported: SystemStatus | null } | null = null; // during a pause or resume: what the program reports
   #detail: object = {}; // reported by the program
   #hasComplained = false; // about a field of it
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
   #isSignalled = false; // by a signal to end
-  #isEnding = false; // during a shutdown; the program may report that status by itself
-  #isOver = false;
+  #isEnding = false; // from a shutdown on, unless it is cancelled; the program may report that status by itself
   #isWatched = false; // a client has asked for the status, and may wait for the end
 
   /**
@@ -79,9 +74,7 @@ export class Supervisor {
     });
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
-    this.#programOptions = { ...settings, mark, cgroup, keeper: new Keeper(graceMs, mark, cgroup?.path ?? '') };
-    const situation = { program: () => this.#program, isSignalled: () => this.#isSignalled, say };
-    this.#operator = new Operator(settings, this.#server, situation);
+    this.#programOptions = { ...settings, mark, cgroup, keep: startKeeper(graceMs, mark, cgroup?.path ?? '') };
   }
 
   /**
@@ -93,13 +86,13 @@ export class Supervisor {
     const server = this.#server;
     this.#baseUrl = baseUrlOf(await server.runInBackground());
     await this.#start();
-    while (!this.#isOver) {
+    while (!this.#isEnding) {
       const command = await server.nextCommand();
       server.report(await this.#execute(command).catch((error: unknown) => ({ error })));
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
-    if (this.#stateError !== undefined) this.#writeState();
+    this.#settings.state?.keep(this.#cause); // if that has failed
     await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
@@ -126,14 +119,21 @@ export class Supervisor {
     }
     this.#program = program;
     this.#detail = {};
-    this.#operator.onRun(cause !== null);
+    this.#operate(cause !== null);
     void program.ended.then((end) => this.#onEnd(program, end));
+  }
+
+  /** Lets a new operator begin with the program as it is: running, or stopped before its first instruction. */
+  #operate(isPaused: boolean): void {
+    this.#operator = new Operator(this.#program, isPaused, {
+      settings: this.#settings, server: this.#server, isSignalled: () => this.#isSignalled, say: this.#say,
+    });
   }
 
   #onEnd(program: Program, end: End): void {
     program.channel.close();
     if (!this.#isEnding) program.processes.release();
-    this.#operator.onEnd();
+    this.#settings.gpu?.forget();
     if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
     const { maxRestarts } = this.#settings;
     if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
@@ -141,7 +141,7 @@ export class Supervisor {
       return this.#finish(end);
     }
     this.#lastEnd = end;
-    if (this.#status !== PAUSED && !this.#isChanging) this.#setStatus(ACTIVE); // it may have reported another one
+    if (this.#status !== PAUSED && this.#change === null) this.#setStatus(ACTIVE); // it may have reported another one
     const delayMs = Math.min(MIN_RESTART_MS * 2 ** this.#restarts, MAX_RESTART_MS);
     this.#restarts += 1;
     this.#say(`${program.name} ended with ${end.text}: restart ${this.#restarts} in ${delayMs / 1000} s`);
@@ -160,8 +160,8 @@ export class Supervisor {
   /** Ignores a status in the last lines before a stop, or during a shutdown. */
   #takeStatus(status: SystemStatus): void {
     if (this.#isEnding || this.#program.processes.stopped.length > 0) return;
-    if (this.#isChanging) this.#reported = status;
-    else this.#setStatus(status);
+    if (this.#change === null) this.#setStatus(status);
+    else this.#change.reported = status;
   }
 
   #takeDetail(detail: object): void {
@@ -191,28 +191,17 @@ export class Supervisor {
 
   /** Records the cause, and prints it on the terminal. */
   #onChange(isPaused: boolean): void {
-    const { by, reason } = this.#isChanging ? this.#server.request as CommandRequest : { by: 'itself' };
+    const { by, reason } = this.#change === null ? { by: 'itself' } : this.#server.request as CommandRequest;
     this.#keep(isPaused ? { by, reason, since: new Date().toISOString() } : null);
     if (this.#settings.isQuiet || !mayShow()) return;
     this.#say(`${isPaused ? 'paused' : 'resumed'}${describeAuthor({ by, reason })}`);
   }
 
   #keep(cause: StatusCause | null): void {
+    const { state } = this.#settings;
     this.#cause = cause;
-    this.#writeState();
-    if (this.#stateError !== undefined) this.#say(`--state ${this.#stateError}`);
-  }
-
-  /** Retries a failed write until it succeeds, for example once the disk has space again. */
-  #writeState(): void {
-    clearTimeout(this.#retryTimer);
-    try {
-      this.#settings.state?.write(this.#cause);
-      this.#stateError = undefined;
-    } catch (error) {
-      this.#stateError = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
-      this.#retryTimer = setTimeout(() => this.#writeState(), RETRY_MS).unref();
-    }
+    state?.keep(cause);
+    if (state?.error !== undefined) this.#say(`--state ${state.error}`);
   }
 
   /** Returns the detail of `/api/info`: what the program reports, and what control-run adds as `run`. */
@@ -228,7 +217,7 @@ export class Supervisor {
       processes: processes.length,
       ...(process.platform !== 'win32' && measure(processes)), // unknown there
       gpu: this.#settings.gpu?.isReleased === true ? 'released' : undefined,
-      state: this.#stateError,
+      state: this.#settings.state?.error,
       ended: program.end?.text,
       exitCode: program.end?.exitCode,
       signal: program.end?.signal,
@@ -242,17 +231,16 @@ export class Supervisor {
 
   /** Whether there is a way to save. Undefined if the program may still open CONTROL_FD, or has closed it. */
   #canSave({ channel, isHeld, begunAt }: Program): boolean | undefined {
-    const { saveSignal, saveCommand } = this.#settings;
-    if (channel.isOpen || saveSignal !== undefined || saveCommand !== undefined) return true;
+    if (this.#operator.saveWay !== null) return true;
     return channel.wasOpen || isHeld || performance.now() - begunAt < CONNECT_MS ? undefined : false;
   }
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
-  #execute(command: string): Promise<CommandOutcome> {
+  async #execute(command: string): Promise<CommandOutcome> {
     switch (command) {
       case 'pause': return this.#pause();
-      case 'resume': return this.#change('resume', [PAUSED, RESUMING, ACTIVE]);
+      case 'resume': return this.#carryOut('resume', [PAUSED, RESUMING, ACTIVE]);
       case 'save-state': return this.#operator.save();
       case 'shutdown': return this.#shutDown();
       default: return this.#operator.passOn();
@@ -262,23 +250,22 @@ export class Supervisor {
   async #pause(): Promise<CommandOutcome> {
     const { reason } = this.#server.request as CommandRequest;
     if (this.#status === PAUSED && reason !== undefined) this.#keep({ ...this.#cause, reason });
-    return await this.#change('pause', [ACTIVE, PAUSING, PAUSED]);
+    return await this.#carryOut('pause', [ACTIVE, PAUSING, PAUSED]);
   }
 
   /** If the program reports a status meanwhile, that status wins, unless the program was stopped after it. */
-  async #change(
+  async #carryOut(
     way: 'pause' | 'resume',
     [before, during, after]: [before: SystemStatus, during: SystemStatus, after: SystemStatus],
   ): Promise<CommandOutcome> {
     if (this.#status === after) return {};
-    this.#reported = undefined;
-    this.#isChanging = true;
+    const change = this.#change = { reported: null };
     this.#setStatus(during);
     const [outcome, status]: [CommandOutcome, SystemStatus] = await this.#operator[way]()
       .then((done) => [done, after], (error: unknown) => [{ error }, this.#operator.isPaused ? PAUSED : before]);
     const isStopped = this.#program.processes.stopped.length > 0;
-    this.#setStatus(isStopped ? status : this.#reported ?? status);
-    this.#isChanging = false;
+    this.#setStatus(isStopped ? status : change.reported ?? status);
+    this.#change = null;
     return outcome;
   }
 
@@ -286,12 +273,12 @@ export class Supervisor {
   async #shutDown(): Promise<CommandOutcome> {
     const program = this.#program;
     const before = this.#status;
-    const wasPaused = this.#operator.isPaused;
     this.#isEnding = true;
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let outcome: CommandOutcome = {};
     if (program?.end === null) {
+      const wasPaused = this.#operator.isPaused;
       const mayCancel = (): boolean => program.end === null && !this.#isSignalled;
       outcome = await this.#operator.saveLast().catch((error: unknown) => ({ error }));
       const isResumed = wasPaused && !this.#operator.isPaused; // pausing it again failed
@@ -300,17 +287,15 @@ export class Supervisor {
       const error = await this.#end(program);
       if (error !== null) outcome = { error };
       if (error !== null && mayCancel()) {
-        this.#operator.onRun(false);
+        this.#operate(false);
         return this.#cancelShutDown(ACTIVE, outcome);
       }
       this.#lastEnd = program.end ?? program.leave();
     }
-    this.#isOver = true;
     if ('error' in outcome) return outcome;
     const { text: ended, exitCode, signal } = this.#lastEnd as End;
-    const { value } = outcome;
-    const text = value === undefined ? '' : Buffer.from(excerpt(textOfJson(value), MAX_VALUE_LENGTH)).toString();
-    const saved = text === '' ? undefined : text; // well-formed, and short enough for the rest
+    const text = excerpt(textOfJson(outcome.value ?? ''), MAX_VALUE_LENGTH); // there is room for the rest
+    const saved = Buffer.from(text).toString() || undefined; // well-formed
     return { value: { saved, ended, exitCode, signal } };
   }
 

@@ -204,15 +204,15 @@ export function parseServerOptions(
 }
 
 /** Explains the error of a server whose port is in use: says by which system, if it is one, and what to do. */
-export async function explainPort(error: unknown): Promise<Error> {
+export async function explainPort(error: unknown, host: string = '', port: number = 0): Promise<Error> {
   const { message, code } = error as NodeJS.ErrnoException;
-  const [start, host = '', port] = /^Cannot serve at \[?([^/]+?)\]?:(?!0:)(\d+): /.exec(message) ?? [];
-  if (code !== 'EADDRINUSE' || start === undefined) return error as Error;
+  if (code !== 'EADDRINUSE' || port === 0) return error as Error;
   const isAny = host === '0.0.0.0' || host === '::'; // no name for a client
-  const client = new WebApiClient(isAny ? undefined : host, Number(port), { timeout: PORT_USER_MS });
+  const client = new WebApiClient(isAny ? undefined : host, port, { timeout: PORT_USER_MS });
   const { name, pid } = await client.info() ?? {}; // asks without the token: it may be anyone
   const isKnown = typeof name === 'string' && typeof pid === 'number';
-  const reason = isKnown ? `${start}it is in use by ${excerpt(name)} (process ${pid})` : message;
+  const place = `${isIPv6(host) ? `[${host}]` : host}:${port}`;
+  const reason = isKnown ? `Cannot serve at ${place}: it is in use by ${excerpt(name)} (process ${pid})` : message;
   return new Error(`${reason}; --port 0 picks a free one`);
 }
 

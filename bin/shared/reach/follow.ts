@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../control.ts';
+import { findStatus } from '../words/commands.ts';
 import { valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
@@ -34,7 +35,7 @@ export interface Followed {
    * - `offline`: nothing responds, or no longer.
    * - `unanswered`: the system does not respond. The command may still take effect, unless the error says `not sent`.
    */
-  state: 'done' | 'failed' | 'pending' | 'offline' | 'unanswered';
+  outcome: 'done' | 'failed' | 'pending' | 'offline' | 'unanswered';
   isInvalid: boolean; // refused because of its arguments
   value: string; // returned by the program, as JSON unless it is a text; empty if there is none
   status: SystemStatus | null; // the latest; null if none is known
@@ -66,12 +67,12 @@ export function follow(client: PrintableClient, command: string, options: Follow
 }
 
 /** The outcome of a command, with a summary unless that is `not paused: ` and the error. */
-type Conclusion = Pick<Followed, 'state' | 'error'> & { summary?: string | undefined };
+type Conclusion = Pick<Followed, 'outcome' | 'error'> & { summary?: string | undefined };
 
 /** When to conclude. `ending`: the system is observed to end for the second time. */
 type Moment = 'responded' | 'observed' | 'ending' | 'over';
 
-const DONE: Conclusion = { state: 'done', error: '' };
+const DONE: Conclusion = { outcome: 'done', error: '' };
 
 /** One command, from the request to its outcome. */
 class Follower {
@@ -110,17 +111,17 @@ class Follower {
 
   readonly #stop = (): void => this.#end.abort();
 
-  #describe({ state, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
-    const isDone = state === 'done';
+  #describe({ outcome, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
+    const isDone = outcome === 'done';
     const duration = `${seconds.toFixed(1)} s`;
     const value = isDone ? valueIn(this.#report) : '';
     const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
     if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
-    const isLate = state === 'pending' || isFull(reply) || (state === 'offline' && (reply.ok || isUnanswered(reply)));
+    const isLate = outcome === 'pending' || isFull(reply) || (outcome === 'offline' && (reply.ok || isUnanswered(reply)));
     const participle = PARTICIPLES.get(this.#command);
     const verdict = participle ? `not ${participle}` : `${this.#command} ${isLate ? 'not done' : 'failed'}`;
     return {
-      state, error, value, seconds,
+      outcome, error, value, seconds,
       isInvalid: isInvalid(reply),
       status: isDone ? this.#goal ?? this.#status : this.#status,
       summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
@@ -182,44 +183,44 @@ class Follower {
       if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
         if (moment === 'responded') return null;
         const hasEnded = status === OFFLINE || moment === 'ending';
-        if (hasEnded) return { state, error, summary: `shut down, but: ${error}` };
-        if (status === SHUTTING_DOWN) return null;
+        if (hasEnded) return { outcome: 'failed', error, summary: `shut down, but: ${error}` };
+        if (status === SHUTTING_DOWN || status === null) return null; // it closes its connections before it ends
       }
-      return { state, error };
+      return { outcome: 'failed', error };
     }
     if (reply.ok && this.#goal === undefined && !isUnfinished(this.#report)) {
-      return { state: 'pending', error: '', summary: `${this.#command} accepted, but the server reports no outcome` };
+      return { outcome: 'pending', error: '', summary: `${this.#command} accepted, but the server reports no outcome` };
     }
     if (!reply.ok) {
       const { error, phase, statusCode } = reply;
       if (phase === 'answered') { // an error about arguments names the command
-        return { state: 'failed', error, summary: statusCode === 400 ? error : undefined };
+        return { outcome: 'failed', error, summary: statusCode === 400 ? error : undefined };
       }
       if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
-      if (!isUnanswered(reply)) return { state: 'offline', error };
+      if (!isUnanswered(reply)) return { outcome: 'offline', error };
     }
     const mayTakeEffect = reply.ok || (reply.phase === 'sent' && (isShutdown || isCut(reply)));
     if (mayTakeEffect && moment === 'responded') return null;
-    if (status === OFFLINE) return isShutdown ? DONE : { state: 'offline', error: describeCurrent(status) };
+    if (status === OFFLINE) return isShutdown ? DONE : { outcome: 'offline', error: describeCurrent(status) };
     if (mayTakeEffect && moment !== 'over') {
       if (isShutdown) return null;
       if (reply.ok && status === this.#goal && !isUnfinished(this.#report)) return DONE;
       if (reply.ok && moment !== 'ending') return null;
     }
     if (!reply.ok && (status === null || isCut(reply))) {
-      return { state: 'unanswered', error: reply.error, summary: reply.error };
+      return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
     const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
     const isSettled = status === SHUTTING_DOWN || !isPending;
     const more = isSettled ? '' : '; the command is still pending';
-    return { state: 'pending', error: describeCurrent(status) + more };
+    return { outcome: 'pending', error: describeCurrent(status) + more };
   }
 
   /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
   async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
     let wasEnd = false;
     for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
-      const status = Object.values(SystemStatus).find(({ statusName }) => statusName === name) ?? null;
+      const status = findStatus(name) ?? null;
       const isPassed = this.#goal !== undefined && status !== this.#goal && status !== this.#status;
       if (isPassed && status !== null) this.#show(status.statusName);
       this.#status = status;

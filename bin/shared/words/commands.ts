@@ -25,8 +25,15 @@ export interface Command {
   takesNoTargets?: true;
 }
 
+const STATUSES: readonly SystemStatus[] = Object.values(SystemStatus);
+
 /** The statuses as arguments. */
-export const STATUS_WORDS: readonly string[] = Object.values(SystemStatus).map(({ statusName }) => wordOf(statusName));
+export const STATUS_WORDS: readonly string[] = STATUSES.map(({ statusName }) => wordOf(statusName));
+
+/** Finds a status by its name or word. */
+export function findStatus(word: string): SystemStatus | undefined {
+  return STATUSES[STATUS_WORDS.indexOf(wordOf(word))];
+}
 
 /** The name of a status without the space. */
 export function wordOf(statusName: string): string {

@@ -35,7 +35,7 @@ export function describeStatusAndSave(info: Body): string {
 /** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
 function describeSaves(info: Body, isBrief: boolean): string {
   const saves = commandsOf(info).filter((entry) => commandOf(entry) === 'save-state');
-  const ended = saves.filter(({ state }) => state === 'done' || state === 'failed');
+  const ended = saves.filter(hasEnded);
   const saved = ended.filter(({ state }) => state === 'done').at(-1);
   const texts: string[] = [];
   if (saved !== undefined) {
@@ -133,6 +133,11 @@ export function describeEnd(info: Body): string {
   return reason !== '' && textOf(info, 'by') === 'itself' ? reason : `shutdown${describeAuthor(info)}`;
 }
 
+/** Whether a command in the list has its outcome. */
+export function hasEnded({ state }: Body): boolean {
+  return state === 'done' || state === 'failed';
+}
+
 export function commandsOf(info: Body): Body[] {
   return entriesOf(info['commands']).slice(-MAX_COMMANDS);
 }
@@ -201,10 +206,16 @@ export function splitDetail(detail: unknown): { own: Record<string, unknown>; ru
   return isOfRun ? { own, run } : { own: all, run: {} };
 }
 
+/** In milliseconds; null if the field holds no time. */
+export function timeIn(body: Body, name: string): number | null {
+  const time = Date.parse(textOf(body, name));
+  return Number.isNaN(time) ? null : time;
+}
+
 /** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
 export function secondsSince(body: Body, name: string): number | null {
-  const seconds = (Date.now() - Date.parse(textOf(body, name))) / 1000;
-  return Number.isNaN(seconds) ? null : Math.max(0, seconds);
+  const time = timeIn(body, name);
+  return time === null ? null : Math.max(0, (Date.now() - time) / 1000);
 }
 
 /** `2026-11-23 13:18:06`, in the time zone of the machine. */

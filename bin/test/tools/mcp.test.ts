@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
 import { LIMIT, until } from '../helpers.ts';
-import { openSession, startMcp } from './mcp/helpers.ts';
+import { openSession } from './client/systems.ts';
+import { startMcp } from './mcp/helpers.ts';
 
 describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
   it('lets an assistant list, inspect, wait, pause and save, and nothing else', async (t) => {
@@ -39,29 +40,6 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual([info?.status, info?.by, info?.reason], ['paused', 'mcp:test', 'GPU needed']);
     const { error } = await mcp.fail('resume', { system, reason: 'go on' });
     assert.match(error, /^resume is not allowed: .* --allow resume$/);
-    await mcp.end();
-  });
-
-  it('resumes, runs commands and shuts down if allowed', async (t) => {
-    const session = openSession(t);
-    const { client } = await session.launch('train', {
-      commands: {
-        double: { parameters: { n: { type: 'integer' } }, run: ({ n }) => 2 * Number(n) },
-        forget: { run() {} },
-      },
-    });
-    const mcp = startMcp(t, ['--allow', 'resume, shutdown', '--allow', 'run:double', 'train'], session.env);
-    const { result: { tools } } = await mcp.modern('tools/list');
-    assert.match(tools.at(-1).description, / Only these are allowed: double\.$/);
-    const call = { system: 'train', reason: 'test' };
-    await mcp.modern('tools/call', { name: 'pause', arguments: call });
-    assert.equal((await mcp.call('resume', call)).status, 'active');
-    const command = { ...call, command: 'double', arguments: { n: 21 } };
-    assert.equal((await mcp.call('run_command', command)).value, 42);
-    assert.match((await mcp.fail('run_command', { ...call, command: 'forget' })).error, /--allow run:forget$/);
-    const end = await mcp.call('shutdown', call);
-    assert.deepEqual(pick(end, 'outcome', 'status'), { outcome: 'done', status: 'offline' });
-    assert.equal(await client.info(), null);
     await mcp.end();
   });
 });

@@ -1,23 +1,15 @@
 // The main uses of control-run.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
-import {
-  assertHarmless, clientAt, getInfo, makeFolder, perform, runProgram, start, startProgram, startServer, until,
-} from '../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, runProgram, startProgram, startServer, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  exitCodeOf, handler, isTidy, killAll, listTree, processesOf, PYTHON, readLines, readTask, run, shell, showsDetail,
-  showsRun, startRun, stateOf, WAIT,
+  exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsDetail, showsRun, startRun, stateOf, WAIT,
 } from './run/helpers.ts';
-import { order } from './run/talk.ts';
-import type { WebApiReply } from '../../../control.ts';
-import type { AddressInfo } from 'node:net';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
@@ -53,33 +45,13 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(existsSync(path), false);
   });
 
-  it('exits with 127 if the command is not found', async (t) => {
-    const folder = makeFolder(t);
-    const { code, stdout, stderr } = await run(t, [], [join(folder, '\x1b[2J\u202e'), 'x']);
-    assert.deepEqual([code, stdout, stderr], [127, '', `control-run: cannot start '${folder}/ [2J ': not found\n`]);
-    assertHarmless(stderr);
-  });
-
-  it('names the system that uses its port', async (t) => {
+  it('exits with 125 if its port is in use, names the system that uses it, and starts nothing', async (t) => {
+    const path = join(makeFolder(t), 'started');
     const { port, address: { host } } = await startServer(t, { name: 'cart\x1b[2Jpole', host: '127.0.0.1' });
-    const { code, stderr } = await startProgram(t, 'run', ['--port', `${port}`, '--host', host, 'true']).ended;
+    const { code, stderr } = await startProgram(t, 'run', ['--port', `${port}`, '--host', host, 'touch', path]).ended;
     const user = `cart[2Jpole (process ${process.pid})`;
     const message = `Cannot serve at 127.0.0.1:${port}: it is in use by ${user}; --port 0 picks a free one`;
-    assert.deepEqual([code, stderr], [125, `control-run: ${message}\n`]);
-  });
-
-  it('exits with 125 if the web API cannot listen, and starts nothing', async (t) => {
-    const path = join(makeFolder(t), 'started');
-    const server = createServer().listen(0, '127.0.0.1');
-    t.after(() => server.close());
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
-    const running = startProgram(t, 'run', ['--port', `${port}`, '--host', '127.0.0.1', 'touch', path]);
-    const { code, stdout, stderr } = await running.ended;
-    assert.deepEqual([code, stdout], [125, '']);
-    assert.match(stderr, new RegExp(`^control-run: .*EADDRINUSE.*${port}; --port 0 picks a free one\\n$`));
-    assert.equal(existsSync(path), false);
-    await isTidy(running);
+    assert.deepEqual([code, stderr, existsSync(path)], [125, `control-run: ${message}\n`, false]);
   });
 
   it('pauses and resumes all processes of a program, and reports them', async (t) => {
@@ -99,21 +71,6 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     }
   });
 
-  it('remembers a pause across a crash with --state: starts stopped, and shows who paused it and why', async (t) => {
-    const options = ['--state', join(makeFolder(t), 'state.json')];
-    const [by, reason] = ['ana@laptop', 'GPU needed until noon'];
-    const first = await startRun(t, options, ['sleep', '98765']);
-    await first.client.request('pause', { wait: 60, by, reason });
-    killAll(listTree(first.running.child.pid as number));
-    await exitCodeOf(first.running);
-    const { running, port, pid } = await startRun(t, options, ['sleep', '98765']);
-    assert.match(running.output(), /^control-run: .*; paused \d s ago by ana@laptop: GPU needed until noon\n$/);
-    const info = await getInfo(port);
-    assert.deepEqual([info.status, info.by, info.reason, stateOf(pid)], ['paused', by, reason, 'T']);
-    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    await until(() => readTask(pid)[0]?.name === 'sleep');
-  });
-
   it('saves with --save-command, also while paused, and before a shutdown', async (t) => {
     const save = 'echo noise; echo to stderr >&2; echo "ckpt/$CONTROL_PID.pt"';
     const { running, port, pid, client } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
@@ -128,18 +85,6 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.match(running.output(), /^(to stderr\n){3}$/m);
     assert.doesNotMatch(running.output(), /noise|ckpt/);
     await isTidy(running);
-  });
-
-  it('runs --pause-command before a pause, and --resume-command after it', async (t) => {
-    const state = 'cut -d " " -f 3 /proc/$CONTROL_PID/stat';
-    const options = ['--pause-command', `[ "$CONTROL_REASON" ] && ${state}`, '--resume-command', state];
-    const { port, pid, client } = await startRun(t, options, ['sleep', '98765']);
-    assert.deepEqual(await perform(port, 'pause'), [500, 'pause failed: the pause command ended with exit code 1']);
-    assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
-    assert.deepEqual(await order(port, 'pause?reason=noon'), [200, 'S']);
-    assert.deepEqual([await client.getStatus(), stateOf(pid)], [PAUSED, 'T']);
-    assert.deepEqual(await perform(port, 'resume'), [200, 'S']);
-    assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
 
   it('saves with --save-signal, and lets the program end by itself after the save of a shutdown', async (t) => {
@@ -227,44 +172,5 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(stdout, ['save-state', 'pause', 'shutdown'].map((command, index) => {
       return `{"id":${index + 1},"command":"${command}"}\n`;
     }).join(''));
-  });
-
-  it('prints a Python module that executes commands in a program', { skip: lacks('python3') }, async (t) => {
-    const folder = makeFolder(t);
-    const { stdout } = await runProgram(t, 'run', ['--python']);
-    writeFileSync(join(folder, 'control.py'), stdout);
-    writeFileSync(join(folder, 'train.py'), `
-from control import Control
-import time
-rate = 0.1
-def set_rate(learning_rate: float):
-    global rate
-    before, rate = rate, learning_rate
-    return {'before': before}
-control = Control(lambda: f'saved with {rate}', commands={'set': set_rate})
-while not control.poll():
-    control.say(detail={'learning_rate': rate})
-    time.sleep(.01)
-`);
-    const run = await startRun(t, [], [PYTHON, join(folder, 'train.py')]);
-    await showsDetail(run, { learning_rate: 0.1 });
-    const set = (values: object): Promise<WebApiReply> => run.client.request('set', { arguments: values, wait: 60 });
-    const reply = await set({ learning_rate: 0.01 });
-    assert.deepEqual(reply.ok && reply.body['value'], { before: 0.1 });
-    await showsDetail(run, { learning_rate: 0.01 });
-    const refusal = await set({ learning_rate: 'fast' });
-    assert.equal(!refusal.ok && refusal.error, 'set: learning_rate must be a number, got "fast"');
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'saved with 0.01; exit code 0']);
-  });
-
-  it('leaves the terminal and Ctrl-C to the program', { skip: lacks('script') }, async (t) => {
-    const command = `exec ${process.execPath} dist/bin/run.js --port 0 sh -c 'test -t 0 && echo terminal; ${WAIT}'`;
-    const args = ['--quiet', '--return', '--command', command, '/dev/null'];
-    const { child, shows, ended } = start(t, 'script', args, { SHELL: '/bin/sh' });
-    await shows(/^terminal\r\n/m);
-    await shows(/ web API at /);
-    child.stdin?.write('\x03');
-    assert.equal((await ended).code, 128 + 2);
   });
 });

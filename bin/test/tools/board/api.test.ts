@@ -14,8 +14,6 @@ import type { Update } from '../../../board/state.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
-const COUNT = 40; // commands at once; a system accepts 64 connections
-
 /** The own commands of the last system. */
 const EVALUATE = {
   description: 'Runs episodes without learning',
@@ -38,10 +36,7 @@ describe('The web API of control-board', LIMIT, () => {
   };
 
   before(async () => {
-    const maxQueueSize = COUNT;
-    systems = [
-      await startServer(suite), await startServer(suite, { maxQueueSize }), await startServer(suite, { token: TOKEN }),
-    ];
+    systems = [await startServer(suite), await startServer(suite), await startServer(suite, { token: TOKEN })];
     declaring = await startServer<string>(suite, { commands: { evaluate: EVALUATE } });
     const [own, ...others] = [declaring, ...systems].map(({ port }) => `127.0.0.1:${port}`);
     board = await startBoard(suite, [...others, NOWHERE, own ?? '']);
@@ -178,13 +173,6 @@ describe('The web API of control-board', LIMIT, () => {
     await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'done');
   });
 
-  it('shows the outcome of a command to an offline system', async () => {
-    await board.post(`/api/systems/${ABSENT}/resume`);
-    await untilSystem(board, ({ sent: [latest] }) => {
-      return latest?.state === 'failed' && /ECONNREFUSED/.test(latest.text);
-    }, ABSENT);
-  });
-
   it('passes on the arguments of an own command unchanged, and no other body', async () => {
     const path = `/api/systems/${DECLARING}/evaluate`;
     const { server } = declaring;
@@ -238,21 +226,13 @@ describe('The web API of control-board', LIMIT, () => {
     const listed = await untilSystem(board, ({ commands: [latest] }) => latest?.state === 'running', DECLARING);
     assert.equal(listed.commands[0]?.arguments, '{"episodes":100,"note":"x"}');
     server.report({ value: { meanReturn: 497.1 } });
-    const hasValue = ({ commands: [latest] }: Update): boolean => latest?.value === '{"meanReturn":497.1}';
-    await untilSystem(board, (system) => hasValue(system) && areDone(system), DECLARING);
+    const isListed = ({ commands: [latest] }: Update): boolean => latest?.value === '{"meanReturn":497.1}';
+    await untilSystem(board, (system) => isListed(system) && areDone(system), DECLARING);
     await board.post(`/api/systems/${DECLARING}/save-state`);
     await take(DECLARING);
     const { sent } = await untilSystem(board, areDone, DECLARING);
     assert.deepEqual(sent.map(({ command }) => command), ['evaluate', 'save-state']);
     assert.match(sent[0]?.text ?? '', /^evaluate: \{"meanReturn":497\.1\} \(\d+\.\d s\)$/);
-
-    await board.post(path, {}, '{"note":"x"}');
-    await server.nextCommand();
-    server.report({ error: new Error('GPU busy') });
-    const hasFailed = (system: Update): boolean => {
-      return system.sent.some(({ text }) => text === 'evaluate failed: GPU busy');
-    };
-    await untilSystem(board, hasFailed, DECLARING);
   });
 
   it('sends the declarations to a page that lacks them, and again after a change', async () => {
@@ -300,18 +280,16 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('accepts any reason', async () => {
     for (const [query, reason] of [
-      ['reason=a%26b%3Dc+d', 'a&b=c d'], ['reason=a?b=?', 'a?b=?'], ['reason=%', '%'], ['', undefined],
-      ['reason=', undefined], [`reason=${'x'.repeat(5000)}`, 'x'.repeat(200)], ['reason=first&reason=second', 'first'],
-      ['by=eve&reason=x', 'x'], ['reason=%ED%A0%80%FF%00', /^\ufffd+ ?$/],
-      [`reason=${encodeURIComponent('<img src=x onerror=alert(1)>')}`, '<img src=x onerror=alert(1)>'],
-    ] as [string, string | RegExp | undefined][]) {
+      ['reason=a%26b%3Dc+d?e=', 'a&b=c d?e='], ['reason=%', '%'], ['reason=', undefined],
+      [`reason=${'x'.repeat(5000)}`, 'x'.repeat(200)], ['reason=first&reason=second&by=eve', 'first'],
+      ['reason=%ED%A0%80%FF%00<i>', '\ufffd\ufffd\ufffd\ufffd<i>'],
+    ] as const) {
       const line = `POST /api/systems/${FIRST}/pause?${query}`;
       const response = await exchange(board.port, line, 'Host: localhost', `Authorization: Bearer ${board.key}`);
       assert.equal(response.status, 202, query);
       assert.equal(await take(FIRST), 'pause');
       const command = (await getInfo(systems[FIRST].port)).commands.at(-1);
-      if (reason instanceof RegExp) assert.match(command?.reason ?? '', reason);
-      else assert.equal(command?.reason, reason, query);
+      assert.equal(command?.reason, reason, query);
       assert.notEqual(command?.by, 'eve');
     }
   });
@@ -351,16 +329,6 @@ describe('The web API of control-board', LIMIT, () => {
     }
     const { sent } = await untilSystem(board, () => true, ABSENT);
     assert.deepEqual(sent, before);
-  });
-
-  it('delivers each of many commands once, to the right system', async () => {
-    const reasons = Array.from({ length: COUNT }, (_, index) => String(index));
-    const responses = Promise.all(reasons.map((reason) => board.post(`/api/systems/1/save-state?reason=${reason}`)));
-    for (const _ of reasons) assert.equal(await take(SECOND), 'save-state');
-    assert.deepEqual(new Set((await responses).map(({ status }) => status)), new Set([202]));
-    const { sent } = await untilSystem(board, (system) => system.sent.every(({ state }) => state !== 'sent'), SECOND);
-    assert.deepEqual(sent.filter(({ state }) => state !== 'done'), []);
-    for (const { server } of [...systems, declaring]) assert.equal(server.hasCommands(), false);
   });
 });
 

@@ -114,7 +114,7 @@ const KEYS: Readonly<Record<string, string>> = {
   Tab: '\ue004', Enter: '\ue006', Shift: '\ue008', Escape: '\ue00c', Backspace: '\ue003',
 };
 
-/** A browser. Its methods, except the logs, apply to the current window. */
+/** A browser. */
 export class Browser {
   /** The origins of the requests that `requests()` has returned. */
   readonly origins: Set<string> = new Set();
@@ -144,21 +144,20 @@ export class Browser {
   }
 
   /** The elements that match a CSS selector at the moment. */
-  findAll(selector: string, inside?: Element): Promise<Element[]> {
-    const path = inside === undefined ? '' : pathOf(inside);
-    return this.#send('POST', `${path}/elements`, { using: 'css selector', value: selector });
+  findAll(selector: string): Promise<Element[]> {
+    return this.#send('POST', '/elements', { using: 'css selector', value: selector });
   }
 
   /** Waits for an element that matches a CSS selector. */
-  find(selector: string, index: number = 0, inside?: Element): Promise<Element> {
-    return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector, inside))[index]);
+  find(selector: string, index: number = 0): Promise<Element> {
+    return awaitElement(`${selector} [${index}]`, async () => (await this.findAll(selector))[index]);
   }
 
   /** Waits for an element with this role and accessible name. */
-  findByRole(role: keyof typeof CANDIDATES, name: string, inside?: Element): Promise<Element> {
+  findByRole(role: keyof typeof CANDIDATES, name: string): Promise<Element> {
     const candidates = `${CANDIDATES[role]}, [role=${role}]`;
     return awaitElement(`${role} '${name}'`, async () => {
-      const elements = await this.run<Element[]>(SORT, await this.findAll(candidates, inside), name);
+      const elements = await this.run<Element[]>(SORT, await this.findAll(candidates), name);
       for (const element of elements) {
         if (await this.name(element) === name && await this.role(element) === role) return element;
       }
@@ -223,12 +222,12 @@ export class Browser {
     return Buffer.from(await this.#send<string>('GET', '/screenshot'), 'base64');
   }
 
-  /** The errors in the consoles of all windows since the last call. */
+  /** The errors in the console since the last call. */
   async consoleErrors(): Promise<string[]> {
     return (await this.#readLog('browser')).filter(({ level }) => level === 'SEVERE').map(({ message }) => message);
   }
 
-  /** The URLs of the network requests and WebSockets of all windows since the last call. */
+  /** The URLs of the network requests and WebSockets since the last call. */
   async requests(): Promise<string[]> {
     const events = (await this.#readLog('performance')).map(({ message }) => JSON.parse(message) as DevToolsEvent);
     const urls = events.flatMap(({ message: { method, params } }) => {
@@ -237,22 +236,6 @@ export class Browser {
     }).filter((url) => !/^(?:about|blob|chrome|data):/.test(url));
     for (const url of urls) this.origins.add(new URL(url).origin);
     return urls;
-  }
-
-  /** The handle of the current window. */
-  window(): Promise<string> {
-    return this.#send('GET', '/window');
-  }
-
-  /** Opens a window, which shares cookies and storage with the others, and switches to it. Returns its handle. */
-  async newWindow(): Promise<string> {
-    const { handle } = await this.#send<{ handle: string }>('POST', '/window/new', { type: 'window' });
-    await this.switchTo(handle);
-    return handle;
-  }
-
-  async switchTo(handle: string): Promise<void> {
-    await this.#send('POST', '/window', { handle });
   }
 
   async #resolve(target: Element | string, index: number): Promise<Element> {

@@ -30,7 +30,10 @@ describe('The metrics of control-board', LIMIT, () => {
     const { name } = await untilSystem(board, ({ status }) => status === 'active');
     await untilSystem(board, ({ status }) => status === 'offline', 1);
     await Promise.all([control('save-state'), take({ error: new Error('disk full') })]);
-    await Promise.all([control('save-state'), take({ error: new Error('no way to save: it has closed CONTROL_FD') })]);
+    await untilMetrics(board, (all) => all.includes(counterOf(name, 'save-state', 'failed', 1)));
+    run.canSave = false;
+    await untilSystem(board, ({ canSave }) => !canSave);
+    await Promise.all([control('save-state'), take({ error: new Error('no way to save') })]);
     for (const _ of [1, 2]) await Promise.all([control('pause'), take({})]);
 
     const lines = await untilMetrics(board, (all) => all.includes(counterOf(name, 'pause', 'done', 2)));

@@ -1,4 +1,4 @@
-// The page of control-board in a browser: what users see and do, and what other pages cannot do.
+// The page of control-board in a browser: its cards, what users do with them, and what other pages cannot do.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -6,22 +6,19 @@ import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus } from '../../../../control.ts';
-import {
-  defer, freePort, getInfo, launchSystem, makeFolder, startImpostor, startServer, startSystem, TOKEN,
-  until,
-} from '../../helpers.ts';
+import { getInfo, launchSystem, makeFolder, startServer, startSystem, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LOOPBACK_ONLY, startBrowser } from './browser.ts';
-import { forSuite, INFO, LIMIT, startBoard, startFake, startFakeIn, startHost } from './helpers.ts';
+import { forSuite, LIMIT, startBoard } from './helpers.ts';
 import {
-  activateButton, cards, confirm, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, focused, grayButtons, lightness,
-  orderOf, posted, press, problemOf, SECOND, sees, seesAll,
+  activateButton, cards, confirm, declare, eventually, FIND_FLAWS, FIND_FLAWS_OF_DIALOG, FIND_PALE_TEXT, focused,
+  grayButtons, HTML, LONG, minutesAgo, openPage, openStates, orderOf, plotted, posted, press, problemOf, SECOND, sees,
+  seesAll, seesRow,
 } from './page.ts';
-import type { StartedBoard } from './helpers.ts';
 import type { Browser } from './browser.ts';
+import type { Card, State } from './page.ts';
+import type { Update } from '../../../board/state.ts';
 import type { AddressInfo } from 'node:net';
-import type { TestContext } from 'node:test';
 
 const WRONG_KEY = 'The key is wrong: open the address that control-board prints';
 const NO_KEY = 'The key is missing: open the address that control-board prints';
@@ -48,66 +45,109 @@ const ATTACK = `
   };
   const load = (name, attributes) => soon(new Promise((resolve) => {
     const element = Object.assign(document.createElement(name), attributes);
-    element.onload = () => resolve(name + ' loaded');
+    element.onload = () => {
+      try {
+        resolve(name === 'iframe' ? 'read: ' + element.contentDocument.body.outerHTML : name + ' loaded');
+      } catch {
+        resolve('nothing');
+      }
+    };
     element.onerror = () => resolve('nothing');
     document.body.append(element);
   }));
-  const Authorization = 'Bearer ' + key;
-  const results = {};
+  const headers = { Authorization: 'Bearer ' + key };
+  const results = { page: await read(board + '/') };
   for (const method of ['GET', 'POST']) {
     const url = method === 'GET' ? api : api + '/pause';
-    results[method + ' simple'] = await read(url, { method });
-    results[method + ' no-cors'] = await read(url, { method, mode: 'no-cors', credentials: 'include' });
-    results[method + ' with the key'] = await read(url, { method, headers: { Authorization } });
-    const init = { method, mode: 'no-cors', headers: { Authorization } };
-    results[method + ' no-cors with the key'] = await read(url, init);
+    for (const mode of ['cors', 'no-cors']) {
+      results[method + mode] = await read(url, { method, mode, credentials: 'include' });
+      results[method + mode + ' with the key'] = await read(url, { method, mode, headers });
+    }
   }
-  results.page = await read(board + '/');
-  navigator.sendBeacon(api + '/pause', 'x');
   for (const url of [board + '/', api]) {
     results['img ' + url] = await load('img', { src: url });
     results['script ' + url] = await load('script', { src: url });
     results['style ' + url] = await load('link', { rel: 'stylesheet', href: url });
   }
-  const frame = document.createElement('iframe');
-  frame.name = 'frame';
-  document.body.append(frame);
-  const form = document.createElement('form');
-  Object.assign(form, { method: 'post', target: 'frame', action: api + '/pause' });
+  results.frame = await load('iframe', { src: board + '/#' + key });
+  const form = Object.assign(document.createElement('form'), { method: 'post', action: api + '/pause' });
+  form.target = Object.assign(document.querySelector('iframe'), { name: 'frame' }).name;
   document.body.append(form);
-  const submitted = new Promise((resolve) => frame.addEventListener('load', resolve, { once: true }));
   form.submit();
-  await soon(submitted);
-  const peek = (view) => {
-    try {
-      return 'read: ' + view.document.documentElement.outerHTML;
-    } catch {
-      return 'nothing';
-    }
-  };
-  results.form = peek(frame.contentWindow);
-  const framed = Object.assign(document.createElement('iframe'), { src: board + '/#' + key });
-  const arrived = new Promise((resolve) => framed.addEventListener('load', resolve, { once: true }));
-  document.body.append(framed);
-  await soon(arrived);
-  results.frame = peek(framed.contentWindow);
-  results.frames = framed.contentWindow.length > 0 ? 'read: frames' : 'nothing';
-  const popup = window.open(board + '/');
   await new Promise((resolve) => setTimeout(resolve, 500));
-  results.popup = popup === null ? 'no popup' : peek(popup);
-  popup?.close();
-  results.events = await soon(new Promise((resolve) => {
-    const events = new EventSource(api);
-    events.onopen = () => resolve('read: events');
-    events.onerror = () => { events.close(); resolve('nothing'); };
-  }));
-  results.socket = await soon(new Promise((resolve) => {
-    const socket = new WebSocket(board.replace('http', 'ws') + '/api/systems');
-    socket.onopen = () => resolve('read: socket');
-    socket.onerror = () => resolve('nothing');
-  }));
   return results;
 `;
+
+/** A command in the list of a card. */
+const LISTED = {
+  command: 'save-state', arguments: '', state: 'done', by: '', reason: '', value: '', error: '', seconds: 1.5, at: null,
+};
+
+/** What the board sends, and what the card and the title of the page show. */
+const STATES: [state: State, card: Partial<Card>, title: string][] = [
+  [{ status: '' }, { status: 'connecting', isGray: true, level: 'none' }, 'connecting'],
+  [{ since: minutesAgo(3), by: 'ana@sofa' }, {
+    status: 'active', cause: 'for 3 min, by ana@sofa', isGray: false, level: 'good',
+    buttons: ['Pause', 'Save', 'Shut down'],
+  }, 'active'],
+  [{ status: 'pausing' }, {
+    status: 'pausing', level: 'warn', isGray: false, buttons: ['Resume', 'Save', 'Shut down'],
+  }, 'pausing'],
+  [{ status: 'paused', since: minutesAgo(120), by: 'ana', reason: 'a < b' }, {
+    status: 'paused', cause: 'for 2 h, by ana: a < b', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'],
+  }, 'paused'],
+  [{ status: 'resuming' }, { status: 'resuming', level: 'warn', isGray: false }, 'resuming'],
+  [{ status: 'shutting down' }, { status: 'shutting down', level: 'warn', isGray: true }, 'shutting down'],
+  [{ status: 'unknown', error: 'the status must be …' }, {
+    status: 'unknown', error: 'the status must be …', level: 'bad', isGray: false,
+  }, 'unknown'],
+  [{ status: 'missing or wrong token' }, { level: 'bad', isGray: true }, 'missing or wrong token'],
+  [{ status: 'offline', since: minutesAgo(3), error: 'ECONNREFUSED' }, {
+    status: 'offline', cause: 'for 3 min', error: 'ECONNREFUSED', level: 'bad', isGray: true,
+  }, 'offline'],
+  [{ status: 'offline', ended: true, since: minutesAgo(3), by: 'ana', reason: 'done', error: 'ECONNREFUSED' }, {
+    status: 'ended', cause: '3 min ago by ana: done', error: '', level: 'ended', isGray: true,
+  }, 'ended'],
+  [{ status: 'offline', crashed: true, since: minutesAgo(3), by: 'itself', reason: 'exit code 7' }, {
+    status: 'crashed: exit code 7,', cause: '3 min ago', error: '', level: 'bad', isGray: true,
+  }, 'crashed'],
+  [{ unansweredSince: minutesAgo(3), by: 'ana' }, {
+    status: 'no answer', cause: 'for 3 min', level: 'bad', isGray: true,
+  }, 'no answer'],
+  [{ unheardSince: minutesAgo(3) }, { step: 'in a step for 3 min', level: 'good', isGray: false }, 'active'],
+  [{ status: 'paused', unheardSince: minutesAgo(3) }, { step: 'the program has not responded for 3 min' }, 'paused'],
+  [{ process: 'process 7 on gpu3', target: 'gpu3:1' }, { place: 'process 7 on gpu3 · gpu3:1' }, 'active'],
+  [{ saved: { value: 'states/<i>', at: minutesAgo(3) } }, { saved: 'saved states/<i>, 3 min ago' }, 'active'],
+  [{ saved: { value: 'states/1', at: null } }, { saved: 'saved states/1' }, 'active'],
+  [{ saved: { value: 'states/1', at: null }, saveError: 'ENOSPC' }, {
+    saved: 'save failed: ENOSPC', level: 'bad',
+  }, 'failed'],
+  [{ status: 'paused', commands: [{ ...LISTED, state: 'failed' }] }, { status: 'paused', level: 'bad' }, 'failed'],
+  [{ commands: [{ ...LISTED, state: 'refused' }, { ...LISTED, state: 'done' }] }, { level: 'good' }, 'active'],
+  [{
+    sent: [
+      { id: 1, command: 'pause', state: 'sent', text: '' }, { id: 2, command: 'pause', state: 'done', text: 'paused' },
+      { id: 3, command: 'save-state', state: 'failed', text: 'not saved: ENOSPC' },
+    ],
+  }, { sent: ['… pause sent', '✓ paused', '✗ not saved: ENOSPC'], level: 'good' }, 'active'],
+  [{ progress: { name: 'step', done: 1700, of: 10_000, leftMs: 180_000 } }, {
+    progress: 'step 1,700 of 10,000 · 17 % · 3 min left',
+  }, 'active'],
+  [{ progress: { name: 'step', done: 99.9, of: 100, leftMs: null } }, {
+    progress: 'step 99.9 of 100 · 99 %',
+  }, 'active'],
+];
+
+/** What the board sends of a command, and its line. */
+const COMMANDS: [entry: Partial<typeof LISTED>, line: string][] = [
+  [{ value: 'states/1', at: null }, 'save-state done in 1.50 s: states/1'],
+  [{ command: 'evaluate', arguments: '{"n":1}', state: 'running', by: 'ana', reason: 'why' },
+    'evaluate {"n":1} running by ana: why'],
+  [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state failed after 1.50 s: ENOSPC by ana'],
+  [{ seconds: null as never }, 'save-state done in an unknown time'],
+  [{ state: 'refused', error: 'no way to save' }, 'save-state refused: no way to save'],
+  [{ command: 'shutdown', state: 'crashed', reason: 'exit code 7' }, 'crashed: exit code 7'],
+];
 
 /** One browser runs all tests in sequence. */
 describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chromedriver') }, () => {
@@ -118,89 +158,92 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     browser = await startBrowser(suite, [RULES]);
   });
 
-  const flaws: string[] = [];
-  const earlier: string[] = []; // origins of boards that stopped while their pages were open
-
-  /** Opens the page of a new board. Afterwards notes flaws: errors in the browser console, requests elsewhere. */
-  const open = async (t: TestContext, ...args: StartArguments): Promise<StartedBoard> => {
-    let origin = '';
-    t.after(async () => { // before the board stops
-      await browser.requests();
-      const found = [...await browser.consoleErrors(), ...browser.origins]; // an error begins with a URL
-      const own = found.filter((text) => text !== origin && !earlier.some((other) => text.startsWith(other)));
-      flaws.push(...own.map((flaw) => `${t.name}: ${flaw}`));
-      browser.origins.clear();
-      earlier.push(origin);
-    });
-    const board = await startBoard(t, ...args);
-    ({ origin } = new URL(board.url));
-    await browser.open(`${board.url}#${board.key}`);
-    return board;
-  };
-
-  it('pauses, resumes and saves with a reason, and shows the outcomes', async (t) => {
+  it('pauses a system with a reason, saves, and shows the outcomes', async (t) => {
     t.mock.method(process, 'emitWarning', () => {}); // for the failing save
-    const saving = defer<string>();
-    let saves = 0;
-    t.after(() => saving.resolve(''));
-    const system = await launchSystem(t, {
-      ...IDLE,
-      saveState: () => [() => saving.promise, () => assert.fail('ENOSPC: no space left')][saves++]?.(),
-    });
-    const { port } = system.address;
-    await open(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
+    let saves = 0; // the end of the test saves again
+    const saveState = (): void => void ((saves += 1) === 1 && assert.fail('ENOSPC: no space'));
+    const { address: { port } } = await launchSystem(t, { ...IDLE, saveState });
+    await openPage(t, browser, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
-
     await press(browser, 'Pause', 0, 'GPU needed & <b>more</b>');
-    await sees(browser, ({ status, cause, buttons, sent }) => {
+    await sees(browser, ({ status, cause, sent, commands: [latest = ''] }) => {
       assert.equal(status, 'paused');
-      assert.match(cause, /^for \d s, by ana@sofa: GPU needed & <b>more<\/b>$/);
-      assert.deepEqual(buttons, ['Resume', 'Save', 'Shut down']);
+      assert.match(cause, /^for \d+ s, by ana@sofa: GPU needed & <b>more<\/b>$/);
       assert.match(sent.join(), /^✓ paused \(\d+\.\d s\)$/);
+      assert.match(latest, /^pause done in \d+\.\d\d s, \d+ s ago by ana@sofa: GPU needed & <b>more<\/b>$/);
     });
     assert.equal((await getInfo(port)).reason, 'GPU needed & <b>more</b>');
-
-    await press(browser, 'Resume');
-    await sees(browser, ({ status, cause, buttons, sent }) => {
-      assert.equal(status, 'active');
-      assert.match(cause, /^for \d s, by ana@sofa$/);
-      assert.deepEqual(buttons, ['Pause', 'Save', 'Shut down']);
-      assert.match(sent.join(), /^✓ active \(\d+\.\d s\)$/);
-    });
-
     await press(browser, 'Save');
-    await sees(browser, ({ sent, commands }) => {
-      assert.deepEqual(sent, ['… save-state sent']);
-      assert.match(commands[0] ?? '', /^save-state running, \d s ago by ana@sofa$/);
+    await sees(browser, ({ sent, saved }) => {
+      assert.deepEqual([sent, saved], [['✗ not saved: ENOSPC: no space'], 'save failed: ENOSPC: no space']);
     });
-    saving.resolve('states/<i>1</i>.json');
-    await sees(browser, ({ sent, saved, level }) => {
-      assert.match(saved, /^saved states\/<i>1<\/i>\.json, \d s ago$/);
-      assert.match(sent.join(), /^✓ saved states\/<i>1<\/i>\.json \(\d+\.\d s\)$/);
-      assert.equal(level, 'good');
+  });
+
+  it('shows each state of a system, also in the title and the icon', async (t) => {
+    const board = await openStates(t, browser, {});
+    const icons = new Map<string | undefined, string>();
+    for (const [state, expected, title] of STATES) {
+      board.show(state);
+      await sees(browser, (card) => assert.deepEqual(card, { ...card, ...expected }));
+      const [card] = await cards(browser);
+      assert.equal(await browser.title(), `${title} – control-board`);
+      icons.set(card?.level, await browser.run('return document.querySelector("link[rel=icon]").href'));
+    }
+    assert.equal(new Set(icons.values()).size, 4, [...icons.keys()].join()); // ended looks like connecting
+    const commands = COMMANDS.map(([entry]) => ({ ...LISTED, ...entry }));
+    board.show({ commands });
+    await sees(browser, (card) => assert.deepEqual(card.commands, COMMANDS.map(([, line]) => line)));
+    board.show({ commands: [{ ...LISTED, value: '7', at: minutesAgo(3) as never, by: 'ana', reason: 'why' }] });
+    await sees(browser, (card) => {
+      assert.deepEqual(card.commands, ['save-state done in 1.50 s: 7, 3 min ago by ana: why']);
     });
-    await press(browser, 'Save');
-    await sees(browser, ({ sent, saved, level, commands }) => {
-      assert.equal(saved, 'save failed: ENOSPC: no space left');
-      assert.deepEqual(sent, ['✗ not saved: ENOSPC: no space left']);
-      assert.equal(level, 'bad');
-      const [failed = '', done = ''] = commands;
-      assert.match(failed, /^save-state failed after \d+\.\d\d s: ENOSPC: no space left, \d s ago by ana@sofa$/);
-      assert.match(done, /^save-state done in \d+\.\d\d s: states\/<i>1<\/i>\.json, .* by ana@sofa$/);
+    board.show({ unansweredSince: Date.now() + 2000 }); // a short silence is none
+    await sees(browser, (card) => assert.deepEqual([card.commands, card.status], [[], 'active']));
+    let before = '';
+    await sees(browser, ({ status, cause }) => assert.equal(status, 'no answer', before = cause));
+    await sees(browser, ({ cause }) => { // although no news has come
+      assert.match(cause, /^for \d+ s$/);
+      assert.notEqual(cause, before);
     });
-    assert.match(await browser.title(), /^failed – control-board$/);
+  });
+
+  it('shows the detail with plots of its numbers', async (t) => {
+    const rows: [entry: Update['detail'][number], text: string, heights: string | null][] = [
+      [{ name: 'word', value: 'cart pole' }, 'cart pole', null], [{ name: 'toString', value: 7 }, '7', null],
+      [plotted('__proto__', 1001, 1003), '1,003', 'M14.2L9.8'], // nearly flat
+      [plotted('constructor', 1, 3, 2), '2', 'M23L1L12'], [plotted('', 0, 0), '0', 'M12L12'],
+      [plotted('loss', 0.123_456_789, -0.123_456_789), '-0.123457', 'M1L23'],
+      [plotted('huge', -1.7e308, 1.7e308), '1.7e+308', 'M23L1'],
+      [plotted('gap', 1, 3, null, null, 1, 3), '3', 'M23L1M23L1'],
+    ];
+    const board = await openStates(t, browser, { detail: rows.map(([entry]) => entry) });
+    await sees(browser, (card) => {
+      const shown = card.rows.map(({ name, text, plot }) => {
+        return [name, text, plot?.replaceAll(/([ML])[\d.]+ ([\d.]+?)(\.0)?(?=[ML]|$)/g, '$1$2') ?? null];
+      });
+      assert.deepEqual(shown, rows.map(([{ name }, ...rest]) => [name || 'detail', ...rest]));
+    });
+    const [text, label] = await browser.run<string[]>(`
+      const plot = [...document.querySelectorAll('.plot')].find((one) => one.innerHTML.includes('constructor'));
+      return [plot.querySelector('small').textContent, plot.querySelector('svg').ariaLabel];
+    `);
+    assert.deepEqual([text, label], ['3\n1', 'constructor over the last 2 s: 1 to 3']);
+    const run = ['pid', 'command'].map((name) => ({ name, value: 7, isRun: true as const }));
+    board.show({ detail: [...run, plotted('loss', 1, 2)], progress: { name: 'loss', done: 1, of: 2, leftMs: null } });
+    await browser.activate('.process summary');
+    await sees(browser, (card) => {
+      assert.deepEqual([card.process, card.rows.map(({ name }) => name)], [['pid', 'command'], ['loss']]);
+    });
   });
 
   it('asks for a reason before it pauses or shuts down', async (t) => {
-    const { address: { port }, finished } = await launchSystem(t, IDLE, { name: 'trainer' });
-    await open(t, [targetOf(port)], [], { CONTROL_BY: 'ana@sofa' });
-    await sees(browser, ({ name, status }) => assert.deepEqual([name, status], ['trainer', 'active']));
-    for (const verb of ['Pause', 'Shut down']) {
+    const board = await openStates(t, browser, { name: 'trainer' });
+    for (const [place, verb] of [[0, 'Pause'], [2, 'Shut down']] as const) {
       const ways: [how: string, end: () => Promise<void>][] = [
         ['Cancel', () => browser.click('#cancel')], ['Escape', () => browser.press('typed', 'Escape')],
       ];
       for (const [how, end] of ways) {
-        await browser.click('.body button', verb === 'Pause' ? 0 : 2);
+        await browser.click('.body button', place);
         const dialog = await browser.findByRole('dialog', `${verb} trainer?`);
         const focus = verb === 'Pause' ? 'Reason' : 'Cancel'; // a second Enter must not end the program
         assert.deepEqual([await focused(browser), await browser.text('#confirm')], [focus, verb]);
@@ -208,270 +251,164 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
         const isClosed = (): Promise<boolean> => browser.run('return !arguments[0].open', dialog);
         await eventually(isClosed, () => `${how} does not close it`);
         assert.equal(await focused(browser), `${verb} trainer`, how);
-        assert.deepEqual(await posted(browser), [], how);
       }
     }
     await browser.click('.body button', 0);
     await browser.click('#confirm'); // without a reason, not with the cancelled one
-    await sees(browser, ({ status, cause }) => {
-      assert.equal(status, 'paused');
-      assert.match(cause, /^for \d s, by ana@sofa$/);
-    });
     await browser.click('.body button', 2);
-    await browser.press('Shift+Tab', 'done for today');
+    await browser.press('Shift+Tab', 'a&b');
     await browser.click('#confirm');
-    await finished;
-    await sees(browser, ({ status, cause, commands, sent, isGray, level }) => {
-      assert.deepEqual([status, isGray, level], ['ended', true, 'ended']);
-      assert.match(cause, /^\d+ s ago by ana@sofa: done for today$/);
-      assert.match(commands[0] ?? '', /^shutdown (done in|outcome unknown, )/);
-      assert.match(sent.join(), /^✓ offline \(\d+\.\d s\)$/);
-    });
+    await board.takes('0/pause', '0/shutdown?reason=a%26b');
     assert.equal(await focused(browser), 'Shut down trainer');
-    assert.match(await browser.title(), /^ended – control-board$/);
   });
 
-  it('does not pause and then resume on a double click or while Enter is held down', async (t) => {
-    const port = await startSystem(t, IDLE);
-    await open(t, [targetOf(port)]);
-    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+  it('sends one command on a double click and while Enter is held down', async (t) => {
+    const board = await openStates(t, browser, {});
     await browser.run(`
       window.clicks = [];
-      addEventListener('click', ({ detail }) => window.clicks.push(detail), true);
+      addEventListener('click', ({ target, detail }) => window.clicks.push([target.id, detail]), true);
     `);
+    const clicks = (): Promise<unknown> => browser.run('return window.clicks.splice(0)');
     await browser.doubleClick('.body button', 0);
-    assert.deepEqual(await browser.run('return window.clicks'), [1, 2]); // it was a real double click
-    await browser.activate('#confirm');
+    assert.deepEqual(await clicks(), [['', 1], ['question', 2]]); // it was a real double click
+    await confirm(browser);
+    board.show({ status: 'paused' });
     await sees(browser, ({ status }) => assert.equal(status, 'paused'));
     await browser.doubleClick('.body button', 0);
-    await sees(browser, ({ status }) => assert.equal(status, 'active'));
-    await until(async () => (await getInfo(port)).commands.every(({ state }) => state === 'done'));
-    assert.deepEqual((await getInfo(port)).commands.map(({ command }) => command), ['pause', 'resume']);
-    assert.equal((await posted(browser)).length, 2);
-    const clicks = await browser.run<boolean>(`
+    await board.takes('0/pause', '0/resume');
+    const isPrevented = await browser.run<boolean>(`
       const repeated = { key: 'Enter', repeat: true, bubbles: true, cancelable: true };
-      return document.querySelector('.body button').dispatchEvent(new KeyboardEvent('keydown', repeated));
+      return !document.querySelector('.body button').dispatchEvent(new KeyboardEvent('keydown', repeated));
     `);
-    assert.equal(clicks, false);
-  });
-
-  it('does not confirm a shutdown on a double click', async (t) => {
-    const { address: { port }, finished } = await launchSystem(t, IDLE);
-    await open(t, [targetOf(port)]);
-    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+    assert.ok(isPrevented);
     await browser.activate('.body button', 2);
     await browser.run(`
       const { left, top, width, height } = document.querySelector('#confirm').getBoundingClientRect();
       document.querySelector('#cancel').click();
       const place = 'position: fixed; left: ' + left + 'px; top: ' + top + 'px; width: ' + width + 'px;';
       document.querySelector('.body .danger').style.cssText = place + 'height: ' + height + 'px';
-      window.clicks = [];
-      addEventListener('click', ({ target, detail }) => window.clicks.push([target.id, detail]), true);
     `);
+    await clicks();
     await browser.doubleClick('.body .danger');
-    assert.deepEqual(await browser.run('return window.clicks'), [['', 1], ['confirm', 2]]);
-    assert.equal((await browser.findAll('dialog[open]')).length, 1);
-    assert.deepEqual(await posted(browser), []);
+    assert.deepEqual(await clicks(), [['', 1], ['confirm', 2]]);
+    assert.equal((await browser.findAll('dialog[open]')).length, 1, 'it is not confirmed');
+    await board.takes();
     await browser.press('Enter');
-    await finished;
+    await board.takes('0/shutdown');
   });
 
-  it('reports a command as not sent if the system can no longer be controlled at the confirmation', async (t) => {
-    const { running: { child }, port } = await startHost(t, 'step: () => sleep(50)');
-    await open(t, [targetOf(port)]);
-    await sees(browser, ({ status }) => assert.equal(status, 'active'));
+  it('says why a command was not sent, and sends nothing by gray buttons', async (t) => {
+    const board = await openStates(t, browser, { name: 'job-1' });
+    const says = (selector: string, text: string): Promise<void> => {
+      return eventually(async () => await browser.text(selector) === text, () => `it does not say ${text}`);
+    };
+    board.refusal = [409, 'The program cannot save'];
+    await press(browser, 'Save');
+    await says('.body .unsent', 'not sent: The program cannot save');
+    board.refusal = [0, ''];
+    await press(browser, 'Save');
+    await says('.body .unsent', 'possibly not sent: control-board has not confirmed it');
+    board.refusal = null;
+    await press(browser, 'Save');
+    await says('.body .unsent', '');
+    await browser.consoleErrors(); // drops that of the 409
     await browser.activate('.body button', 0);
-    child.kill('SIGSTOP');
-    await sees(browser, ({ status }) => assert.equal(status, 'no answer'));
+    await board.takes('0/save-state', '0/save-state', '0/save-state');
+    board.show({ name: 'job-1', unansweredSince: minutesAgo(3) });
+    await sees(browser, ({ status, isGray }) => assert.deepEqual([status, isGray], ['no answer', true]));
     await confirm(browser);
-    const isSaid = (text: RegExp) => async () => text.test(await browser.text('.body .unsent'));
-    await eventually(isSaid(/^not sent: .+ can no longer be controlled$/), () => 'it is lost in silence');
-    assert.deepEqual(await posted(browser), []);
+    await says('.body .unsent', 'not sent: job-1 can no longer be controlled');
+    for (const place of [0, 1, 2]) await activateButton(browser, 0, place);
+    assert.deepEqual(await browser.findAll('dialog[open]'), []);
+
+    board.show({ name: 'job-1' }, { name: 'other' });
+    await sees(browser, ({ isGray }) => assert.equal(isGray, false));
+    await browser.activate(await browser.findByRole('button', 'Shut down job-1'));
+    board.show({ id: 1, name: 'other' }, { id: 2, name: 'job-3' }); // the first is gone, its dialog is open
+    await seesAll(browser, (all) => assert.deepEqual(all.map(({ name, isGray }) => [name, isGray]), [
+      ['job-1', true], ['other', false], ['job-3', false],
+    ]));
+    await browser.run(SECOND);
+    assert.equal((await cards(browser)).length, 3, 'nothing moves');
+    await confirm(browser);
+    await seesAll(browser, (all) => assert.deepEqual(all.map(({ name }) => name), ['other', 'job-3']));
+    assert.equal(await browser.text('#unsent'), 'not sent: job-1 can no longer be controlled');
+    await board.takes();
+    await browser.activate(await browser.findByRole('button', 'Save job-3'));
+    await says('#unsent', '');
+    await board.takes('2/save-state');
+    board.show();
+    await eventually(async () => await browser.title() === 'no systems – control-board');
+    assert.equal(await browser.text('#summary'), 'no systems');
   });
 
   it('commands all systems at once, and distinguishes systems of the same name by target', async (t) => {
-    t.mock.method(process, 'emitWarning', () => {}); // for the failing pause
-    const ports: number[] = [];
-    for (const name of ['demo', 'demo', 'other']) {
-      const onPaused = (): void => void (name === 'other' && assert.fail('GPU busy'));
-      ports.push((await launchSystem(t, { ...IDLE, onPaused }, { name })).address.port);
-    }
-    await open(t, [...ports, await freePort()].map(targetOf));
-    await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ status }) => status), ['active', 'active', 'active', 'offline']);
-      assert.deepEqual(all.slice(0, 3).map(({ name }) => name), ['demo', 'demo', 'other']);
-    });
-    await browser.findByRole('button', 'Pause other');
-    await browser.activate(await browser.findByRole('button', `Shut down demo at ${targetOf(ports[1] ?? 0)}`));
-    await browser.findByRole('dialog', `Shut down demo at ${targetOf(ports[1] ?? 0)}?`);
+    const offline = { name: 'away', status: 'offline' };
+    const board = await openStates(t, browser, { name: 'demo' }, { name: 'demo' }, { name: 'other' }, offline);
+    await browser.activate(await browser.findByRole('button', 'Shut down demo at box:9001'));
+    await browser.findByRole('dialog', 'Shut down demo at box:9001?');
     await browser.activate('#cancel');
     await browser.activate('summary');
     await browser.activate(await browser.findByRole('button', 'Pause all'));
     await browser.findByRole('dialog', 'Pause all 3 systems?');
-    await confirm(browser, 'a storm');
-    await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ status }) => status), ['paused', 'paused', 'active', 'offline']);
-      assert.match(all[0]?.cause ?? '', /: a storm$/);
-      assert.deepEqual(all[2]?.sent, ['✗ not paused: onPaused failed: GPU busy']);
-      assert.deepEqual(all[3]?.sent, []);
-    });
-    assert.equal(await browser.text('#all .sent'), '✗ pause: 2 done · 1 failed');
-    assert.deepEqual((await posted(browser)).map((url) => new URL(url).pathname), ['/api/systems/pause']);
-    await posted(browser);
-    await browser.activate(await browser.findByRole('button', 'Shut all down'));
-    await browser.findByRole('dialog', 'Shut down all 3 systems?');
-    await browser.activate('#confirm');
-    await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ status }) => status), ['ended', 'ended', 'ended', 'offline']);
-    });
-    assert.deepEqual(await grayButtons(browser, '#all'), [true, true, true, true]);
-    await posted(browser);
+    await confirm(browser, 'lunch');
+    await board.takes('pause?reason=lunch');
+    const pause = (state: 'sent' | 'done' | 'failed'): State => {
+      return { sent: [{ id: 1, command: 'pause', state, text: '' }] };
+    };
+    for (const [states, text] of [
+      [['sent', 'done', 'done'], '… pause: 1 sent · 2 done'],
+      [['done', 'done', 'failed'], '✗ pause: 2 done · 1 failed'], [['done', 'done', 'done'], '✓ pause: 3 done'],
+    ] as const) {
+      board.show(...states.map(pause), offline);
+      await eventually(async () => await browser.text('#all .sent') === text, () => text);
+    }
+    board.show(offline, offline);
+    const allGray = [true, true, true, true];
+    await eventually(async () => (await grayButtons(browser, '#all')).join() === allGray.join());
     await browser.activate(await browser.findByRole('button', 'Pause all'));
-    assert.deepEqual(await posted(browser), []);
+    assert.deepEqual(await browser.findAll('dialog[open]'), []);
+    board.show({});
+    await eventually(async () => browser.run('return document.querySelector("#all").hidden'), () => 'for one system');
   });
 
   it('disables the save of a program that cannot save, and says why', async (t) => {
-    const run = { pid: 1, started: '2026-11-21', canSave: false };
-    const fake = await startFake(t, () => JSON.stringify({ ...INFO, name: 'job', detail: { run } }));
-    const { client, address: { port } } = await launchSystem(t, IDLE, { name: 'trainer' });
-    await open(t, [fake, port].map(targetOf));
-    const isDisabled = async (name: string): Promise<boolean> => {
-      return browser.run('return arguments[0].ariaDisabled === "true"', await browser.findByRole('button', name));
-    };
-    const descriptionOf = async (name: string): Promise<string> => browser.run(`
-      const element = document.getElementById(arguments[0].getAttribute('aria-describedby'));
-      return element.checkVisibility() ? element.innerText : '';
-    `, await browser.findByRole('button', name));
-    const hint = 'Cannot save: start control-run with\n--save-signal or --save-command';
-    await eventually(() => isDisabled('Save job'));
-    assert.equal(await descriptionOf('Save job'), hint);
-    await seesAll(browser, ([job, trainer]) => {
-      assert.deepEqual([job?.level, job?.isGray, trainer?.level], ['good', false, 'good']);
-    });
-    assert.deepEqual([await isDisabled('Save trainer'), await descriptionOf('Save trainer')], [false, '']);
+    const job = { name: 'job', canSave: false };
+    const board = await openStates(t, browser, job, { name: 'trainer' });
+    /** Whether a button is disabled, and its description. */
+    const seesButton = (name: string, isDisabled: boolean): Promise<void> => eventually(async () => {
+      const button = await browser.findByRole('button', name);
+      const shown = await browser.run<[boolean, string]>(`
+        const hint = document.getElementById(arguments[0].getAttribute('aria-describedby'));
+        return [arguments[0].ariaDisabled === 'true', hint.checkVisibility() ? hint.innerText : ''];
+      `, button);
+      const hint = 'Cannot save: start control-run with\n--save-signal or --save-command';
+      return shown.join() === `${isDisabled},${isDisabled ? hint : ''}`;
+    }, () => `${name} ${isDisabled}`);
+    await seesButton('Save job', true);
+    await seesButton('Save trainer', false);
     await browser.run('document.querySelector("[data-id=\\"0\\"] .body [data-command=pause]").focus()');
     await browser.press('Tab');
     assert.equal(await focused(browser), 'Save job', 'which has the reason');
     await browser.press('Enter');
-    await browser.activate(await browser.findByRole('button', 'Save job'));
-    assert.deepEqual(await posted(browser), []);
-
+    await board.takes();
     await browser.activate('summary');
-    assert.deepEqual([await isDisabled('Save all'), await descriptionOf('Save all')], [false, '']);
+    await seesButton('Save all', false);
     await browser.activate(await browser.findByRole('button', 'Save all'));
-    const isCounted = async (): Promise<boolean> => {
-      return await browser.text('#all .sent') === '✓ save-state: 1 done · 1 cannot save';
-    };
-    await eventually(isCounted);
-    await seesAll(browser, ([job]) => assert.deepEqual([job?.sent, job?.level], [[], 'good']));
-    await client.shutdown();
-    await eventually(() => isDisabled('Save all'));
-    assert.equal(await descriptionOf('Save all'), hint);
-    run.canSave = true;
-    await eventually(async () => !await isDisabled('Save job'));
-    assert.deepEqual([await descriptionOf('Save job'), await isDisabled('Save all')], ['', false]);
-  });
-
-  it('shows each status, also in the title and the icon', async (t) => {
-    let status: SystemStatus = SystemStatus.ACTIVE;
-    const { server, port } = await startServer(t, { systemStatus: () => status, name: 'one' });
-    await open(t, [targetOf(port)]);
-    const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
-    const table: [SystemStatus, toggle: string, level: string, isGray: boolean][] = [
-      [ACTIVE, 'Pause', 'good', false], [PAUSING, 'Resume', 'warn', false], [PAUSED, 'Resume', 'warn', false],
-      [RESUMING, 'Pause', 'warn', false], [SHUTTING_DOWN, 'Pause', 'warn', true],
-    ];
-    const icons = new Set<string>();
-    for (const [next, ...others] of table) {
-      const expected = [next.statusName, ...others];
-      status = next;
-      server.report({});
-      server.hasCommands();
-      await sees(browser, (card) => {
-        const { status, buttons, level, isGray } = card;
-        assert.deepEqual([status, buttons[0], level, isGray], expected);
-      });
-      assert.equal(await browser.title(), `${next} – control-board`);
-      icons.add(await browser.run('return document.querySelector("link[rel=icon]").href'));
-    }
-    assert.equal(icons.size, 2);
-  });
-
-  it('distinguishes a silent system from a long step and from one that has died', async (t) => {
-    const describe = 'describe: () => ({ pid: process.pid })';
-    const mortal = await startHost(t, `step: () => sleep(50), ${describe}`);
-    const busy = await startHost(t, 'step: () => block()');
-    const { child } = mortal.running;
-    await open(t, [mortal, busy].map(({ port }) => targetOf(port)));
-    await seesAll(browser, ([first, second]) => {
-      assert.deepEqual([first?.status, first?.rows[0]?.text], ['active', child.pid?.toLocaleString('en-US')]);
-      assert.match(first?.place ?? '', new RegExp(`^process ${child.pid} on .* · localhost:${mortal.port}$`));
-      assert.match(second?.step ?? '', /^in a step for \d+ s$/);
-      assert.deepEqual([second?.status, second?.isGray, second?.level], ['active', false, 'good']);
-    });
-
-    child.kill('SIGSTOP');
-    await sees(browser, ({ status, cause, isGray, level }) => {
-      assert.deepEqual([status, isGray, level], ['no answer', true, 'bad']);
-      assert.match(cause, /^for \d+ s$/);
-    });
-    assert.match(await browser.title(), /^no answer: .* – control-board$/);
-    await posted(browser);
-    for (const place of [0, 2]) await activateButton(browser, 0, place);
-    assert.deepEqual(await posted(browser), [], 'gray buttons send nothing');
-    child.kill('SIGCONT');
-    await sees(browser, (card) => assert.deepEqual([card.status, card.isGray, card.step], ['active', false, '']));
-
-    child.kill('SIGKILL');
-    await sees(browser, ({ status, cause, isGray, level }) => {
-      assert.deepEqual([status, isGray, level], ['offline', true, 'bad']);
-      assert.match(cause, /^for \d+ s$/);
-    });
-  });
-
-  it('shows systems that it cannot control', async (t) => {
-    const closed = await startServer(t, { token: TOKEN });
-    const unknown = await startImpostor(t, 200, { status: '<b>dancing</b>', commands: [] });
-    await open(t, [closed.port, unknown].map(targetOf));
-    await seesAll(browser, ([first, second]) => {
-      assert.equal(first?.status, 'missing or wrong token');
-      assert.deepEqual([first?.isGray, first?.level], [true, 'bad']);
-      assert.equal(second?.status, 'unknown');
-      assert.match(second?.error ?? '', /^the status must be one of .*, got '<b>dancing<\/b>'$/);
-      assert.equal(second?.level, 'bad');
-    });
-    assert.equal(await browser.title(), '1 missing or wrong token · 1 unknown – control-board');
-  });
-
-  it('keeps a system that is gone while a dialog about it is open', { skip: lacks('Unix') }, async (t) => {
-    const folder = makeFolder(t);
-    await open(t, [], ['--dir', folder]);
-    await eventually(async () => await browser.title() === 'no systems – control-board');
-    assert.equal(await browser.text('#summary'), 'no systems');
-    const end = await startFakeIn(t, folder, 'job-1');
-    await startFakeIn(t, folder, 'other-2');
-    await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
-    await browser.activate(await browser.findByRole('button', 'Shut down job-1'));
-    end();
-    await startFakeIn(t, folder, 'job-3'); // replaces the ended one
-    await seesAll(browser, (all) => {
-      assert.deepEqual(all.map(({ name, isGray }) => [name, isGray]), [
-        ['job-1', true], ['other-2', false], ['job-3', false],
-      ]);
-    });
-    await browser.run(SECOND);
-    assert.equal((await cards(browser)).length, 3, 'nothing moves');
-    await confirm(browser);
-    await seesAll(browser, (all) => assert.deepEqual(all.map(({ name }) => name), ['other-2', 'job-3']));
-    assert.equal(await browser.text('#unsent'), 'not sent: job-1 can no longer be controlled');
-    assert.deepEqual(await posted(browser), []);
-    await browser.activate(await browser.findByRole('button', 'Save job-3'));
-    await eventually(async () => await browser.text('#unsent') === '', () => 'it is still said');
+    await board.takes('save-state');
+    board.show(job, { name: 'trainer', sent: [{ id: 1, command: 'save-state', state: 'done', text: '' }] });
+    const counts = '✓ save-state: 1 done · 1 cannot save';
+    await eventually(async () => await browser.text('#all .sent') === counts, () => counts);
+    board.show(job, { name: 'trainer', status: 'offline' });
+    await seesButton('Save all', true);
+    board.show({ name: 'job' }, { name: 'trainer', status: 'offline' });
+    await seesButton('Save all', false);
+    await seesButton('Save job', false);
   });
 
   it('removes the key from the address bar and keeps it for this tab', async (t) => {
     const port = await startSystem(t, IDLE);
-    const { url, key } = await open(t, [targetOf(port)]);
+    const { url, key } = await openPage(t, browser, [targetOf(port)]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     assert.equal(await browser.url(), url);
     assert.ok(!(await browser.requests()).join().includes(key));
@@ -487,18 +424,10 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.consoleErrors(); // drops the 401
     await browser.run('location.hash = arguments[0]', key);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
-
-    const first = await browser.window();
-    await browser.newWindow();
-    await browser.open(url);
-    await eventually(async () => await problemOf(browser) === NO_KEY);
-    await browser.open('about:blank');
-    await browser.switchTo(first);
   });
 
   it('does not report the board as lost when the tab comes to the foreground', async (t) => {
-    const { port } = await startServer(t); // nothing changes, so there is no news
-    await open(t, [targetOf(port)]);
+    await openStates(t, browser, {}); // nothing changes, so there is no news
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     await browser.requests();
     await browser.run(`
@@ -516,7 +445,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
   it('reconnects to a restarted board with the same key, and reports a wrong key otherwise', async (t) => {
     const port = await startSystem(t, IDLE);
     const keyFile = join(makeFolder(t), 'key');
-    const board = await open(t, [targetOf(port)], ['--key-file', keyFile]);
+    const board = await openPage(t, browser, [targetOf(port)], ['--key-file', keyFile]);
     await sees(browser, ({ status }) => assert.equal(status, 'active'));
     board.running.child.kill('SIGKILL');
     await eventually(async () => /^no response from control-board/.test(await problemOf(browser)));
@@ -546,106 +475,65 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.consoleErrors(); // drops those of the failed requests
   });
 
-  it('shows the detail with plots of its numbers', async (t) => {
-    let count = 1000;
-    const describe = (): unknown => {
-      count += 1;
-      const detail = {
-        word: 'cart pole', nested: { a: [1, null] }, no: null, yes: true, loss: 1 / count,
-        huge: count % 2 === 0 ? 1.7e308 : -1.7e308, constructor: -count, '': count / 2, toString: 'text',
-      };
-      return Object.defineProperty(detail, '__proto__', { value: count, enumerable: true });
-    };
-    const port = await startSystem(t, { ...IDLE, describe });
-    await open(t, [targetOf(port)]);
-    await sees(browser, ({ rows }) => {
-      const shown = new Map(rows.map(({ name, text, plot }) => [name, [text, plot !== null]]));
-      for (const [name, text] of [
-        ['word', 'cart pole'], ['nested', '{"a":[1,null]}'], ['no', 'null'], ['yes', 'true'], ['toString', 'text'],
-      ] as const) assert.deepEqual(shown.get(name), [text, false]);
-      for (const name of ['loss', 'huge', '__proto__', 'constructor', 'detail']) {
-        assert.ok(shown.get(name)?.[1], `${name} has no plot`);
-      }
-      assert.match(String(shown.get('__proto__')?.[0]), /^1,\d{3}$/);
-      assert.match(String(shown.get('loss')?.[0]), /^0\.000\d+$/);
+  it('shows any text as text, at 360 to 1280 pixels, light and dark, with enough contrast', async (t) => {
+    const texts = (text: string, more: State = {}): State => ({
+      name: text, process: text, by: text, reason: text, error: text, saved: { value: text, at: 0 },
+      detail: [{ name: text, value: text }, plotted(`${text}2`, 2 ** 53 - 1, -1.234_567_89e-300)],
+      progress: { name: text, done: 5, of: 1e300, leftMs: 1e300 },
+      commands: ['done', 'failed', 'constructor'].map((state) => {
+        return { ...LISTED, command: text, state, arguments: text, by: text, reason: text, value: text, error: text };
+      }),
+      sent: [{ id: 1, command: 'pause', state: 'failed', text }], ...more,
     });
-    const plotOf = async (name: string): Promise<string> => {
-      const [card] = await cards(browser);
-      return card?.rows.find((row) => row.name === name)?.plot ?? '';
-    };
-    await until(async () => (await plotOf('__proto__')).split('L').length > 3); // it changes every second
-    assert.match(await plotOf('huge'), /^M[\d.L ]+$/);
-    const label = await browser.run<string>(`
-      const plots = [...document.querySelectorAll('svg')];
-      return plots.find(({ ariaLabel }) => ariaLabel?.startsWith('__proto__')).ariaLabel;
-    `);
-    assert.match(label, /^__proto__ over the last \d s: 1,\d+ to 1,\d+$/);
-  });
-
-  it('shows any text from a system as text, at 360 and 1280 pixels, light and dark', async (t) => {
-    const html = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
-    const long = 'w'.repeat(10_000);
-    const times = { at: new Date().toISOString(), seconds: 1.5 };
-    const body = (name: string, text: string = name): object => ({
-      name, status: 'active', since: 'yesterday', by: text, reason: text, pid: text, host: text, heardAt: 7,
-      detail: { [text]: text, number: 9_007_199_254_740_991, [`${text}2`]: -1.234_567_89e-300, list: [text] },
-      commands: [
-        { command: 'save-state', state: 'done', value: text, by: text, reason: text, ...times },
-        { command: 'save-state', state: 'failed', error: text, ...times },
-        { command: text, state: 'constructor', ...times }, { command: '', state: '__proto__' },
-        null, 7, { command: 'resume', state: 'done', at: {}, seconds: '1' },
-      ],
-      state: 'done', value: text,
+    const name = 'a'.repeat(32);
+    const accepts = [
+      { ...declare(name, {
+        [name]: { description: HTML, default: HTML, maxLength: 1e300 },
+        number: { type: 'number', description: LONG, minimum: -1.797e308, maximum: 1.797e308, default: -1.23e-300 },
+        choice: { enum: [LONG.repeat(5), HTML, 'a\u001b[2Jb\u202ec'], default: HTML },
+        isLoud: { type: 'boolean', description: LONG }, ['B'.repeat(32)]: { type: 'boolean' }, constructor: {},
+        toString: { type: 'integer' },
+      }), description: HTML },
+      { ...declare('constructor'), description: LONG }, declare('x-1'),
+    ];
+    const current: State['current'] = [['choice', HTML], ['number', 7]];
+    await openStates(
+      t, browser, texts(HTML, { accepts, current }), texts(LONG), texts(HTML, { status: HTML }),
+      texts(LONG, { status: 'offline', saveError: LONG }), texts(HTML, { status: 'offline', crashed: true }),
+      texts(LONG, { unheardSince: 0, canSave: false }),
+    );
+    await seesAll(browser, ([first]) => {
+      assert.deepEqual([first?.name, first?.rows[0]?.name, first?.rows[0]?.text], [HTML, HTML, HTML]);
+      assert.ok(first?.cause.includes(HTML) && first.error === HTML && first.sent[0] === `✗ ${HTML}`);
     });
-    const ports = [await startImpostor(t, 200, body(html)),
-      await startImpostor(t, 200, body(long, long.slice(0, 2000))),
-      await startImpostor(t, 500, { error: html }), await startImpostor(t, 500, { error: long }),
-      await startImpostor(t, 200, { status: long, commands: 'none', detail: 7, name: { html } })];
-    await open(t, ports.map(targetOf));
-    await seesAll(browser, (all) => {
-      assert.equal(all.length, 5);
-      assert.equal(all[0]?.name, html);
-      assert.equal(all[1]?.name, `${'w'.repeat(200)}…`);
-      assert.equal(all[0]?.rows[0]?.name, html);
-      assert.equal(all[0]?.rows[0]?.text, html);
-      assert.ok(all[0]?.cause.includes(html));
-      assert.ok(all[2]?.error.includes(html));
-      const commands = all.flatMap((card) => card.commands).join('\n');
-      assert.doesNotMatch(commands, /native code|function|\[object|undefined|NaN/);
+    await browser.run('for (const details of document.querySelectorAll("details")) details.open = true');
+    await seesRow(browser, name, ({ description, fields }) => {
+      assert.equal(description, HTML);
+      assert.deepEqual(fields.map(({ value }) => value), [HTML, '7', HTML, false, false, '', '']);
     });
-    for (const index of [0, 1, 3]) await activateButton(browser, index, 1);
-    await seesAll(browser, (all) => {
-      for (const index of [0, 1, 3]) assert.notEqual(all[index]?.sent.join('').replace(/^….*/, ''), '');
-    });
-    await browser.activate('summary');
+    const labels = await browser.run('return [...document.querySelector("select").options].map(({ label }) => label)');
+    assert.deepEqual(labels, [LONG.repeat(5), HTML, 'a [2Jb c']);
     for (const dark of [false, true]) {
       await browser.emulate({ dark });
-      for (const width of [360, 1280]) {
+      for (const width of [360, 390, 1280]) {
         await browser.resize(width, 800);
         assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
       }
-      const [page, text, scheme] = await browser.run<string[]>(`
-        const { backgroundColor, color } = getComputedStyle(document.body);
-        return [backgroundColor, color, getComputedStyle(document.querySelector('.body button')).color];
-      `);
-      assert.deepEqual([page, text, scheme].map((color) => lightness(color ?? '') > 128), [!dark, dark, dark]);
+      assert.deepEqual(await browser.run(FIND_PALE_TEXT), [], dark ? 'dark' : 'light');
+      const page = await browser.run<string>('return getComputedStyle(document.body).backgroundColor');
+      assert.equal(page, dark ? 'rgb(13, 17, 23)' : 'rgb(243, 244, 246)');
     }
     await activateButton(browser, 1, 2);
     await browser.find('dialog[open]');
     await browser.resize(360, 640);
     assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
     await browser.press('Escape');
-    await browser.emulate({});
-    await browser.resize(1280, 800);
     assert.equal(await browser.run('return window.hacked ?? null'), null);
-    assert.deepEqual(await browser.findAll('#systems img, #systems script:not(:empty), body > img'), []);
+    assert.deepEqual(await browser.findAll('#systems :is(img, script, b), body > img'), []);
   });
 
   it('works by keyboard alone, and keeps the focus', async (t) => {
-    const first = await launchSystem(t, IDLE, { name: 'one' });
-    const second = await launchSystem(t, IDLE, { name: 'two' });
-    await open(t, [first, second].map(({ address }) => targetOf(address.port)));
-    await seesAll(browser, (all) => assert.deepEqual(all.map(({ status }) => status), ['active', 'active']));
+    const board = await openStates(t, browser, { name: 'one' }, { name: 'two' });
     await browser.press('Tab');
     assert.equal(await focused(browser), 'All systems');
     await browser.press('Enter');
@@ -661,30 +549,26 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.press('Shift+Tab', 'Shift+Tab', 'Enter');
     await browser.findByRole('dialog', 'Pause two?');
     await browser.press('by hand', 'Enter');
-    await seesAll(browser, ([, two]) => {
-      assert.equal(two?.status, 'paused');
-      assert.match(two?.cause ?? '', /: by hand$/);
-    });
+    await board.takes('1/pause?reason=by+hand');
+    board.show({ name: 'one' }, { name: 'two', status: 'paused' });
+    await seesAll(browser, ([, two]) => assert.equal(two?.status, 'paused'));
     assert.equal(await focused(browser), 'Resume two'); // the same button
     await eventually(async () => (await orderOf(browser)).join() === 'two,one', () => 'the worst is not the first');
     assert.equal(await focused(browser), 'Resume two');
     await browser.press(' ');
-    await seesAll(browser, ([, two]) => assert.equal(two?.status, 'active'));
-    assert.equal(await focused(browser), 'Pause two');
+    await board.takes('1/resume');
     await browser.press('Tab', 'Tab', ' ', 'Tab');
     assert.equal(await focused(browser), 'Shut down');
     await browser.press('Enter');
-    await second.finished;
+    await board.takes('1/shutdown');
+    board.show({ name: 'one' }, { name: 'two', status: 'offline', ended: true });
     await seesAll(browser, ([, two]) => assert.deepEqual([two?.status, two?.isGray], ['ended', true]));
     assert.equal(await focused(browser), 'Shut down two');
     assert.equal(await browser.title(), 'active: one – control-board');
-    await posted(browser);
-    await browser.press('Enter');
-    await browser.press('Shift+Tab', ' ');
-    assert.deepEqual(await posted(browser), []);
+    await browser.press('Enter', 'Shift+Tab', ' ');
     assert.equal(await focused(browser), 'Save two');
-    const outline = 'return getComputedStyle(document.activeElement).outlineStyle';
-    assert.equal(await browser.run(outline), 'solid');
+    await board.takes();
+    assert.equal(await browser.run('return getComputedStyle(document.activeElement).outlineStyle'), 'solid');
   });
 
   it('is out of reach of other pages in the same browser, under any host name, and so are its systems', async (t) => {
@@ -703,10 +587,10 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.equal(await browser.title(), 'evil');
       await browser.requests();
       const results = await browser.run<Record<string, string>>(ATTACK, board.url, board.key);
-      assert.ok(Object.keys(results).length >= 18);
+      assert.equal(Object.keys(results).length, 16);
       for (const [attempt, result] of Object.entries(results)) assert.equal(result, 'nothing', `${page} ${attempt}`);
       const tried = (await browser.requests()).filter((url) => url.includes(`:${board.port}/`));
-      assert.ok(tried.length >= 15, `the attempts have left the page: ${tried}`);
+      assert.ok(tried.length >= 12, `the attempts have left the page: ${tried}`);
     }
 
     // DNS rebinding: the name of the foreign page now resolves to the board.
@@ -749,43 +633,33 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     const { violations, ...effects } = await browser.run<{ violations: string[] }>(`
       const violations = [];
       addEventListener('securitypolicyviolation', (event) => violations.push(event.effectiveDirective));
-      const attempt = (work) => { try { return work(); } catch (error) { return error.name; } };
-      const add = (name, set) => attempt(() => {
-        const element = document.createElement(name);
-        attempt(() => set(element));
-        document.body.append(element);
-      });
-      add('script', (script) => script.append('window.injected = 1'));
-      add('script', (script) => { script.textContent = 'window.injected = 2'; });
-      add('script', (script) => { script.src = 'data:text/javascript,window.injected=3'; });
       const same = (text) => text;
       const trusted = trustedTypes.createPolicy('test', { createScript: same, createScriptURL: same });
-      add('script', (script) => { script.textContent = trusted.createScript('window.injected = 6'); });
+      const add = (name, set) => {
+        const element = document.createElement(name);
+        try { set(element); } catch {}
+        document.body.append(element);
+      };
+      add('script', (script) => { script.textContent = trusted.createScript('window.injected = 1'); });
       add('script', (script) => { script.src = trusted.createScriptURL(location.origin + '/x.js'); });
+      add('script', (script) => { script.textContent = 'window.injected = 2'; });
       add('img', (image) => {
-        image.setAttribute('onerror', trusted.createScript('window.injected = 7'));
-        image.src = 'data:image/png,x';
+        image.setAttribute('onerror', trusted.createScript('window.injected = 3'));
+        image.src = location.origin + '/x.png';
       });
       add('style', (style) => { style.textContent = 'body { outline: 7px solid red }'; });
-      add('img', (image) => { image.setAttribute('onerror', 'window.injected = 4'); image.src = 'data:x'; });
-      add('img', (image) => { image.src = location.origin + '/x.png'; });
-      add('iframe', (frame) => { frame.src = location.origin + '/'; });
       add('base', (base) => { base.href = 'http://evil.test/'; });
       document.body.setAttribute('style', 'outline: 8px solid red');
-      const html = attempt(() => { document.body.innerHTML = '<b>x</b>'; return 'set'; });
-      const evaluated = await new Promise((resolve) => { // later: scripts of WebDriver itself may call eval()
-        setTimeout(() => resolve(attempt(() => eval('window.injected = 5; "run"'))));
-      });
-      const connected = await fetch('http://127.0.0.1:1/').then(() => 'sent', (error) => error.name);
+      await new Promise((resolve) => setTimeout(() => { // later: scripts of WebDriver itself may call eval()
+        try { eval('window.injected = 4'); } catch {}
+        resolve();
+      }));
+      await fetch('http://127.0.0.1:1/').catch(() => {});
       await new Promise((resolve) => setTimeout(resolve, 500));
-      const styled = getComputedStyle(document.body).outlineStyle;
-      return { injected: window.injected ?? null, html, evaluated, connected, styled, violations };
-    `) as { violations: string[]; [name: string]: unknown };
-    assert.equal(effects['injected'], null);
-    assert.notEqual(effects['html'], 'set');
-    assert.notEqual(effects['evaluated'], 'run');
-    assert.notEqual(effects['connected'], 'sent');
-    assert.equal(effects['styled'], 'none');
+      const { outlineStyle } = getComputedStyle(document.body);
+      return { injected: window.injected ?? null, outlineStyle, violations };
+    `);
+    assert.deepEqual(effects, { injected: null, outlineStyle: 'none' });
     for (const directive of [
       'script-src-elem', 'script-src-attr', 'style-src-elem', 'style-src-attr', 'connect-src', 'img-src', 'base-uri',
       'require-trusted-types-for',
@@ -794,13 +668,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     }
     assert.deepEqual((await getInfo(port)).commands, []);
   });
-
-  it('leaves no errors in the browser console, and sends no requests elsewhere', () => {
-    assert.deepEqual(flaws, []); // over all tests
-  });
 });
-
-type StartArguments = [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv];
 
 function targetOf(port: number): string {
   return `localhost:${port}`;

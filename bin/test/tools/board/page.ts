@@ -1,34 +1,155 @@
 // Shared by the browser tests of control-board: what users see and do on its page.
 
 import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../helpers.ts';
 import { startBoard } from './helpers.ts';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+import type { OwnCommand } from '../../../board/declarations.ts';
+import type { Sample } from '../../../board/series.ts';
+import type { Update } from '../../../board/state.ts';
 import type { Browser, Element } from './browser.ts';
 import type { StartedBoard } from './helpers.ts';
-import type { TestContext } from 'node:test';
 
 const POLL_MS = 250; // reading the page costs more than the page itself
+const WAIT_MS = 4000; // the page gives up later
 
 /** Time for the page to draw at least once. */
 export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
 
-/** Opens the page of a new board. Afterwards the browser console must have no errors. */
+/** A text that would run as a script, and one as long as the board sends. */
+export const HTML = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
+export const LONG: string = 'w'.repeat(200);
+
+// ───── Boards ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Opens the page of a new board. */
 export async function openPage(
   t: TestContext,
   browser: Browser,
-  ports: readonly number[],
-  options?: readonly string[],
+  ...args: [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv]
 ): Promise<StartedBoard> {
-  t.after(async () => { // before the board stops
-    await browser.open('about:blank');
-    assert.deepEqual(await browser.consoleErrors(), []);
-  });
-  const board = await startBoard(t, ports.map((port) => `localhost:${port}`), options);
-  await browser.resize(1280, 800);
+  await prepare(t, browser);
+  const board = await startBoard(t, ...args);
   await browser.open(`${board.url}#${board.key}`);
   return board;
 }
+
+/** Afterwards the browser console must have no errors, and the page must have sent requests to the board only. */
+async function prepare(t: TestContext, browser: Browser): Promise<void> {
+  await browser.resize(1280, 800);
+  await browser.emulate({});
+  t.after(async () => { // before the board stops
+    await browser.open('about:blank');
+    await browser.requests();
+    const origins = [...browser.origins];
+    browser.origins.clear();
+    assert.ok(origins.length <= 1, String(origins));
+    assert.deepEqual(await browser.consoleErrors(), []);
+  });
+}
+
+/** What a board sends of a system. */
+export type State = Partial<Update>;
+
+/** A board that shows what a test tells it to. */
+export interface FakeBoard {
+  show(...systems: readonly State[]): void;
+  /** Waits for exactly these commands since the last call: `0/evaluate?reason=lunch {"episodes":7}`. */
+  takes(...commands: readonly string[]): Promise<void>;
+  /** The status code and the error of the next responses to commands; code 0 responds nothing. */
+  refusal: [statusCode: number, error: string] | null;
+  /** Whether the page has the view key. */
+  canPress: boolean;
+}
+
+/** Opens the page of a board that shows these systems. */
+export async function openStates(t: TestContext, browser: Browser, ...systems: readonly State[]): Promise<FakeBoard> {
+  let shown: State[] = [];
+  let [version, count] = [0, 0];
+  const posted: string[] = [];
+  const changes = new EventEmitter();
+  const board: FakeBoard = {
+    show(...states) {
+      shown = states.map((state, id) => ({ id, ...QUIET, sentCount: count, target: `box:${9000 + id}`, ...state }));
+      version += 1;
+      changes.emit('change');
+    },
+    async takes(...commands) {
+      await until(() => posted.length >= commands.length, () => `${posted} are not ${commands}`);
+      assert.deepEqual(posted.splice(0), commands);
+    },
+    refusal: null,
+    canPress: true,
+  };
+  board.show(...systems);
+  const server = createServer(async (request, response) => {
+    const { method, url = '' } = request;
+    if (url === '/') {
+      response.setHeader('Content-Type', 'text/html').end(readFileSync('bin/board/page.html'));
+      return;
+    }
+    const [statusCode, error] = board.refusal ?? [200, undefined];
+    if (method === 'POST') {
+      const body = (await request.toArray()).join('');
+      posted.push(`${url.replace('/api/systems/', '').replace(/\?reason=$/, '')} ${body}`.trim());
+      if (statusCode !== 0) response.writeHead(statusCode).end(JSON.stringify({ id: count += 1, error }));
+      return;
+    }
+    const signal = AbortSignal.timeout(WAIT_MS);
+    if (url.endsWith(`since=${version}`)) await once(changes, 'change', { signal }).catch(() => {});
+    const { canPress } = board;
+    const ids = shown.map(({ id }) => id);
+    response.end(JSON.stringify({
+      canPress, startedAt: 1, version, now: Date.now(), keepMs: 3_600_000, ids, systems: shown,
+    }));
+  });
+  await prepare(t, browser);
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  await browser.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}/#key`);
+  await eventually(async () => (await browser.findAll('article')).length === shown.length);
+  return board;
+}
+
+/** An active system that reports nothing. */
+const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
+  name: 'box', process: '', status: 'active', since: null, by: '', reason: '', error: '', ended: false, crashed: false,
+  canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [], progress: null,
+  current: [], commands: [], sent: [], accepts: [],
+};
+
+/** An own command with these parameters, which are strings unless a field says otherwise. */
+export function declare(name: string, parameters: object = {}): OwnCommand {
+  return {
+    name, description: '',
+    parameters: Object.entries(parameters).map(([key, fields]: [string, object]) => {
+      return { name: key, type: 'string', description: '', hint: '', ...fields } as OwnCommand['parameters'][number];
+    }),
+  };
+}
+
+/** A time that stays this many minutes ago during a test. */
+export function minutesAgo(minutes: number): number {
+  return Date.now() - minutes * 60_000 - 1000;
+}
+
+/** The samples of a number, one a second; `null` is one that is missing. */
+export function samples(...values: readonly (number | null)[]): Sample[] {
+  const start = Date.now() - values.length * 1000;
+  return values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
+}
+
+/** A number in the detail, with its plot. */
+export function plotted(name: string, ...values: readonly (number | null)[]): Update['detail'][number] {
+  return { name, value: values.at(-1) ?? '', samples: samples(...values), intervalMs: 1000 };
+}
+
+// ───── What users see ────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What a user sees of a system. */
 export interface Card {
@@ -128,7 +249,7 @@ export interface Row {
 export function rowsOf(browser: Browser): Promise<Row[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelector('#systems .own').children].map((row) => ({
+    return [...document.querySelector('[data-id="0"] .own').children].map((row) => ({
       name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
       description: text(row.querySelector('form > p')),
       fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]
@@ -225,12 +346,6 @@ export async function valueOf(browser: Browser, target: Element | string): Promi
 
 export function problemOf(browser: Browser): Promise<string> {
   return browser.run('return document.querySelector(".lost")?.innerText.trim() ?? ""');
-}
-
-/** Each from 0 to 255. */
-export function lightness(color: string): number {
-  const [red = 0, green = 0, blue = 0] = (color.match(/\d+/g) ?? []).map(Number);
-  return (red + green + blue) / 3;
 }
 
 /** Finds texts that are cut off, elements that overlap, and horizontal scrolling. */

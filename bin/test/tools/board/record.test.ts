@@ -85,11 +85,12 @@ describe('Samples', LIMIT, () => {
     const { system, tick, setStatus } = await driveSystem(t, LIVE, () => ({ ...detail, step: (step += 2) }));
     system.setWatched(true);
     await tick(1000);
-    assert.deepEqual(system.updateSince(0).progress, { name: 'step', done: 2, of: 100, leftMs: null });
+    await tick(1000);
+    assert.deepEqual(system.updateSince(0).progress, { name: 'step', done: 4, of: 100, leftMs: null });
     await tick(1000);
     const { leftMs, ...progress } = system.updateSince(0).progress ?? assert.fail();
-    assert.deepEqual(progress, { name: 'step', done: 4, of: 100 });
-    assert.ok(Math.abs(Number(leftMs) - 48_000) < 500, `${leftMs}`);
+    assert.deepEqual(progress, { name: 'step', done: 6, of: 100 });
+    assert.ok(Math.abs(Number(leftMs) - 47_000) < 500, `${leftMs}`);
     await setStatus('paused');
     assert.equal(system.updateSince(0).progress?.leftMs, null);
     await tick(60_000);
@@ -104,6 +105,18 @@ describe('Samples', LIMIT, () => {
     detail.of = -1;
     await tick(1000);
     assert.equal(system.updateSince(0).progress, null);
+  });
+
+  it('are kept of the latest 32 names of a system', async (t) => {
+    let count = 0;
+    const describe = (): object => {
+      return Object.fromEntries(Array.from({ length: 20 }, () => [`name ${count += 1}`, count]));
+    };
+    const { system, tick } = await driveSystem(t, LIVE, describe);
+    system.setWatched(true);
+    for (let round = 0; round < 5; round += 1) await tick(1000);
+    assert.ok(count >= 100);
+    assert.equal([...system.series].length, 32);
   });
 
   it('are limited over all systems, and the oldest are dropped', () => {
@@ -161,9 +174,11 @@ async function driveSystem(
   let status = 'active';
   let tag = 1;
   let change = defer();
+  let detail: unknown = null;
   const system = createSystem(async (options) => {
     if (options.tag === String(tag)) await change.promise;
-    const body = { ...INFO, status, detail: options.signal === undefined ? describe() : null };
+    if (options.signal === undefined) detail = describe(); // otherwise the latest one, as servers do
+    const body = { ...INFO, status, detail };
     return { ok: true, value: status, body, tag: String(tag) };
   }, period);
   await until(() => system.state.status === 'active');

@@ -10,7 +10,7 @@ import { inspect } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { BY } from '../../../shared/reach/access.ts';
-import { isCrash, isEndError, savedBy } from '../../../shared/reach/end.ts';
+import { isCrash, savedBy } from '../../../shared/reach/end.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
 } from '../../helpers.ts';
@@ -20,7 +20,7 @@ import {
 } from './helpers.ts';
 import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Update } from '../../../board/state.ts';
-import type { AddressInfo, Server } from 'node:net';
+import type { AddressInfo } from 'node:net';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('reads the detail about once a second while a page is open, and rarely otherwise', async (t) => {
@@ -34,17 +34,10 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     await sleep(1200); // nothing must happen
     assert.ok(calls.length <= 2, `${calls.length} calls`);
     const before = calls.length;
-
-    let { version } = await newsOf(board);
     const start = performance.now();
-    const steps: unknown[] = [];
-    while (steps.length < 4) {
-      const news = await newsOf(board, version, 10);
-      ({ version } = news);
-      steps.push(...news.systems.flatMap(({ detail }) => detail.map(({ value }) => value)));
-    }
-    const seconds = (performance.now() - start) / 1000;
-    assert.ok(seconds > 1.5 && calls.length - before <= 4 * (seconds + 1), `${calls.length} calls in ${seconds} s`);
+    let { version } = await newsOf(board);
+    while (calls.length < before + 4) ({ version } = await newsOf(board, version, 10)); // a changed detail is news
+    assert.ok(performance.now() - start > 1500, 'not more often');
     const leaving = new AbortController();
     const headers = { Authorization: `Bearer ${board.key}`, Prefer: 'wait=30' };
     const last = fetch(`${board.url}api/systems?since=${version}`, { headers, signal: leaving.signal });
@@ -181,9 +174,6 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     await save({ error: new Error('ENOSPC') });
     const failed = await untilSystem(board, ({ saveError }) => saveError === 'ENOSPC');
     assert.deepEqual(failed.saved, first.saved);
-    await save({ error: new Error('no way to save: start control-run with …') }); // as control-run does
-    const refused = await untilSystem(board, ({ commands: [latest] }) => latest?.state === 'refused');
-    assert.deepEqual([refused.saved, refused.saveError], [first.saved, 'ENOSPC']);
     await save({ value: 'states/2' });
     await untilSystem(board, ({ saved, saveError }) => saved?.value === 'states/2' && saveError === '');
     await board.post('/api/systems/0/shutdown');
@@ -298,19 +288,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     for (const [, body] of bodies) ports.push(await startFake(t, () => body));
     const cutting = createServer((socket) => socket.on('error', () => {}).once('data', () => socket.destroy()));
     const mute = createServer((socket) => socket.on('error', () => {}));
-    const babbling = createServer((socket) => socket.on('error', () => {}).end('220 mail ESMTP\r\n'));
-    const drip = (start: string, more: string): Server => createServer((socket) => {
-      socket.on('error', () => {}).once('data', () => socket.write(start));
-      const timer = setInterval(() => socket.write(more), 50);
-      socket.on('close', () => clearInterval(timer));
-    });
-    const ok = 'HTTP/1.1 200 OK\r\n';
-    const endless = [
-      drip('', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(100)), drip(ok, 'X: x\r\n'),
-      drip(`${ok}Transfer-Encoding: chunked\r\n\r\n`, `1000\r\n${'x'.repeat(4096)}\r\n`),
-      drip(`${ok}Content-Length: 9999\r\n\r\n`, ' '),
-    ];
-    for (const server of [cutting, mute, babbling, ...endless]) {
+    for (const server of [cutting, mute]) {
       t.after(() => server.close());
       await once(server.listen(0, '127.0.0.1'), 'listening');
       ports.push((server.address() as AddressInfo).port);
@@ -322,10 +300,8 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     await untilSystem(board, ({ detail }) => detail.length > 0, ports.length);
     await until(() => reads > 2); // so the others were read, too
     for (const id of ports.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
-    await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length + 2);
-    for (const [index] of endless.entries()) { // each request ends at its time limit
-      await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null, bodies.length + 3 + index);
-    }
+    await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length);
+    await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null, bodies.length + 1);
     checkMetrics(await (await board.get('/metrics')).text());
     assert.equal(child.exitCode, null, board.running.output());
     const { systems } = await newsOf(board);
@@ -408,9 +384,6 @@ describe('The end of a system', () => {
       [{ ended: 'exit code 0', exitCode: 0 }, ''], [{ saved: 'states/1', ended: 'SIGTERM', exitCode: 143 }, 'states/1'],
       ['states/1', 'states/1'], ['', ''], [{ saved: 1 }, '{"saved":1}'],
     ] as const) assert.equal(savedBy({ value }), expected);
-    assert.deepEqual(['onShutdown failed: x', 'sh (7) cannot be ended', 'ENOSPC', 7].map(isEndError), [
-      true, true, false, false,
-    ]);
   });
 });
 
@@ -461,19 +434,6 @@ describe('BoardSystem', LIMIT, () => {
     isFull = false;
     await until(() => system.state.status === 'active');
     assert.deepEqual(await shown(), ['active', null, '']);
-  });
-
-  it('keeps no samples of names that a program no longer uses', async () => {
-    let count = 0;
-    const system = createSystem(({ signal }) => {
-      if (signal !== undefined) return NEVER;
-      const detail = Object.fromEntries(Array.from({ length: 60 }, () => [`name ${count += 1}`, count]));
-      return { ok: true, value: 'active', body: { ...INFO, detail }, tag: undefined };
-    });
-    system.setWatched(true);
-    for (let round = 0; round < 50; round += 1) await system.read();
-    assert.equal(count, 60 * 50);
-    assert.ok([...system.series].length <= 32);
   });
 });
 

@@ -12,56 +12,58 @@ import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { BASH_COMPLETION, lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
-import { COMPUTING, startOwnProcess, startSilent, startWeb } from './systems.ts';
+import { COMPUTING, openSession, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 import type { Shell } from '../../../shared/words/commands.ts';
 import type { TestContext } from 'node:test';
 
-/** An unfinished line after `control-client`, and what `__complete` prints: the directive, and the words. */
+/** An unfinished line after `control-`, and what `__complete` prints: the directive, and the words. */
 const CANDIDATES: readonly [line: string, printed: string][] = [
-  ['pau', 'words pause'], ['li', 'words list'], ['inv', 'words'], ['--port 9000 save', 'words save-state'],
-  ['--ex', 'words --exec'], ['watch --ex', 'words --exec'], ['--reason watch status --ex', 'words'],
-  ['p --wai', 'words --wait'], ['h --wai', 'words'], ['shutdown box:80 --wai', 'words --wait'],
-  ['status --vers', 'words --version'], ['x --js', 'words --json'], ['status -h', 'words -h'],
-  ['wait off', 'words offline'], ['--timeout 5 wait --json off', 'words offline'], ['wait active off', 'words'],
-  ['pause off', 'words'], ['completion zsh fi', 'words'], ['help tra', 'words'], ['x tra', 'words'],
-  ['watch --on off', 'words offline'], ['watch --on=paused,off', 'words --on=paused,offline'],
-  ['--targets inv', 'files'], ['--socket=inv', 'files --socket='], ['list --dir inv', 'files'],
-  ['--host far', 'hosts'], ['--host=far', 'hosts --host='], ['--port inv', 'words'], ['status --reason tra', 'words'],
-  ['--reason --js', 'words'], ['wait tra', 'words'], ['list tra', 'words'], ['run tra', 'words'],
-  ['status tra', 'words train.py'], ['--json pause --wait box tra', 'words train.py'], ['watch exp', 'words exp'],
-  ['watch exp-1', 'words exp-12'], ['wait paused tra', 'words train.py'], ['status --dir none tra', 'words'],
-  ['run eval', 'words evaluate'], ['run evaluate tra', 'words train.py'], ['run mode n', 'words name='],
-  ['run evaluate episodes=5 --wai', 'words --wait'], ['--port 1 run eval', 'words'],
+  ['client pau', 'words pause'], ['client li', 'words list'], ['client inv', 'words'],
+  ['client --port 9000 save', 'words save-state'], ['client --ex', 'words --exec'],
+  ['client watch --ex', 'words --exec'], ['client --reason watch status --ex', 'words'],
+  ['client p --wai', 'words --wait'], ['client h --wai', 'words'],
+  ['client shutdown box:80 --wai', 'words --wait'], ['client status --vers', 'words --version'],
+  ['client x --js', 'words --json'], ['client status -h', 'words -h'], ['client wait off', 'words offline'],
+  ['client --timeout 5 wait --json off', 'words offline'], ['client wait active off', 'words'],
+  ['client pause off', 'words'], ['client completion zsh fi', 'words'], ['client help tra', 'words'],
+  ['client x tra', 'words'], ['client watch --on off', 'words offline'],
+  ['client watch --on=paused,off', 'words --on=paused,offline'], ['client --targets inv', 'files'],
+  ['client --socket=inv', 'files --socket='], ['client list --dir inv', 'files'], ['client --host far', 'hosts'],
+  ['client --host=far', 'hosts --host='], ['client --port inv', 'words'], ['client status --reason tra', 'words'],
+  ['client --reason --js', 'words'], ['client wait tra', 'words'], ['client list tra', 'words'],
+  ['client run tra', 'words'], ['client status tra', 'words train.py'],
+  ['client --json pause --wait box tra', 'words train.py'], ['client watch exp', 'words exp'],
+  ['client watch exp-1', 'words exp-12'], ['client wait paused tra', 'words train.py'],
+  ['client status --dir none tra', 'words'], ['client --port 1 run eval', 'words'],
+  ['client --by x:1 --reason "to see" run eval', 'words evaluate'], ['client run evaluate tra', 'words train.py'],
+  ['client run mode n', 'words name='], ['client run mode log=tr', 'words log=true'],
+  ['client run evaluate episodes=5 --wai', 'words --wait'],
+  ['console --no-h', 'words --no-history'], ['console --no-history tra', 'words train.py'],
+  ['board --key-f', 'words --key-file'], ['board --key-file inv', 'files'],
+  ['board --listen :0 exp-', 'words exp-12 exp-23'],
+  ['kbctl --pause-key x --resume-k', 'words --resume-key'], ['kbctl --pause-key x tra', 'words train.py'],
+  ['mcp --al', 'words --allow'], ['mcp tra', 'words train.py'],
+  ['run --grace 5 --qui', 'words --quiet'], ['run --state inv', 'files'], ['run --quiet control-cli', 'command 2'],
+  ['run -- cat --qui', 'command 2'],
 ];
 
-/** A line after `control-client`, and the arguments that the shell completes it to. */
+/** A line, and the arguments that the shell completes it to. */
 const LINES: readonly [typed: string, args: string[]][] = [
-  ['pau\t', ['pause']],
-  ['--by ana@box:1 --reason "a pause" pau\t', ['--by', 'ana@box:1', '--reason', 'a pause', 'pause']],
-  ['--host ::1 pau\t', ['--host', '::1', 'pause']],
-  ['--json watch --ex\t', ['--json', 'watch', '--exec']],
-  ['completion fi\t .', ['completion', 'fish', '.']],
-  ['watch --on paused,off\t', ['watch', '--on', 'paused,offline']],
-  ['watch --on=paused,off\t', ['watch', '--on=paused,offline']],
-  ['--targets inv\t', ['--targets', 'inventory.txt']],
-  ['--targets=inv\t', ['--targets=inventory.txt']],
-  ['status inv\t', ['status', 'inv']],
-  ['--host far\t', ['--host', 'faraway']],
-  ['status box far\t', ['status', 'box', 'far']],
-  ['--json pause --wait box tra\t', ['--json', 'pause', '--wait', 'box', 'train.py']],
-  ['--reason "to see" run evaluate epi\t5', ['--reason', 'to see', 'run', 'evaluate', 'episodes=5']],
-  ['run mode log=tr\t n\tslo\t --wai\t', ['run', 'mode', 'log=true', 'name=slow', '--wait']],
-];
-
-/** The same for the other tools, which complete from their help. */
-const OTHER_LINES: readonly [typed: string, args: string[]][] = [
+  ['control-client --host ::1 --by ana@box:1 --reason "a pause" pau\t', [
+    '--host', '::1', '--by', 'ana@box:1', '--reason', 'a pause', 'pause',
+  ]],
+  ['control-client completion fi\t .', ['completion', 'fish', '.']],
+  ['control-client watch --on paused,off\t', ['watch', '--on', 'paused,offline']],
+  ['control-client watch --on=paused,off\t', ['watch', '--on=paused,offline']],
+  ['control-client --targets inv\t', ['--targets', 'inventory.txt']],
+  ['control-client --targets=inv\t', ['--targets=inventory.txt']],
+  ['control-client status inv\t', ['status', 'inv']],
+  ['control-client --host far\t', ['--host', 'faraway']],
+  ['control-client status box far\t', ['status', 'box', 'far']],
+  ['control-client --json pause --wait box tra\t', ['--json', 'pause', '--wait', 'box', 'train.py']],
+  ['control-client run mode log=tr\t n\tslo\t --wai\t', ['run', 'mode', 'log=true', 'name=slow', '--wait']],
   ['control-demo --states\t inv\t', ['--states-dir', 'inventory.txt']],
-  ['control-kbctl --pause-k\t x --resu\t', ['--pause-key', 'x', '--resume-key']],
-  ['control-board --key-f\t inv\t', ['--key-file', 'inventory.txt']],
-  ['control-console --no-h\t', ['--no-history']],
-  ['control-run --save-s\t USR1 --gra\t 5', ['--save-signal', 'USR1', '--grace', '5']],
-  ['control-run --state inv\t --qui\t', ['--state', 'inventory.txt', '--quiet']],
   ['control-run --quiet control-cli\t inv', ['--quiet', 'control-client', 'inv']],
   ['control-run -- cat --qui\t inv\t', ['--', 'cat', '--qui', 'inventory.txt']],
 ];
@@ -88,30 +90,8 @@ for (const shell of SHELLS) {
       for (const name of ['train.py-5', 'exp-12', 'exp-23', '$(touch owned)-6', '`touch owned`;-7']) {
         await startWeb(t, undefined, { socketPath: join(home, 'control', `${name}.sock`) });
       }
-      for (const [typed, args] of LINES) await passesAtLast(args, () => run(`control-client ${typed}`));
+      for (const [typed, args] of LINES) await passesAtLast(args, () => run(typed));
       assert.ok(!existsSync(join(home, 'owned')));
-    });
-
-    it('completes the other tools', async (t) => {
-      const { run } = await openShell(t, shell);
-      for (const [typed, args] of OTHER_LINES) assert.deepEqual(await run(typed), args, typed);
-    });
-
-    it('completes the names of systems for the other tools', { skip: lacks('Unix') }, async (t) => {
-      const { run, home } = await openShell(t, shell);
-      await startServer(t, { socketPath: join(home, 'control/'), name: 'trainer' });
-      const pid = `trainer-${process.pid}`;
-      for (const program of ['console --no-history', 'board --listen :0', 'kbctl --pause-key x']) {
-        const args = program.split(' ').slice(1);
-        await passesAtLast([...args, 'trainer'], () => run(`control-${program} tra\t`));
-        await passesAtLast([...args, pid], () => run(`control-${program} trainer-\t`));
-      }
-    });
-
-    it('offers and explains the options of the other tools', async (t) => {
-      const { offersFor } = await openShell(t, shell);
-      const entry = { name: '--resume-command', help: 'resume runs this shell command last' };
-      await offersFor('control-run --re', [patternOf(shell, entry), /--release-gpu/, /--restart/]);
     });
 
     it('completes the command of control-run as the shell would by itself', {
@@ -166,36 +146,44 @@ it('bash never offers an option as the value of an option', { ...LIMIT, skip: la
   assert.deepEqual(await run('control-client --reason --js\t'), ['--reason', '--js']);
 });
 
+/** Runs the completion in this process, which ends it after 500 ms otherwise. */
+async function complete(t: TestContext, line: string, env?: NodeJS.ProcessEnv): Promise<string> {
+  const exit = t.mock.method(process, 'exit', () => {});
+  const { stdout } = await call([COMPLETE, line], env);
+  exit.mock.restore();
+  return stdout;
+}
+
 describe('control-client completion', LIMIT, () => {
   it('knows what may come next', { skip: lacks('Unix') }, async (t) => {
     const { port } = await startServer(t, { commands: COMMANDS });
-    const session = makeFolder(t);
-    mkdirSync(join(session, 'control'));
-    for (const name of ['train.py-5', 'exp-12', 'exp-23']) {
-      await startWeb(t, undefined, { socketPath: join(session, 'control', `${name}.sock`) });
-    }
+    const { env, serve } = openSession(t);
+    for (const title of ['train.py-5', 'exp-12', 'exp-23']) await serve(title);
+    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
     for (const [line, printed] of CANDIDATES) {
-      const place = /--(port|host|socket)/.test(line) ? [] : at(port);
+      const place = /^client (?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
       await passesAtLast(printed, async () => {
-        const typed = ['control-client', ...place, line].join(' ');
-        const { stdout } = await call([COMPLETE, typed], { XDG_RUNTIME_DIR: session });
-        return stdout.replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
+        const typed = `control-${line.replace(' ', `${place} `)}`;
+        return (await complete(t, typed, { ...env, PATH })).replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
       });
     }
   });
 
-  it('offers all commands and options of the help, those of a command, and the values of an option', async () => {
+  it('offers all commands and options of the help, those of a command, and values', async (t) => {
     const { commands, options } = await readHelp();
     const linesFor = async (line: string): Promise<string[]> => {
-      return (await call([COMPLETE, `control-client ${line}`])).stdout.trim().split('\n').slice(1);
+      return (await complete(t, `control-client ${line}`)).trim().split('\n').slice(1);
     };
     const entriesOf = (entries: Entry[]): string[] => entries.map(({ name, help }) => `${name}\t${help}`);
     assert.deepEqual(await linesFor(''), entriesOf(commands));
     assert.deepEqual(await linesFor('--'), entriesOf(options));
     const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
-    const offered = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
-    assert.deepEqual(offered.sort(), owned.map((name) => `--${name}`).sort());
+    const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
+    assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
     assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer']);
+    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
+    const offered = await complete(t, 'control-run --re', { PATH });
+    assert.match(offered, /^--resume-command\tresume runs this shell command last$/m);
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {
@@ -259,14 +247,28 @@ interface OpenShell {
   /** The working directory of the shell. */
   home: string;
   output(): string;
-  /** Runs a line, and returns the arguments of the `control-client` that it calls last. */
+  /** Runs a line, and returns the arguments of the tool that it calls last. */
   run(line: string): Promise<string[]>;
   /** Types an unfinished line. Returns what the shell offers once that has all parts. */
   offersFor(line: string, parts: RegExp[]): Promise<string>;
 }
 
+/** Creates a folder with tools that complete and print their help, but with other arguments only print these. */
+function makeTools(folder: string): string {
+  mkdirSync(folder, { recursive: true });
+  for (const name of ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run']) {
+    const tool = `'${process.execPath}' '${resolve(`dist/bin/${name}.js`)}'`;
+    writeFileSync(join(folder, `control-${name}`), `#!/bin/sh
+case "$1 $#" in '--help 1'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
+printf '{%s}' "$@"
+echo ';'
+`, { mode: 0o755 });
+  }
+  return folder;
+}
+
 /**
- * Starts a shell in a pseudo-terminal with a control-client that prints its arguments, and loads the completion.
+ * Starts a shell in a pseudo-terminal with such tools, and loads the completion.
  *
  * @param port The port of the system in the environment.
  */
@@ -276,25 +278,9 @@ async function openShell(
   { port = 1 }: { port?: number } = {},
 ): Promise<OpenShell> {
   const home = makeFolder(t);
-  const wrapper = `#!/bin/sh
-if [ "$1 $#" = "completion 2" ]; then exec cat script; fi
-if [ "$1" = ${COMPLETE} ]; then exec '${process.execPath}' '${resolve('dist/bin/client.js')}' "$@"; fi
-printf '{%s}' "$@"
-echo ';'
-`;
-  mkdirSync(join(home, 'bin'));
-  for (const name of ['board', 'console', 'demo', 'kbctl', 'run']) {
-    const other = `#!/bin/sh
-if [ "$1" = --help ]; then exec '${process.execPath}' '${resolve(`dist/bin/${name}.js`)}' --help; fi
-printf '{%s}' "$@"
-echo ';'
-`;
-    writeFileSync(join(home, `bin/control-${name}`), other, { mode: 0o755 });
-  }
+  makeTools(join(home, 'bin'));
   mkdirSync(join(home, '.ssh'));
-  writeFileSync(join(home, 'bin/control-client'), wrapper, { mode: 0o755 });
   writeFileSync(join(home, 'inventory.txt'), '');
-  writeFileSync(join(home, 'script'), (await call(['completion', shell])).stdout);
   writeFileSync(join(home, 'hosts'), '127.0.0.1 faraway\n');
   writeFileSync(join(home, '.ssh/known_hosts'), 'faraway ssh-ed25519 AAAA\n');
   const env = {

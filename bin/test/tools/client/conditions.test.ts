@@ -36,7 +36,8 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       ['mean return >= 400', '400'], ['  mean return  >  399.9 ', '400'], ['mean return > 400', null],
       ['step = 1e3', '1000'], ['step == 1000.0', '1000'], ['step != 1000', null], ['step != 999', '1000'],
       ['step > 999', '1000'], ['step < 9', null], ['least < -2', '-3'], ['least > -10', '-3'],
-      ['phase = warm up', 'warm up'], ['phase = "warm up"', 'warm up'], ['phase=warm', null], ['phase != warm', 'warm up'], ['phase > 0', null],
+      ['phase = warm up', 'warm up'], ['phase = "warm up"', 'warm up'], ['phase=warm', null],
+      ['phase != warm', 'warm up'], ['phase > 0', null],
       ['seven = 7', '7'], ['seven = 7.0', null], ['seven >= 7', null], // a text
       ['done = true', 'true'], ['done = 1', null], ['done != false', 'true'], ['done > 0', null],
       ['best = null', 'null'], ['best != null', null], ['best < 1', null], ['list = 1', null], ['list > 0', null],
@@ -120,12 +121,10 @@ describe('control-client resume --mine', AT_ONCE, () => {
       ['paused', 'ana', FULL.slice(1), 'ok'], // the program restarted before all of these commands
       ['paused', 'ana', [{ ...SAVE, at: SINCE }, ...FULL.slice(1)], 'ok'],
       ['paused', 'ana', [{ ...RESUME, at: SAVE.at }, ...FULL.slice(2), pause('ana')], 'ok'],
-      ['paused', 'ana', [pause('ana'), pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben'), RESUME, pause('ana')], 'ok'],
       ['paused', 'ana', [pause('ben', 'failed'), pause('ana')], 'ok'],
       ['paused', 'ben', [pause('ben')], "paused by ben: ben's"],
       ['paused', 'ben', FULL, 'paused by ben: busy'],
-      ['paused', 'ben', [pause('ben'), pause('ana')], "paused by ben: ben's"],
       ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but ben wants the pause
       ['paused', 'ana', [pause('ana'), pause('ben', 'waiting')], "paused by ben: ben's"],
       ['paused', 'itself', [], 'paused by itself: busy'],
@@ -145,25 +144,6 @@ describe('control-client resume --mine', AT_ONCE, () => {
       assert.deepEqual([index, ended], [index, outcome === 'ok' || outcome === null ? done : refused]);
       assert.deepEqual(requests.slice(1), outcome === 'ok' ? ['POST /api/resume'] : [], `row ${index}`);
     }));
-  });
-
-  it('works with real systems, targets, --wait and --json', async (t) => {
-    const [mine, other, active] = await Promise.all([launchSystem(t), launchSystem(t), launchSystem(t)]);
-    const target = ({ address }: typeof mine): string => `127.0.0.1:${address.port}`;
-    await mine.client.request('pause', { by: 'ana', wait: 30 });
-    await other.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
-    await other.client.request('pause', { by: 'ana', wait: 30 });
-    const args = ['resume', '--mine', '--by', 'ana', '--wait', '--json', ...[mine, other, active].map(target)];
-    const { code, stdout, stderr } = await call(args);
-    const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
-    const of = (system: typeof mine): Record<string, unknown> => {
-      return outcomes.find((outcome) => outcome.target === target(system));
-    };
-    assert.deepEqual([of(mine)['state'], of(mine)['status'], of(active)['status']], ['done', 'active', 'active']);
-    const error = 'not resumed: paused by ben: lunch';
-    assert.deepEqual(of(other), { target: target(other), status: 'paused', by: 'ben', reason: 'lunch', error });
-    assert.deepEqual([code, stderr], [1, `control-client: ${target(other)}: ${error}\n`]);
-    assert.equal((await getInfo(active.address.port)).commands.length, 0);
   });
 
   it('recognizes a sender that the server has truncated', async (t) => {
@@ -204,12 +184,17 @@ describe('control-client pause --for', AT_ONCE, () => {
   it('does not undo what somebody else wants', async (t) => {
     const [paused, resumed] = await Promise.all([launchSystem(t), launchSystem(t)]);
     await paused.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
-    const [kept, active] = [paused, resumed].map(({ address }) => call([...at(address.port), 'pause', '--for', '1']));
+    const targets = [paused, resumed].map(({ address }) => `127.0.0.1:${address.port}`);
+    const ended = call(['pause', '--for', '1', '--json', ...targets]);
     await resumed.client.waitFor(SystemStatus.PAUSED);
     await resumed.client.request('resume', { by: 'ben', wait: 30 });
-    const stderr = 'control-client: not resumed: paused by ben: lunch\n';
-    assert.deepEqual(await kept, { code: 1, stdout: 'paused\n', stderr });
-    assert.deepEqual(await active, { code: 0, stdout: 'paused\nactive\n', stderr: '' });
+    const { code, stdout, stderr } = await ended;
+    const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
+    const last = targets.map((target) => outcomes.filter((outcome) => outcome.target === target).at(-1));
+    const error = 'not resumed: paused by ben: lunch';
+    const kept = { target: targets[0], status: 'paused', by: 'ben', reason: 'lunch', error };
+    assert.deepEqual(last, [kept, { target: targets[1], status: 'active' }]);
+    assert.deepEqual([code, stderr], [1, `control-client: ${targets[0]}: ${error}\n`]);
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
   });
 
@@ -297,19 +282,11 @@ describe('control-client pause --for', AT_ONCE, () => {
   });
 });
 
-describe('parseDuration', () => {
-  it('takes a unit, or uses the default unit of the option', () => {
-    const seconds = { 90: 90, '90s': 90, '30m': 1800, '2h': 7200, '1.5d': 129_600, '.5m': 30, '1.': 1 };
-    for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), value, text);
-    const minutes = { 90: 90, '90s': 1.5, '30m': 30, '2h': 120, '24d': 34_560 };
-    for (const [text, value] of Object.entries(minutes)) {
-      assert.equal(parseDuration('--save-every', text, 'minutes'), value, text);
-    }
-  });
-
-  it('refuses anything else', () => {
-    for (const text of ['', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2073601', '∞']) {
-      assert.throws(() => parseDuration('--for', text), { message: /^--for must be .* up to 24d, got '.*'$/ }, text);
-    }
-  });
+it('A duration has a unit, or the default unit of the option', () => {
+  const seconds = { 90: 90, '90s': 90, '30m': 1800, '2h': 7200, '1.5d': 129_600, '.5m': 30, '1.': 1 };
+  for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), value, text);
+  const minutes = { 90: 90, '90s': 1.5, '30m': 30, '2h': 120, '24d': 34_560 };
+  for (const [text, value] of Object.entries(minutes)) {
+    assert.equal(parseDuration('--save-every', text, 'minutes'), value, text);
+  }
 });

@@ -21,6 +21,7 @@ const UNKNOWN = `the status must be one of active, pausing, paused, resuming, sh
 const ROWS: readonly [body: object, args: string[], code: number, shown: string | RegExp | object][] = [
   [{ status: HOSTILE }, ['status'], 1, `unknown\ncontrol-client: ${UNKNOWN}\n`],
   [{ status: HOSTILE }, ['status', '--json'], 1, { status: HOSTILE, error: UNKNOWN }],
+  [{ status: 'offline' }, ['status'], 1, /^unknown\n/], // only clients say that
   [{ result: HOSTILE }, ['pause'], 0, `${HARMLESS}\n`],
   [{ result: HOSTILE }, ['pause', '--json'], 0, { result: HOSTILE }],
   [{ code: 500, error: HOSTILE }, ['status'], 1, `control-client: ${HARMLESS}\n`],

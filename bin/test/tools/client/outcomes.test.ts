@@ -1,31 +1,16 @@
-// Output and exit codes of control-client without --wait: each command, and systems that refuse, lie or are offline.
+// What control-client prints of a status and an outcome, also from a server that reports only its status.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
-import { assertHarmless, getDetail, launchSystem, start, startOldServer, startServer } from '../../helpers.ts';
-import { lacks } from '../../needs.ts';
+import { assertHarmless, getDetail, launchSystem, startOldServer, startServer } from '../../helpers.ts';
 import { AT_ONCE, at, call, watch } from './helpers.ts';
-import { hideFailures, startOwnProcess, startWeb } from './systems.ts';
+import { hideFailures, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
-
-const LINUX = { skip: lacks('Linux') };
-const STATUSES = 'active, pausing, paused, resuming, shutting down';
 
 hideFailures();
 
 describe('control-client', AT_ONCE, () => {
-  it('sends each command, and prints the result', async (t) => {
-    const { port, server } = await startServer(t);
-    for (const command of ['pause', 'resume', 'save-state', 'shutdown']) {
-      assert.deepEqual(await call([...at(port), command]), { code: 0, stdout: 'ok\n', stderr: '' });
-      assert.equal(server.receiveCommand(), command);
-    }
-    const json = await call([...at(port), 'pause', '--json']);
-    assert.deepEqual(json, { code: 0, stdout: '{"result":"ok"}\n', stderr: '' });
-  });
-
   it('sends sender and reason, or neither', async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     await call([...at(port), 'resume', '--by', 'ana@laptop', '--reason', 'the GPU is free & mine']);
@@ -47,12 +32,6 @@ describe('control-client', AT_ONCE, () => {
     assertHarmless(info.stdout);
     const { heardAt, ...received } = JSON.parse(info.stdout);
     assert.deepEqual({ heardAt, ...received }, { ...await client.info(), heardAt });
-  });
-
-  it('accepts an IP address in brackets', async (t) => {
-    const { port } = await startServer(t);
-    const { stdout } = await call(['status', '--host', '[127.0.0.1]', '--port', `${port}`]);
-    assert.equal(stdout, 'active\n');
   });
 
   it('uses the address in the environment unless there are targets', async (t) => {
@@ -103,39 +82,7 @@ describe('control-client', AT_ONCE, () => {
       assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
     }
   });
-});
 
-describe('control-client and a server that refuses or is no control server', AT_ONCE, () => {
-  it('exits with 1 if the queue is full', async (t) => {
-    const { port, server } = await startServer(t, { maxQueueSize: 1 });
-    assert.equal((await call([...at(port), 'pause'])).code, 0);
-    const error = 'Command queue is full, try again later';
-    const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
-    assert.deepEqual(await call([...at(port), 'resume']), refused);
-    const json = { ...refused, stdout: `${JSON.stringify({ error })}\n` };
-    assert.deepEqual(await call([...at(port), 'resume', '--json']), json);
-    assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['pause', false]);
-  });
-
-  it('exits with 1 if the server cannot determine the status', async (t) => {
-    const { port } = await startServer(t, { systemStatus: () => assert.fail('not today') });
-    const stderr = 'control-client: Internal server error\n';
-    assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: '', stderr });
-  });
-
-  it('exits with 1 if the status is unknown', async (t) => {
-    for (const status of ['draining', 'offline', 'unknown', '']) {
-      const { port } = await startWeb(t, () => ({ status }));
-      const error = `the status must be one of ${STATUSES}, got '${status}'`;
-      const stderr = `control-client: ${error}\n`;
-      assert.deepEqual(await call([...at(port), 'status']), { code: 1, stdout: 'unknown\n', stderr });
-      const json = { code: 1, stdout: `${JSON.stringify({ status, error })}\n`, stderr };
-      assert.deepEqual(await call([...at(port), 'status', '--json']), json);
-    }
-  });
-});
-
-describe('control-client and a system that is offline or does not respond', AT_ONCE, () => {
   it('says why a value is missing', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const saved = call([...at(port), 'save-state', '--wait']);
@@ -147,40 +94,6 @@ describe('control-client and a system that is offline or does not respond', AT_O
     assert.equal(stderr, `control-client: save-state is done, its value is missing ${reason}\n`);
     assert.match((await call([...at(port), 'info'])).stdout, / done in \d.* s: \(omitted: the value must be JSON /);
   });
-
-  it('exits with 3 but does not report offline if it has too many open files itself', LINUX, async (t) => {
-    const { port } = await startServer(t, { host: '127.0.0.1' });
-    const client = async (...args: string[]): Promise<Ended> => {
-      const program = `
-        import { openSync } from 'node:fs';
-        const get = process.getBuiltinModule;
-        process.getBuiltinModule = (name) => { // called when it is about to connect
-          try { for (;;) openSync('/dev/null'); } catch {}
-          return get(name);
-        };
-        process.argv = [process.execPath, 'client', ...${JSON.stringify([...at(port), ...args])}];
-        await import('./dist/bin/client.js');
-      `;
-      const command = 'ulimit -n 64; exec "$0" --input-type=module --eval "$1"';
-      return start(t, 'sh', ['-c', command, process.execPath, program]).ended;
-    };
-    const error = new RegExp(`http://127\\.0\\.0\\.1:${port} does not respond: connect EMFILE .*open files.*\n$`);
-    const [status, shutdown] = await Promise.all([client('status'), client('shutdown', '--wait')]);
-    assert.deepEqual([status.code, status.stdout, shutdown.code, shutdown.stdout], [3, 'unknown\n', 3, '']);
-    assert.match(status.stderr, new RegExp(`^control-client: ${error.source}`));
-    assert.match(shutdown.stderr, new RegExp(`^control-client: not shut down: ${error.source}`));
-  });
-
-  it('sends a stopped system a command that takes effect later', LINUX, async (t) => {
-    const { port, child, stop } = await startOwnProcess(t);
-    const ended = once(child, 'exit');
-    await stop();
-    const shutdown = await call([...at(port), 'shutdown']);
-    assert.deepEqual([shutdown.code, shutdown.stdout], [5, '']);
-    assert.match(shutdown.stderr, /^control-client: shutdown sent, but no response within \d+(\.\d)? s: it may /);
-    child.kill('SIGCONT');
-    assert.deepEqual(await ended, [0, null], 'it has shut down');
-  });
 });
 
 describe('control-client and a server that reports only its status', AT_ONCE, () => {
@@ -189,7 +102,10 @@ describe('control-client and a server that reports only its status', AT_ONCE, ()
       const { port, posted } = await startOldServer(t, isOriginal);
       const client = (...args: string[]): Promise<Ended> => call(['--port', `${port}`, ...args]);
       assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
+      const { shows } = watch(t, ['--port', `${port}`]);
+      await shows(/  active\n/);
       assert.deepEqual(await client('pause', '--wait'), { code: 0, stdout: 'paused\n', stderr: '' });
+      await shows(/  paused\n/);
       assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
       const stderr = 'control-client: save-state accepted, but the server reports no outcome\n';
       assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr });
@@ -202,12 +118,4 @@ describe('control-client and a server that reports only its status', AT_ONCE, ()
       assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'pause', 'shutdown']);
     });
   }
-
-  it('watches the status', async (t) => {
-    const { port } = await startOldServer(t);
-    const { shows } = watch(t, ['--port', `${port}`]);
-    await shows(/  active\n/);
-    await call(['--port', `${port}`, 'pause']);
-    await shows(/  paused\n/);
-  });
 });

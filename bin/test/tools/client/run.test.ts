@@ -49,6 +49,17 @@ describe('control-client run', AT_ONCE, () => {
     }
   });
 
+  it('prints the error of the server unchanged if it refuses an argument', async (t) => {
+    const error = 'evaluate: the moon is full';
+    const { port } = await startWeb(t, ({ method }) => {
+      return method === 'POST' ? { code: 400, error } : { ...ACTIVE, accepts: { evaluate: {} } };
+    });
+    for (const options of [[], ['--wait']]) {
+      const ended = await call([...at(port), 'run', 'evaluate', ...options]);
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-client: ${error}\n` });
+    }
+  });
+
   it('exits with 2 and sends nothing if the system does not take the command or an argument', async (t) => {
     const { port, server } = await startServer(t, { commands: COMMANDS });
     const { port: plain } = await startServer(t);
@@ -57,24 +68,17 @@ describe('control-client run', AT_ONCE, () => {
     const rows: [port: number, words: string[], line: string | RegExp][] = [
       [port, ['evalute'], "the command must be one of evaluate, set, list, got 'evalute' (did you mean evaluate?)"],
       [port, ['pause'], "the command must be one of evaluate, set, list, got 'pause'"],
-      [port, ['episodes=5'], "the command must be one of evaluate, set, list, got 'episodes=5'"],
       [plain, ['evaluate'], "the program declares no commands, got 'evaluate'"],
       [port, ['evaluate', 'episode=5'], unknown('episode')],
-      [port, ['evaluate', 'my-rate=5'], unknown('my-rate')],
       [port, ['evaluate', '__proto__=5'], unknown('__proto__')],
       [port, ['evaluate', 'episodes=5000'], `${episodes} 5000`],
       [port, ['evaluate', 'episodes=many'], `${episodes} "many"`],
-      [port, ['evaluate', 'episodes='], `${episodes} ""`],
       [port, ['evaluate', 'episodes=05'], `${episodes} "05"`],
       [port, ['evaluate', 'episodes=0x5'], `${episodes} "0x5"`],
-      [port, ['evaluate', 'episodes=5.5'], `${episodes} "5.5"`],
       [port, ['evaluate', 'episodes=9007199254740993'], `${episodes} "9007199254740993"`],
       [port, ['evaluate', '{"episodes":"5"}'], `${episodes} "5"`],
-      [port, ['evaluate', 'seeds=none'], /: evaluate: seeds must be one of .*fixed.*any.*, got "none"$/m],
-      [port, ['set'], 'set: rate must be a number from 0, got nothing'],
       [port, ['set', 'rate=1e999'], 'set: rate must be a number from 0, got "1e999"'],
       [port, ['set', 'rate=1', 'isFrozen=yes'], 'set: isFrozen must be a boolean, got "yes"'],
-      [port, ['list', 'a=1'], /^control-client: list: .*\ba\b/],
     ];
     for (const [where, words, error] of rows) {
       for (const options of [[], ['--wait']]) {
@@ -84,13 +88,9 @@ describe('control-client run', AT_ONCE, () => {
         else assert.match(ended.stderr, error);
       }
     }
-    const long = await call([...at(port), 'run', 'set', `{"text":"${'x'.repeat(5000)}"}`]);
-    assert.deepEqual([long.code, long.stdout], [2, '']);
-    assert.match(long.stderr, /exceed 4096 bytes/);
-    const waited = await call([...at(port), 'run', 'set', '--wait', `{"text":"${'x'.repeat(5000)}"}`]);
-    assert.deepEqual(waited, {
-      code: 2, stdout: '', stderr: 'control-client: set failed: The arguments exceed 4096 bytes\n',
-    });
+    const long = await call([...at(port), 'run', 'set', '--wait', `{"text":"${'x'.repeat(5000)}"}`]);
+    const stderr = 'control-client: set failed: The arguments exceed 4096 bytes\n';
+    assert.deepEqual(long, { code: 2, stdout: '', stderr });
     const json = await call([...at(port), 'run', 'evaluate', 'episodes=0', '--json']);
     assert.deepEqual(JSON.parse(json.stdout), { error: `${episodes} 0` });
     assert.equal(server.hasCommands(), false);

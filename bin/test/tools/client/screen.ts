@@ -1,8 +1,10 @@
-// The screen of list --watch and top, which draw whole lines, on a pseudo-terminal.
+// The tables of list --watch and top, which draw whole lines, on a pseudo-terminal.
 
 import { pseudoTerminal } from '../console/helpers.ts';
 import { until } from '../../helpers.ts';
+import { openSession } from './systems.ts';
 import type { Terminal } from '../console/helpers.ts';
+import type { Session, Web } from './systems.ts';
 import type { TestContext } from 'node:test';
 
 export interface Screen extends Terminal {
@@ -12,10 +14,23 @@ export interface Screen extends Terminal {
   showsLine(pattern: RegExp): Promise<void>;
 }
 
-/** Starts control-client on a terminal of 100 columns and 30 lines, with a session folder. */
-export async function screen(t: TestContext, args: string, session: string, ready: RegExp): Promise<Screen> {
-  const command = `${process.execPath} dist/bin/client.js ${args}`;
-  return screenOf(await pseudoTerminal(t, command, ready, { XDG_RUNTIME_DIR: session, CONTROL_BY: 'ana' }));
+export interface Table extends Session {
+  /** Starts a fake web API with the given info, as process 7. */
+  show(name: string, info?: object | (() => object)): Promise<Web>;
+  /** Starts control-client on a terminal of 100 columns and 30 lines, with this session. */
+  open(args: string): Promise<Screen>;
+}
+
+export function openTable(t: TestContext): Table {
+  const session = openSession(t);
+  const show: Table['show'] = (name, info = {}) => session.serve(`${name}-7`, () => {
+    return { name, pid: 7, status: 'active', ...typeof info === 'function' ? info() : info };
+  });
+  const open: Table['open'] = async (args) => {
+    const command = `${process.execPath} dist/bin/client.js ${args}`;
+    return screenOf(await pseudoTerminal(t, command, /NAME/, { ...session.env, CONTROL_BY: 'ana' }));
+  };
+  return { ...session, show, open };
 }
 
 export function screenOf(terminal: Terminal): Screen {

@@ -1,11 +1,14 @@
 // Systems for tests of clients: web APIs with given responses or none, and a process that can be stopped.
 
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, isIPv6 } from 'node:net';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { makeSocketPath, start, until } from '../../helpers.ts';
+import { launchSystem, makeFolder, makeSocketPath, start, until } from '../../helpers.ts';
+import type { System } from '../../../../control.ts';
+import type { LaunchedSystem } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -34,8 +37,8 @@ export interface Web {
   end(): void;
 }
 
-/** Returns a body, with `code` if the status code is not 200, or null to cut the connection. */
-export type Respond = (request: IncomingMessage) => object | null | Promise<object | null>;
+/** Returns a body, with `code` if the status code is not 200, or its text, or null to cut the connection. */
+export type Respond = (request: IncomingMessage) => object | string | null | Promise<object | string | null>;
 
 /** Starts a fake web API until the end of the test. */
 export async function startWeb(
@@ -52,8 +55,9 @@ export async function startWeb(
     tokens.push(headers.authorization);
     const body = await respond(request);
     if (body === null) return void socket.destroy();
-    const { code = 200, ...fields } = body as { code?: number };
-    response.writeHead(code, { 'Content-Type': 'application/json' }).end(JSON.stringify(fields));
+    const isText = typeof body === 'string';
+    const { code = 200, ...fields } = (isText ? {} : body) as { code?: number };
+    response.writeHead(code, { 'Content-Type': 'application/json' }).end(isText ? body : JSON.stringify(fields));
   });
   const end = (): void => server.close().closeAllConnections();
   t.after(end);
@@ -63,6 +67,39 @@ export async function startWeb(
   const { port } = Object(server.address()) as AddressInfo;
   const target = socketPath === undefined ? `${isIPv6(host) ? `[${host}]` : host}:${port}` : `unix:${socketPath}`;
   return { port, target, requests, tokens, end };
+}
+
+/** The folder of a session, and systems in it. */
+export interface Session {
+  /** With it, tools find the systems. */
+  env: { XDG_RUNTIME_DIR: string };
+  /** Where the sockets are. */
+  folder: string;
+  /** Launches a system in this process. */
+  launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
+  /** Starts a fake web API. The title is `NAME-PID`, as in the path of a socket. */
+  serve(title: string, respond?: Respond): Promise<Web>;
+}
+
+/** Opens a folder, whose systems end before it is removed: their clients need the sockets. */
+export function openSession(t: TestContext): Session {
+  const systems: LaunchedSystem[] = [];
+  t.after(() => Promise.all(systems.map(async ({ client, finished }) => {
+    await client.shutdown();
+    await finished;
+  })));
+  const root = makeFolder(t);
+  const folder = join(root, 'control');
+  mkdirSync(folder, { mode: 0o700 });
+  const launch: Session['launch'] = async (name, hooks) => {
+    const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, socketPath: `${folder}/` });
+    systems.push(system);
+    return system;
+  };
+  const serve: Session['serve'] = (title, respond) => {
+    return startWeb(t, respond, { socketPath: join(folder, `${title}.sock`) });
+  };
+  return { env: { XDG_RUNTIME_DIR: root }, folder, launch, serve };
 }
 
 /** Starts a server that accepts connections and never responds. Returns its target. */
@@ -81,9 +118,9 @@ export async function startSilent(t: TestContext, socketPath?: string): Promise<
 /** Starts a process that hangs, with a socket whose connection queue is full. Returns the path. */
 export async function startFull(t: TestContext, path: string = makeSocketPath(t)): Promise<string> {
   const hang = 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)';
-  const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('listening'))`;
+  const listen = `require('net').createServer().listen({ path: '${path}', backlog: 1 }, () => console.log('ready'))`;
   const { shows } = start(t, process.execPath, ['--eval', `${listen}.on('listening', () => ${hang})`]);
-  await shows(/listening\n/);
+  await shows(/ready\n/);
   for (let isFull = false; !isFull;) {
     const socket = connect(path).on('error', () => {});
     t.after(() => socket.destroy());

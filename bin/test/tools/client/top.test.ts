@@ -2,19 +2,15 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { HOSTILE, launchSystem, makeFolder, until } from '../../helpers.ts';
+import { HOSTILE, launchSystem, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
 import { AT_ONCE } from './helpers.ts';
-import { screen, screenOf } from './screen.ts';
+import { openTable, screenOf } from './screen.ts';
 import { startSilent, startWeb } from './systems.ts';
-import type { System } from '../../../../control.ts';
-import type { LaunchedSystem } from '../../helpers.ts';
 import type { Screen } from './screen.ts';
-import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 const DOWN = '\x1b[B';
@@ -23,10 +19,10 @@ const LEAVE_SCREEN = '\x1b[?1049l';
 
 describe('control-client top', SUITE, () => {
   it('shows all systems in the folder as they come and go, and counts each status', async (t) => {
-    const { session, serve, top } = openFolder(t);
-    await serve('t2', { status: 'paused', by: 'ana', reason: 'lunch' });
-    await serve('t10');
-    const { lines, showsLine } = await top();
+    const { folder, show, open } = openTable(t);
+    await show('t2', { status: 'paused', by: 'ana', reason: 'lunch' });
+    await show('t10');
+    const { lines, showsLine } = await open('top');
     await showsLine(/^2 systems: 1 paused, 1 active$/);
     assert.deepEqual(lines().slice(1, 4), [
       'NAME  PROCESS  STATUS                SINCE  DETAIL',
@@ -34,31 +30,31 @@ describe('control-client top', SUITE, () => {
       't10   7        active',
     ]);
     assert.match(lines()[29] ?? '', /^q quit {2}p pause /);
-    const { end } = await serve('t1', { detail: { step: 1, of: 4 } });
+    const { end } = await show('t1', { detail: { step: 1, of: 4 } });
     await showsLine(/^t1 +7 +active +\[## {8}\] 25 %, step 1 of 4$/);
     assert.deepEqual(lines().slice(2, 5).map((line) => line.split(' ')[0]), ['t1', 't2', 't10']);
     end();
     await showsLine(/^t1 +7 +offline /);
     await showsLine(/^3 systems: 1 offline, 1 paused, 1 active$/);
-    await startSilent(t, join(session, 'control', 'hung-8.sock'));
+    await startSilent(t, join(folder, 'hung-8.sock'));
     await showsLine(/^hung +8 +no answer /);
-    await serve('t1'); // at the same path
+    await show('t1'); // at the same path
     await showsLine(/^4 systems: 1 no answer, 1 paused, 2 active$/);
   });
 
   it('pauses, resumes and saves the selected system, and shows the outcomes', async (t) => {
-    const { launch, serve, top } = openFolder(t);
+    const { launch, show, open } = openTable(t);
     await launch('one');
     const { client } = await launch('three', { saveState: () => 'states/3.json' });
-    const guest = await serve('two');
-    const { write, showsLine } = await top();
+    const guest = await show('two');
+    const { write, showsLine } = await open('top');
     await showsLine(/^3 systems: 3 active$/);
     write(`${DOWN}${DOWN}${UP}p`); // one, three, two
     await showsLine(/^pause three: paused \(\d+\.\d s\)$/);
     await showsLine(/^three +\d+ +paused by ana /);
     write('s');
     await showsLine(/^save-state three: saved states\/3\.json \(\d+\.\d s\)$/);
-    await serve('a new first row');
+    await show('a new first row');
     await showsLine(/^a new first row /);
     write('r'); // the selection follows its system
     await showsLine(/^resume three: active \(\d+\.\d s\)$/);
@@ -69,11 +65,11 @@ describe('control-client top', SUITE, () => {
   });
 
   it('asks before it shuts a system down, even if the system has left the table in the meantime', async (t) => {
-    const { launch, serve, top } = openFolder(t);
+    const { launch, show, open } = openTable(t);
     let status = 'active';
-    const guest = await serve('guest', () => ({ status, result: 'ok', state: 'done' }));
+    const guest = await show('guest', () => ({ status, result: 'ok', state: 'done' }));
     const { finished } = await launch('job', { saveState: () => 'states/last.json' });
-    const { write, showsLine, type } = await top();
+    const { write, showsLine, type } = await open('top');
     await showsLine(/^2 systems: 2 active$/);
     write('/act\r');
     await showsLine(/^2 systems: 2 active; 'act' matches 2$/);
@@ -94,10 +90,10 @@ describe('control-client top', SUITE, () => {
   });
 
   it('shows the info of a system until a key is pressed', async (t) => {
-    const { serve, top } = openFolder(t);
+    const { show, open } = openTable(t);
     const detail = { step: 1, of: 2, long: `${'x'.repeat(120)}END` };
-    await serve('t1', { status: 'paused', by: 'ana', host: 'gpu3', detail });
-    const { write, lines, showsLine } = await top();
+    await show('t1', { status: 'paused', by: 'ana', host: 'gpu3', detail });
+    const { write, lines, showsLine } = await open('top');
     await showsLine(/^t1 /);
     for (const key of ['i', '\r']) {
       write(key);
@@ -114,10 +110,10 @@ describe('control-client top', SUITE, () => {
   });
 
   it('shows the time left after the progress has grown twice, and none while paused', async (t) => {
-    const { serve, top } = openFolder(t);
+    const { show, open } = openTable(t);
     let [step, status] = [0, 'active'];
-    await serve('t1', () => ({ status, detail: { step, of: 1_000_000 } }));
-    const { showsLine } = await top();
+    await show('t1', () => ({ status, detail: { step, of: 1_000_000 } }));
+    const { showsLine } = await open('top');
     await showsLine(/^t1 .*\] 0 %, step 0 of/);
     step = 1;
     await showsLine(/^t1 .*\] 0 %, step 1 of/);
@@ -128,11 +124,11 @@ describe('control-client top', SUITE, () => {
   });
 
   it('filters by name and status', async (t) => {
-    const { serve, top } = openFolder(t);
-    await serve('train');
-    await serve('Eval', { status: 'paused' });
-    await serve('strain', { status: 'paused' });
-    const { write, lines, showsLine } = await top();
+    const { show, open } = openTable(t);
+    await show('train');
+    await show('Eval', { status: 'paused' });
+    await show('strain', { status: 'paused' });
+    const { write, lines, showsLine } = await open('top');
     const names = (): string => lines().slice(2, 5).map((line) => line.split(' ')[0]).join(' ').trim();
     await showsLine(/^3 systems: /);
     const steps: [keys: string, line: RegExp, names: string][] = [
@@ -153,9 +149,9 @@ describe('control-client top', SUITE, () => {
   });
 
   it('scrolls to the selected system', async (t) => {
-    const { serve, top } = openFolder(t);
-    for (let number = 1; number <= 60; number++) await serve(`t${number}`);
-    const { write, lines, showsLine } = await top();
+    const { show, open } = openTable(t);
+    for (let number = 1; number <= 60; number++) await show(`t${number}`);
+    const { write, lines, showsLine } = await open('top');
     await showsLine(/^60 systems: 60 active$/);
     const shown = (): string => [lines()[2], lines()[28]].map((line) => line?.split(' ')[0]).join(' ');
     const steps: [keys: string, shown: string][] = [
@@ -169,9 +165,9 @@ describe('control-client top', SUITE, () => {
   });
 
   it('accepts targets, which may come back', async (t) => {
-    const session = makeFolder(t);
+    const { open } = openTable(t);
     const { end, target, port } = await startWeb(t);
-    const { showsLine } = await screen(t, `top ${target}`, session, /NAME/);
+    const { showsLine } = await open(`top ${target}`);
     await showsLine(new RegExp(`^${target} +active$`));
     end();
     await showsLine(new RegExp(`^${target} +offline `));
@@ -181,9 +177,9 @@ describe('control-client top', SUITE, () => {
   });
 
   it('redraws the whole screen when the size changes', async (t) => {
-    const { serve, top } = openFolder(t);
-    await serve('t1', { detail: { text: 'x'.repeat(200) } });
-    const { tty, showsLine, lines } = await top();
+    const { show, open } = openTable(t);
+    await show('t1', { detail: { text: 'x'.repeat(200) } });
+    const { tty, showsLine, lines } = await open('top');
     await showsLine(/^t1 .*x…$/);
     execFileSync('stty', ['-F', tty, 'cols', '40', 'rows', '10']);
     await until(() => /^q quit .{32}…$/.test(`${lines()[9]}`), () => lines().join('\n'));
@@ -191,9 +187,9 @@ describe('control-client top', SUITE, () => {
   });
 
   it('prints no control characters of a name, a status or a filter', async (t) => {
-    const { serve, top } = openFolder(t);
-    await serve('a\x1b[31m', { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
-    const { write, showsLine, output } = await top();
+    const { show, open } = openTable(t);
+    await show('a\x1b[31m', { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
+    const { write, showsLine, output } = await open('top');
     await showsLine(/paused by PW/);
     write('\r');
     await showsLine(/^press any key/);
@@ -206,7 +202,7 @@ describe('control-client top', SUITE, () => {
 
 describe('control-client top and the terminal', SUITE, () => {
   it('restores it at q, Ctrl-C, SIGTERM and SIGHUP', async (t) => {
-    const { top } = openFolder(t);
+    const { open } = openTable(t);
     const ends: [end: (screen: Screen) => void, code: number][] = [
       [({ write }) => write('q'), 0],
       [({ write }) => write(CTRL_C), 0],
@@ -214,7 +210,7 @@ describe('control-client top and the terminal', SUITE, () => {
       [({ pid }) => process.kill(pid, 'SIGHUP'), 128 + 1],
     ];
     for (const [end, code] of ends) {
-      const view = await top();
+      const view = await open('top');
       await view.showsLine(/^0 systems$/);
       end(view);
       const { code: actual, stdout } = await view.ended;
@@ -225,13 +221,13 @@ describe('control-client top and the terminal', SUITE, () => {
   });
 
   it('completes a command after q and prints the outcome, but does not wait for long', async (t) => {
-    const { session, top } = openFolder(t);
+    const { serve, open } = openTable(t);
     let left: (hasLeft: () => boolean) => Promise<void> = until;
-    const { requests } = await startWeb(t, async ({ method }) => {
+    const { requests } = await serve('t1-7', async ({ method }) => {
       if (method === 'POST') await left(() => view.output().includes(LEAVE_SCREEN));
       return { status: 'active', result: 'ok', state: 'done' };
-    }, { socketPath: join(session, 'control', 't1-7.sock') });
-    let view: Screen = await top();
+    });
+    let view: Screen = await open('top');
     const quit = async (): Promise<string> => {
       await view.showsLine(/^t1 .*active/);
       view.write('pqr');
@@ -242,15 +238,15 @@ describe('control-client top and the terminal', SUITE, () => {
     assert.match(await quit(), /control-client: pause t1: paused \(\d+\.\d s\)/);
     assert.deepEqual(requests.filter((request) => request.startsWith('POST')), ['POST /api/pause']);
     left = () => new Promise(() => {});
-    view = await top();
+    view = await open('top');
     assert.match(await quit(), /control-client: pause t1: (not paused after|pause sent, but no response within) /);
   });
 
   it('restores it at Ctrl-Z, and takes it back at fg', async (t) => {
-    const { session, serve } = openFolder(t);
-    await serve('t1');
+    const { env, show } = openTable(t);
+    await show('t1');
     const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, {
-      PS1: 'SHELL> ', XDG_RUNTIME_DIR: session,
+      PS1: 'SHELL> ', ...env,
     });
     bash.write(`${process.execPath} dist/bin/client.js top\r`);
     const { showsLine, output, write, type } = screenOf(bash);
@@ -267,37 +263,3 @@ describe('control-client top and the terminal', SUITE, () => {
     await type('stty -a\r', / icanon [^]*SHELL> $/);
   });
 });
-
-// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-interface Opened {
-  session: string;
-  /** Serves the given info, as process 7. */
-  serve(name: string, info?: object | (() => object)): Promise<{ requests: string[]; end(): void }>;
-  launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
-  top(): Promise<Screen>;
-}
-
-function openFolder(t: TestContext): Opened {
-  const systems: LaunchedSystem[] = [];
-  t.after(() => Promise.all(systems.map(async ({ client, finished }) => {
-    await client.shutdown();
-    await finished;
-  })));
-  const session = makeFolder(t);
-  const folder = join(session, 'control');
-  mkdirSync(folder);
-  return {
-    session,
-    serve: (name, info = {}) => {
-      const report = (): object => ({ name, pid: 7, status: 'active', ...typeof info === 'function' ? info() : info });
-      return startWeb(t, report, { socketPath: join(folder, `${name}-7.sock`) });
-    },
-    launch: async (name, hooks) => {
-      const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, socketPath: `${folder}/` });
-      systems.push(system);
-      return system;
-    },
-    top: () => screen(t, 'top', session, /NAME/),
-  };
-}

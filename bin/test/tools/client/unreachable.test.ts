@@ -14,9 +14,9 @@ import type { TestContext } from 'node:test';
 import type { Ended } from '../../helpers.ts';
 
 const COMMANDS = [
-  'status --timeout 1', 'info --timeout 1', 'pause', 'pause --wait --timeout 1', 'shutdown --wait --timeout 1',
-  'resume --mine', 'pause --for 1 --timeout 1', 'run list', 'run --timeout 1',
-  'wait offline --timeout 0.5', 'wait active --timeout 0.5', 'wait x=1 --timeout 0.5',
+  'status --timeout 3', 'info --timeout 3', 'pause', 'pause --wait --timeout 3', 'shutdown --wait --timeout 3',
+  'resume --mine', 'pause --for 1 --timeout 3', 'run list', 'run --timeout 3',
+  'wait offline --timeout 2', 'wait active --timeout 2', 'wait x=1 --timeout 2',
 ];
 
 const OFFLINE = 'after N s: the system is offline';

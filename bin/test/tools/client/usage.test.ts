@@ -32,18 +32,13 @@ const REFUSED: Record<string, Row[]> = {
     [['halt'], `${COMMAND} 'halt'`],
     [['pasue'], `${COMMAND} 'pasue' (did you mean pause?)`],
     [['help', 'Pausse'], `${COMMAND} 'Pausse' (did you mean pause?)`],
-    [[''], `${COMMAND} ''`],
-    [['quit'], `${COMMAND} 'quit'`],
-    [['help', 'halt'], `${COMMAND} 'halt'`],
   ],
   'an argument that the command does not take': [
     [['wait', 'pased'], `${AWAITED}, got 'pased' (did you mean paused?)`],
     [['wait'], `${AWAITED}, got nothing`],
     [['wait', 'loss', '<', '0.1'], `${AWAITED}, got 'loss'`],
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
-    [['completion'], 'the shell must be one of bash, zsh, fish, got nothing'],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
-    [['completion', 'zsh', 'box'], "unexpected argument 'box'; see --help"],
   ],
   'contradictory arguments, and invalid JSON': [
     [['run', 'set', 'a=1', 'b=', 'a=2'], "a must be given only once, got '1' and '2'"],
@@ -52,13 +47,9 @@ const REFUSED: Record<string, Row[]> = {
     [['run', 'set', '{a:1}'], /^the arguments must be a JSON object, got '\{a:1\}': ./],
   ],
   'a word that is no system as a target': [
-    ...['status', 'pause', 'watch', 'info', 'shutdown'].map((command): Row => [[command, '200'], missing('200')]),
-    [['pause', 'resume'], missing('resume')],
+    [['watch', '200'], missing('200')],
     [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan')],
-    [['wait', 'paused', 'active'], missing('active')],
     [['wait', 'paused', 'gpu1:80', '200'], missing('200')],
-    [['run', 'gpu1:80', '200'], missing('200')],
-    [['run', 'evaluate', 'pause'], missing('pause', '; arguments are name=value')],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], missing('200', '; arguments are name=value')],
   ],
   'a condition other than one comparison with a value': [
@@ -72,20 +63,14 @@ const REFUSED: Record<string, Row[]> = {
     [['pause', '--mine'], "--mine requires resume, got 'pause'"],
     [['resume', '--for', '2h'], "--for requires pause, got 'resume'"],
     [['status', '--wait'], `--wait ${SENDING} 'status'`],
-    [['wait', 'paused', '--wait'], `--wait ${SENDING} 'wait'`],
     [['list', '--wait'], `--wait ${SENDING} 'list'`],
-    [['completion', 'zsh', '--wait'], `--wait ${SENDING} 'completion'`],
     [['info', '--reason', 'why'], `--reason ${SENDING} 'info'`],
-    [['list', '--reason', 'x'], `--reason ${SENDING} 'list'`],
     [['watch', '--by', ''], `--by ${SENDING} 'watch'`],
     [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
     [['watch', '--timeout', '5'],
       "--timeout requires status, info, list, wait, pause, resume, save-state, shutdown or run, got 'watch'"],
     [['run', 'set', 'box:80', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
-    [['run', 'set', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', '--wait'], '--wait requires the name of a command; run alone lists them'],
-    [['run', './x.sock', '--wait'], '--wait requires the name of a command; run alone lists them'],
-    [['run', '200', '--wait'], '--wait requires the name of a command; run alone lists them'],
     [['run', 'gpu1:80', '--reason', 'x'], '--reason requires the name of a command; run alone lists them'],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--on', 'paused'], '--on requires --exec'],
@@ -93,7 +78,6 @@ const REFUSED: Record<string, Row[]> = {
   ],
   'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
-    [['pause', '--reson=x'], "unknown option '--reson' (did you mean --reason?); see --help"],
     [['pause', '--color'], "unknown option '--color'; see --help"],
     [['pause', '-x'], "unknown option '-x'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
@@ -104,7 +88,6 @@ const REFUSED: Record<string, Row[]> = {
   ],
   'an option that is given twice': [
     [['status', '--host', 'a', '--host', 'b'], "--host must be given only once, got 'a' and 'b'"],
-    [['status', '--port', '1', '--port=1'], "--port must be given only once, got '1' and '1'"],
     [['pause', '--reason', '', '--reason', 'b'], "--reason must be given only once, got '' and 'b'"],
   ],
   'a port that is none': ['0', '-1', '65536', '80.5', '', 'NaN'].map((port) => {
@@ -113,8 +96,10 @@ const REFUSED: Record<string, Row[]> = {
   'a host that is none': ['', ' ', 'http://localhost', 'localhost:8391', '[::1'].map((host) => {
     return [['status', '--host', host], `--host ${HOST} '${host}'`];
   }),
-  'a time limit that is none': ['0', 'soon', '1e3', '9999999'].map((limit) => {
-    return [['status', '--timeout', limit], `--timeout ${SECONDS} 24d, got '${limit}'`];
+  'a time limit that is none': [
+    '', '0', '0h', '-1h', '1 h', '1H', '1h30m', 'h', '1w', '1e3', '.', '25d', '2073601', '∞', 'soon',
+  ].map((limit) => {
+    return [['status', `--timeout=${limit}`], `--timeout ${SECONDS} 24d, got '${limit}'`];
   }),
   'a pause that is too long': [[['pause', '--for', '366d'], `--for ${SECONDS} 365d, got '366d'`]],
   'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
@@ -144,7 +129,6 @@ const REFUSED: Record<string, Row[]> = {
     [['list', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
     [['pause', '--all', '--dir', 'package.json'], /^--dir must be a folder that can be read, got '.*': ENOTDIR: /],
     [['list', '--dir='], '--dir must not be empty'],
-    [['status', 'gpu1', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
   ],
 };
 
@@ -169,7 +153,6 @@ describe('control-client refuses', LIMIT, () => {
     const rows: [env: NodeJS.ProcessEnv, line: string][] = [
       [{ CONTROL_HOST: 'gpu1:8391' }, `CONTROL_HOST ${HOST} 'gpu1:8391'`],
       [{ CONTROL_PORT: '0' }, `CONTROL_PORT ${PORT} '0'`],
-      [{ CONTROL_PORT: ' ' }, `CONTROL_PORT ${PORT} ' '`],
       [{ CONTROL_PORT: '', CONTROL_SOCKET: long },
         `CONTROL_SOCKET must be at most 94 bytes long, without NUL, got ${inspect(resolve(long))}`],
       [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '1' }, both],
@@ -194,16 +177,13 @@ describe('The address in the environment', { ...LIMIT, skip: lacks('Unix') }, ()
       [{}, {}, 'http://localhost:8391'],
       [{}, both, 'http://gpu1:9000'],
       [{}, { CONTROL_SOCKET: '/a' }, 'unix:/a'],
-      [{ port: '1' }, { CONTROL_HOST: 'gpu1' }, 'http://gpu1:1'],
       [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'http://gpu1:1'],
       [{ host: 'gpu2' }, { CONTROL_HOST: '/', CONTROL_PORT: '9000' }, 'http://gpu2:9000'],
-      [{ host: 'gpu2', port: '1' }, both, 'http://gpu2:1'],
       [{ host: 'gpu2', port: '1' }, { CONTROL_SOCKET: '/a' }, 'http://gpu2:1'],
       [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_SOCKET: '/a' }, 'http://gpu1:1'],
       [{ host: 'gpu2' }, { CONTROL_PORT: '9000', CONTROL_SOCKET: '/a' }, 'http://gpu2:9000'],
       [{ host: '[::1]' }, {}, 'http://[::1]:8391'],
       [{ socket: '/b' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'unix:/b'],
-      [{ socket: '/b' }, { CONTROL_SOCKET: '/a' }, 'unix:/b'],
       [{ socket: '/b' }, { CONTROL_SOCKET: 'x'.repeat(200) }, 'unix:/b'],
     ];
     for (const [options, env, url] of rows) {

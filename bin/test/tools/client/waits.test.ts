@@ -12,14 +12,6 @@ import { ACTIVE, hideFailures, startOwnProcess, startWeb } from './systems.ts';
 hideFailures();
 
 describe('control-client --wait', AT_ONCE, () => {
-  it('prints the saved path, truncated and without control characters', async (t) => {
-    const values = ['states/1.json', 7, undefined, {}, '\x1b[2J\u202e'.repeat(3000)];
-    const { address: { port } } = await launchSystem(t, { saveState: () => values.shift() });
-    for (const stdout of ['states/1.json\n', '7\n', 'ok\n', '{}\n', `${'[2J '.repeat(250)}\n`]) {
-      assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 0, stdout, stderr: '' });
-    }
-  });
-
   it('exits with 1 if the command fails, and prints the reason', async (t) => {
     let isBroken = true; // until the system is to end
     const breaks = (reason: string) => () => isBroken && assert.fail(reason);
@@ -30,7 +22,6 @@ describe('control-client --wait', AT_ONCE, () => {
     const rows: [port: number, command: string, what: string, reason: string][] = [
       [failing, 'pause', 'not paused', 'onPaused failed: GPU busy'],
       [failing, 'save-state', 'not saved', 'onPaused failed: GPU busy'],
-      [port, 'save-state', 'not saved', 'ENOSPC: no space left'],
       [port, 'shutdown', 'not shut down', 'ENOSPC: no space left'], // the system is paused from now on
       [port, 'resume', 'not resumed', 'onResumed failed: no GPU'],
     ];
@@ -46,21 +37,17 @@ describe('control-client --wait', AT_ONCE, () => {
   it('exits with 4 at --timeout, which can be a fraction', async (t) => {
     const { port } = await startServer(t);
     const { port: mute } = await startServer(t, { systemStatus: () => assert.fail('not today') });
-    const pending = async (port: number, command: string): Promise<Record<string, unknown>> => {
-      const { code, stdout, stderr } = await call([...at(port), command, '--wait', '--timeout', '4.01', '--json']);
-      const outcome = JSON.parse(stdout);
-      assert.deepEqual([code, stderr], [4, `control-client: ${outcome.error}\n`]);
-      assert.ok(outcome.seconds >= 4.009, stdout);
-      return { ...outcome, error: outcome.error.replace(/\d+\.\d s/, 'N s') };
-    };
-    const [pause, save, shutdown] = await Promise.all([
-      pending(port, 'pause'), pending(port, 'save-state'), pending(mute, 'shutdown'),
-    ]);
-    const rest = 'after N s: the system is active; the command is still pending';
-    assert.deepEqual([pause['status'], pause['error']], ['active', `not paused ${rest}`]);
-    assert.equal(save['error'], `not saved ${rest}`);
-    const unknown = 'not shut down after N s: the system does not report its status; the command is still pending';
-    assert.deepEqual([shutdown['status'], shutdown['error']], [undefined, unknown]);
+    const rows: [port: number, command: string, status: string | undefined, error: string][] = [
+      [port, 'save-state', 'active', 'not saved after N s: the system is active'],
+      [mute, 'shutdown', undefined, 'not shut down after N s: the system does not report its status'],
+    ];
+    await Promise.all(rows.map(async ([where, command, status, expected]) => {
+      const { code, stdout, stderr } = await call([...at(where), command, '--wait', '--timeout', '4.01', '--json']);
+      const { error, seconds, ...outcome } = JSON.parse(stdout);
+      assert.deepEqual([code, stderr, outcome.status], [4, `control-client: ${error}\n`, status]);
+      assert.equal(error.replace(/\d+\.\d s/, 'N s'), `${expected}; the command is still pending`);
+      assert.ok(seconds >= 4.009, stdout);
+    }));
   });
 
   it('exits with 4 as soon as the system is shutting down', async (t) => {
@@ -70,14 +57,19 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.match(ended.stderr, /^control-client: not paused after \d\.\d s: the system is shutting down\n$/);
   });
 
-  it('exits with 3 as soon as the system is offline', async (t) => {
+  it('exits with 3 as soon as the system is offline, or has cut the connection and ended', async (t) => {
     const { port, server } = await startServer(t);
-    const ended = call([...at(port), 'pause', '--wait']);
+    const closed = call([...at(port), 'pause', '--wait']);
     await until(() => server.hasCommands());
     await server.close();
-    const { code, stderr } = await ended;
-    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
-    assert.equal(code, 3);
+    const web = await startWeb(t, () => {
+      web.end();
+      return null;
+    });
+    for (const { code, stderr } of [await closed, await call([...at(web.port), 'pause', '--wait'])]) {
+      assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
+      assert.equal(code, 3);
+    }
   });
 
   it('does not report a resume as done while a pause waits in the queue', async (t) => {
@@ -116,7 +108,8 @@ describe('control-client --wait', AT_ONCE, () => {
   it('sends one request for a command that completes at once', async (t) => {
     const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', id: '1', value: 'a.json' }));
     for (const command of ['save-state', 'pause']) await call([...at(port), command, '--wait']);
-    assert.deepEqual(requests, ['POST /api/save-state', 'POST /api/pause']);
+    const others = requests.filter((request) => request !== 'GET /api/status'); // a busy machine may watch it meanwhile
+    assert.deepEqual(others, ['POST /api/save-state', 'POST /api/pause']);
   });
 
   it('relies on the status if the list of commands no longer contains the command', async (t) => {
@@ -151,9 +144,7 @@ describe('control-client --wait', AT_ONCE, () => {
 describe('control-client wait', AT_ONCE, () => {
   it('waits for a status, even if the system is offline', async (t) => {
     const port = await freePort();
-    const late = await call([...at(port), 'wait', 'active', '--timeout', '0.3', '--json']);
-    assert.equal(late.code, 4);
-    assert.match(late.stderr, /^control-client: not active after \d+\.\d s: the system is offline\n$/);
+    assert.equal((await call([...at(port), 'wait', 'active', '--timeout', '0.3'])).code, 4);
     const active = call([...at(port), 'wait', 'active', '--json']);
     const end = defer();
     t.after(() => end.resolve());
@@ -177,8 +168,8 @@ describe('control-client and a full queue', AT_ONCE, () => {
       count += 1;
       return count <= 3 ? { code: 503, error: 'full' } : { ...ACTIVE, state: 'done', id: '1', value: 'a.json' };
     });
-    assert.deepEqual(await call([...at(port), 'save-state', '--wait']), { code: 0, stdout: 'a.json\n', stderr: '' });
-    assert.equal(count, 4);
+    const ended = await call([...at(port), 'save-state', '--wait', '--timeout', '24d']); // the longest
+    assert.deepEqual([ended, count], [{ code: 0, stdout: 'a.json\n', stderr: '' }, 4]);
   });
 
   it('does not retry after other failures, or without --wait', async (t) => {
@@ -190,17 +181,7 @@ describe('control-client and a full queue', AT_ONCE, () => {
     }));
   });
 
-  it('exits with 1 if the queue stays full until --timeout', async (t) => {
-    const { port, requests } = await startWeb(t, () => ({ code: 503, error: 'full' }));
-    const { code, stdout, stderr } = await call([...at(port), 'shutdown', '--wait', '--timeout', '2', '--json']);
-    const { error, seconds } = JSON.parse(stdout);
-    assert.deepEqual([code, error], [1, 'full']);
-    assert.match(stderr, /^control-client: not shut down after \d+\.\d s: full\n$/);
-    assert.ok(seconds >= 1.999, stdout);
-    assert.ok(requests.length > 1);
-  });
-
-  it('reports a full queue from a response that arrives after --timeout', async (t) => {
+  it('exits with 1 if the queue stays full until --timeout, also from a response that arrives later', async (t) => {
     const first = defer<number>();
     const { port } = await startWeb(t, async ({ method }) => {
       if (method === 'GET') return ACTIVE;
@@ -225,16 +206,6 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
     assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
   });
 
-  it('exits with 3 if the connection is cut because the system has ended', async (t) => {
-    const web = await startWeb(t, () => {
-      web.end();
-      return null;
-    });
-    const { code, stderr } = await call([...at(web.port), 'pause', '--wait']);
-    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
-    assert.equal(code, 3);
-  });
-
   it('ends soon after --timeout, even if the queue was full before', async (t) => {
     const commands = ['pause', 'shutdown'].map(async (command) => {
       let count = 0;
@@ -251,15 +222,6 @@ describe('control-client --wait and a system that does not respond', AT_ONCE, ()
       assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit per request would add up to 8
     });
     await Promise.all(commands);
-  });
-
-  it('accepts the longest --timeout', async (t) => {
-    const { port } = await startWeb(t, async () => {
-      await sleep(200);
-      return { ...ACTIVE, state: 'done', id: '1' };
-    });
-    const ended = await call([...at(port), 'pause', '--wait', '--timeout', '24d']);
-    assert.deepEqual(ended, { code: 0, stdout: 'paused\n', stderr: '' });
   });
 
   it('does not mistake a slow connection for silence', async (t) => {

@@ -20,7 +20,7 @@ export function at(port: number): string {
   return `--host 127.0.0.1 --port ${port}`;
 }
 
-export interface Terminal extends Pick<Running, 'output' | 'shows' | 'ended'> {
+export interface Terminal extends Running {
   /** Types keys. Resolves when the output since then matches. */
   type(keys: string, pattern: RegExp): Promise<void>;
   /** Types keys. `shows()` then checks the output since. */
@@ -63,7 +63,7 @@ export async function pseudoTerminal(
   await shows(ready);
   const [, pid, tty] = /^(\d+) (\S+)/.exec(output()) ?? [];
   return {
-    type, write, output, shows, ended, pid: Number(pid), tty: tty as string,
+    type, write, child, output, shows, ended, pid: Number(pid), tty: tty as string,
     stop: async () => {
       process.kill(Number(pid), 'SIGSTOP');
       await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));

@@ -13,12 +13,19 @@ import { capture } from '../client/capture.ts';
 import { ACTIVE, at, readHistory, shown, terminal, UP, writeHistory } from './helpers.ts';
 
 describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('makes a readable file private', async (t) => {
-    const folder = makeFolder(t);
-    const file = writeHistory(folder, 'status\n', 0o644);
-    assert.deepEqual(await load(folder), { lines: ['status'], warnings: '' });
-    assert.equal(statSync(file).mode & 0o777, 0o600);
-  });
+  const read: [what: string, text: string, recalled: string[]][] = [
+    ['a repeated command once', `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`,
+      ['status', 'help', 'resume']],
+    ['lines without control characters', 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n', ['one ]0;title 2Jtwo ']],
+  ];
+  for (const [what, text, recalled] of read) {
+    it(`recalls ${what}, and makes a readable file private`, async (t) => {
+      const folder = makeFolder(t);
+      const file = writeHistory(folder, text, 0o644);
+      assert.deepEqual(await load(folder), { lines: recalled, warnings: '' });
+      assert.equal(statSync(file).mode & 0o777, 0o600);
+    });
+  }
 
   it('leaves anything but a file alone, and warns', { skip: lacks('mkfifo') }, async (t) => {
     const folder = makeFolder(t);
@@ -53,18 +60,6 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
     assert.equal(statSync(file).mode & 0o777, 0o600);
   });
 
-  it('recalls a repeated command once', async (t) => {
-    const folder = makeFolder(t);
-    writeHistory(folder, `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`);
-    assert.deepEqual((await load(folder)).lines, ['status', 'help', 'resume']);
-  });
-
-  it('recalls lines without control characters', async (t) => {
-    const folder = makeFolder(t);
-    writeHistory(folder, 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n');
-    assert.deepEqual((await load(folder)).lines, ['one ]0;title 2Jtwo ']);
-  });
-
   it('keeps the lines of two consoles at once', async (t) => {
     const folder = makeFolder(t);
     await withHistory({ XDG_STATE_HOME: folder }, (one) => {
@@ -75,28 +70,22 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
     assert.deepEqual(readHistory(folder), ['# 1.0', '# 1.1', '# 2.0', '# 2.1']);
   });
 
+  const spoils: [what: string, before: (folder: string) => void, after?: (folder: string) => void][] = [
+    ['is a folder', (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true })],
+    ['has a file in place of its folder', (folder) => writeFileSync(join(folder, 'control'), '')],
+    ['is deleted with its folder', () => {}, (folder) => rmSync(join(folder, 'control'), { recursive: true })],
+  ];
   it('warns once about a file that cannot be used or has become unusable', async (t) => {
-    const breaks: ((folder: string) => void)[] = [
-      (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true }),
-      (folder) => writeFileSync(join(folder, 'control'), ''),
-    ];
-    const warning = /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/;
-    for (const prepare of breaks) {
+    for (const [what, before, after] of spoils) {
       const folder = makeFolder(t);
-      prepare(folder);
+      before(folder);
       const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => {
-        assert.deepEqual(history.load(), []);
+        assert.deepEqual(history.load(), [], what);
+        after?.(folder);
         for (const line of ['status', 'help']) history.add(line);
       });
-      assert.match(warnings, warning);
+      assert.match(warnings, /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/, what);
     }
-    const folder = makeFolder(t);
-    const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => {
-      history.load();
-      rmSync(join(folder, 'control'), { recursive: true });
-      for (const line of ['status', 'help']) history.add(line);
-    });
-    assert.match(warnings, warning);
   });
 });
 
@@ -112,16 +101,6 @@ describe('The history of control-console on a terminal', { ...LIMIT, skip: lacks
     assert.deepEqual([readFileSync(file, 'utf8'), statSync(file).mode & 0o777], ['help quit\n', 0o644]);
   });
 
-  it('runs commands even if the file cannot be used', async (t) => {
-    const folder = makeFolder(t);
-    writeFileSync(join(folder, 'control'), '');
-    const { port } = await startServer(t);
-    const { type, output } = await terminal(t, at(port), { XDG_STATE_HOME: folder });
-    await type('status\r', shown(ACTIVE));
-    await type(UP, /> status$/);
-    const warnings = output().match(/control-console: cannot keep the history: .*; --no-history disables it/g);
-    assert.equal(warnings?.length, 1, output());
-  });
 });
 
 /** Uses a history with these environment variables. Returns its output on stderr. */

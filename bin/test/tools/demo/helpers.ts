@@ -24,11 +24,16 @@ export interface Demo extends Running {
 export async function startDemo(t: TestContext, folder: string, ...options: string[]): Promise<Demo> {
   const running = startProgram(t, 'demo', ['--port', '0', '--states-dir', folder, ...options]);
   await running.shows(/ · (active|paused)\n/);
-  const port = Number(/http:\/\/localhost:(\d+)/.exec(running.output())?.[1]);
+  const port = portOf(running);
   return { ...running, folder, port, client: clientAt(t, { host: 'localhost', port }) };
 }
 
-/** The same from a checkpoint that was saved while paused, so that it stands still. */
+/** The port that the program has printed. */
+export function portOf(demo: Running): number {
+  return Number(/localhost:(\d+)/.exec(demo.output())?.[1]);
+}
+
+/** Starts it from a checkpoint that was saved while paused, so that it stands still. */
 export function startPaused(t: TestContext, ...options: string[]): Promise<Demo> {
   const path = join(makeFolder(t), 'mine.json');
   writeFileSync(path, checkpointOf(stateAt(8, 12_345), CAUSE));

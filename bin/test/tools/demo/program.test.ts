@@ -1,14 +1,20 @@
-// The rest of control-demo: what it refuses, saves at intervals and saves that fail, sockets, and a terminal.
+// The rest of control-demo: what it refuses, saves at intervals and saves that fail, sockets, a terminal, and which
+// checkpoints it keeps and loads.
 
 import assert from 'node:assert/strict';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
+import { loadCheckpoint, saveCheckpoint } from '../../../demo/checkpoints.ts';
+import { Learner } from '../../../demo/learner.ts';
+import { UsageError } from '../../../shared/line/options.ts';
 import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { pathsIn, perform, savedBy, shutDown, startDemo, startPaused } from './helpers.ts';
+import {
+  checkpointOf, pathsIn, perform, portOf, savedBy, shutDown, startDemo, startPaused, stateAt,
+} from './helpers.ts';
 
 const skip = lacks('Unix');
 
@@ -18,21 +24,17 @@ describe('control-demo in other uses', LIMIT, () => {
     [['--seed', '4294967296'], 2, /^--seed must be an integer from 0 to 4294967295, got '4294967296'$/],
     [['--keep', '0'], 2, /^--keep must be an integer from 1 to 1000000, got '0'$/],
     [['--save-every', '5 min'], 2, /^--save-every must be a number of minutes .*, got '5 min'$/],
-    [['--speed', '1'], 2, /^unknown option '--speed'/],
-    [['latest'], 2, /^unexpected argument 'latest'/],
     [['--load', '/nowhere'], 2, /^cannot load '\/nowhere': ENOENT: /],
     [['--states-dir', 'package.json'], 1, /^EEXIST: .*package\.json/],
-    [['--socket', 'package.json'], 1, /^Cannot serve at .*package\.json.*: .*not a socket/],
   ];
-  for (const [args, expectedCode, message] of REFUSED) {
-    it(`refuses ${args.join(' ')}`, { skip }, async (t) => {
-      const folder = join(makeFolder(t), 'states');
-      const options = args.includes('--states-dir') ? args : ['--states-dir', folder, ...args];
+  it('refuses wrong options, and places where it cannot save or serve', { skip }, async (t) => {
+    await Promise.all(REFUSED.map(async ([args, expectedCode, message]) => {
+      const options = args.includes('--states-dir') ? args : ['--states-dir', makeFolder(t), ...args];
       const { code, stdout, stderr } = await runProgram(t, 'demo', options);
       assert.deepEqual([code, stdout, stderr.split('\n').length], [expectedCode, '', 2], stderr);
       assert.match(stderr.slice('control-demo: '.length, -1), message);
-    });
-  }
+    }));
+  });
 
   it('saves every --save-every, except while paused, and keeps as many checkpoints as --keep says', async (t) => {
     const everyMs = 250;
@@ -66,33 +68,31 @@ describe('control-demo in other uses', LIMIT, () => {
 });
 
 describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
-  it('continues, cancels a shutdown by command, and exits with 1 after a signal: the disk is full', async (t) => {
+  it('continues, and exits with 1 after a signal: the disk is full', async (t) => {
     const folder = makeFolder(t);
     const fullDisk = 'ulimit -f 0; exec "$0" dist/bin/demo.js "$@"'; // files cannot have content
     const running = start(t, 'sh', ['-c', fullDisk, process.execPath, '--port', '0', '--states-dir', folder]);
     await running.shows(/ active\n/);
-    const port = Number(/localhost:(\d+)/.exec(running.output())?.[1]);
+    const port = portOf(running);
     const demo = { ...running, folder, port, client: clientAt(t, { host: 'localhost', port }) };
     assert.match(await perform(demo, 'save-state'), /^save-state failed: EFBIG: /);
     assert.equal((await getInfo(port)).status, 'active');
-    for (let count = 0; count < 2; count += 1) {
-      assert.match(await perform(demo, 'shutdown'), /^shutdown failed: EFBIG: /);
-      await demo.client.waitFor(SystemStatus.PAUSED);
-    }
-    assert.doesNotMatch(demo.output(), /stopped at/);
     demo.child.kill('SIGTERM');
     const { code, stdout, stderr } = await demo.ended;
     assert.equal(code, 1);
-    assert.match(stderr, /^(control-demo: saveState failed: EFBIG: .*\n){4}$/);
+    assert.match(stderr, /^(control-demo: saveState failed: EFBIG: .*\n){2}$/);
     assert.match(stdout, /\nstopped at step [\d,]+\n$/);
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('exits with 0 if the last save succeeds at the second attempt', async (t) => {
+  it('cancels a shutdown by command and pauses, until a save succeeds', async (t) => {
     const demo = await startPaused(t);
     rmSync(demo.folder, { recursive: true });
     writeFileSync(demo.folder, '');
+    await perform(demo, 'resume');
     assert.match(await perform(demo, 'shutdown'), /^shutdown failed: EEXIST: /);
+    await demo.client.waitFor(SystemStatus.PAUSED);
+    assert.doesNotMatch(demo.output(), /stopped at/);
     rmSync(demo.folder);
     await shutDown(demo);
     assert.ok(demo.output().includes(`; continue with --load ${pathsIn(demo.folder)[0]}\n`), demo.output());
@@ -105,7 +105,7 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
     const command = `stty cols 30 rows 24; exec ${words.map((word) => `'${word}'`).join(' ')}`;
     const demo = start(t, 'script', ['-qec', command, '/dev/null']);
     await demo.shows(/(\r[^\r\n]{29}\x1b\[K){3}/);
-    const client = clientAt(t, { host: 'localhost', port: Number(/localhost:(\d+)/.exec(demo.output())?.[1]) });
+    const client = clientAt(t, { host: 'localhost', port: portOf(demo) });
     await client.request('pause', { wait: 300 });
     let before = '';
     await until(async () => (before = demo.output()) === (await sleep(300), demo.output()));
@@ -119,3 +119,50 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
     assert.match((await demo.ended).stdout, /\r\nstopped at step [^\r\n]*; continue with --load [^\r\n]*\r\n$/);
   });
 });
+
+const STATE = stateAt(2, 5000);
+const TEXT = checkpointOf(STATE, null);
+
+describe('The checkpoints of control-demo', () => {
+  it('have ascending names, whatever the clock; the oldest are deleted, and nothing else is', (t) => {
+    const folder = makeFolder(t);
+    const others = ['notes.json', '2020-01-01.json', '2020-01-01T00-00-00.000Z.json.bak'].sort();
+    for (const name of others) writeFileSync(join(folder, name), '');
+    const times = ['2026-12-31T23:59:59.998Z', '2026-12-31T23:59:59.998Z', '2020-01-01T00:00:00.000Z'];
+    const clock = t.mock.method(Date, 'now', () => Date.parse(times.shift() ?? ''));
+    const names = [1, 2, 3].map(() => basename(save(folder, 2)));
+    assert.deepEqual(names, ['2026-12-31T23-59-59.998Z', '2026-12-31T23-59-59.999Z', '2027-01-01T00-00-00.000Z']
+      .map((name) => `${name}.json`));
+    assert.deepEqual(readdirSync(folder).sort(), [...others, ...names.slice(1)].sort());
+    clock.mock.restore();
+    rmSync(save(folder, 1));
+    assert.deepEqual(readdirSync(folder).sort(), others);
+    assert.equal(loadCheckpoint('latest', folder), null);
+  });
+
+  it('of version 0.12 continue with what they have learned', (t) => {
+    const path = join(makeFolder(t), 'old.json');
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(TEXT), version: 2, random: [7, 8, 9, 10] }));
+    assert.deepEqual(loadCheckpoint(path, '')?.learner.state, { ...STATE, random: 7 });
+  });
+
+  const UNKNOWN = 'it is not a checkpoint of control-demo 0.12 or later';
+  const REFUSED: readonly [content: string, message: string][] = [
+    ['', 'Unexpected end of JSON input'], ['{"name":"runtime-control","version":3}', UNKNOWN],
+    [TEXT.replace('"version":3', '"version":1'), UNKNOWN], ['null', UNKNOWN],
+  ];
+  it('are refused if they are damaged or of another program, and the one before the latest is named', (t) => {
+    const folder = makeFolder(t);
+    const [good, bad] = [save(folder, 10), save(folder, 10)];
+    for (const [content, message] of REFUSED) {
+      writeFileSync(bad, content);
+      for (const [file, hint] of [[bad, ''], ['latest', `; the checkpoint before it is '${good}'`]] as const) {
+        assert.throws(() => loadCheckpoint(file, folder), new UsageError(`cannot load '${bad}': ${message}${hint}`));
+      }
+    }
+  });
+});
+
+function save(folder: string, keep: number): string {
+  return saveCheckpoint({ learner: new Learner(STATE), cause: null }, folder, keep);
+}

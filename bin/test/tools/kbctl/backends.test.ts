@@ -10,12 +10,12 @@ import { BackendError, chooseBackends } from '../../../kbctl/listener.ts';
 import { listenMacos, macosCommand, SCRIPT } from '../../../kbctl/macos.ts';
 import { listenWindows, SOURCE, windowsCommand } from '../../../kbctl/windows.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, runProgram, start, until } from '../../helpers.ts';
+import { LIMIT, makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { isRunning, LIMIT, makeStandIn, PAUSE, READY, RESUME, withEnvironment } from './helpers.ts';
-import type { Action } from '../../../kbctl/keys.ts';
-import type { Listener, ListenerEvents } from '../../../kbctl/listener.ts';
+import { collectReports, isRunning, makeStandIn, PAUSE, READY, RESUME, withEnvironment } from './helpers.ts';
+import type { Listener } from '../../../kbctl/listener.ts';
 import type { TestContext } from 'node:test';
+import type { Reports } from './helpers.ts';
 
 describe('the choice of the backend', LIMIT, () => {
   it('depends on the platform and the session', () => {
@@ -49,12 +49,8 @@ describe('the choice of the backend', LIMIT, () => {
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-interface Started {
+interface Started extends Reports {
   starting: Promise<Listener>;
-  actions: Action[];
-  notices: string[];
-  /** Why the backend has failed. */
-  failures: string[];
   /** Cancels the start. */
   quit(): void;
   /** Makes the helper write these lines. */
@@ -64,19 +60,14 @@ interface Started {
 /** Starts a backend with a stand-in for its interpreter, or without any if the script is null. */
 function startBackend(t: TestContext, listen: typeof listenMacos, script?: string | null, quitKey?: string): Started {
   const standIn = makeStandIn(t, script ?? undefined);
-  const [actions, notices, failures]: [Action[], string[], string[]] = [[], [], []];
-  const events: ListenerEvents = {
-    onPress: (action) => actions.push(action),
-    onNotice: (text) => notices.push(text),
-    onEnd: (reason) => failures.push(reason),
-  };
+  const { events, ...reports } = collectReports();
   const quitting = new AbortController();
   const env = script === null ? { ...standIn.env, PATH: makeFolder(t) } : standIn.env;
   const bindings = parseBindings({ 'quit-key': quitKey });
   const starting = withEnvironment(env, () => listen(bindings, events, quitting.signal));
   starting.catch(() => {});
   t.after(() => starting.then((listener) => listener.close(), () => {}));
-  return { starting, actions, notices, failures, quit: () => quitting.abort(), say: standIn.say };
+  return { starting, ...reports, quit: () => quitting.abort(), say: standIn.say };
 }
 
 describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
@@ -106,9 +97,12 @@ describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
     }
   });
 
-  it('reports combinations that Windows rejects, and listens to the others', async (t) => {
+  it('reports combinations that Windows rejects, and listens to the others, if there are any', async (t) => {
     const { starting, actions, notices, say } = startBackend(t, listenWindows, undefined, 'f9');
     say('failed 0 1409\r', 'ok 1\r', 'failed 2 87\r', 'ready\r');
+    const taken = (name: string, option: string): string => {
+      return `${name} does not work, another application uses it; set ${option} to another combination`;
+    };
     const { source, bindings } = await starting;
     assert.deepEqual([source, bindings.map(({ action }) => action)], ['Windows hotkeys', ['resume']]);
     assert.deepEqual(notices, [
@@ -118,25 +112,10 @@ describe('a backend with a helper', { ...LIMIT, skip: lacks('Unix') }, () => {
     say('hit 1\r');
     await until(() => actions.length === 1);
     assert.deepEqual(actions, ['resume']);
-  });
-
-  it('cannot listen if Windows rejects all combinations', async (t) => {
-    const { starting, say } = startBackend(t, listenWindows);
-    say('failed 0 1409', 'failed 1 1409', 'ready');
+    const all = startBackend(t, listenWindows);
+    all.say('failed 0 1409', 'failed 1 1409', 'ready');
     const why = `${taken(PAUSE, '--pause-key')}; ${taken(RESUME, '--resume-key')}`;
-    await assert.rejects(starting, new BackendError(why));
-  });
-
-  function taken(name: string, option: string): string {
-    return `${name} does not work, another application uses it; set ${option} to another combination`;
-  }
-
-  it('joins lines that arrive in pieces', async (t) => {
-    const { starting, notices, say } = startBackend(t, listenMacos, 'printf "note whole\\nrea"; exec cat "$KEYS"');
-    await until(() => notices.length === 1);
-    assert.deepEqual(notices, ['whole']);
-    say('dy 1 1 0');
-    await starting;
+    await assert.rejects(all.starting, new BackendError(why));
   });
 
   const early: [what: string, script: string | null, why: string][] = [
@@ -212,13 +191,13 @@ describe('the macOS helper', LIMIT, () => {
     ['no key held since before the start', { 0: { flags: ALT_SHIFT, down: [P] } }, ''],
     ['no other key', { 5: { flags: ALT_SHIFT, down: [34] }, 6: event(34, ALT_SHIFT) }, ''],
   ];
-  for (const [what, steps, hits] of presses) {
-    it(`reports ${what}`, () => {
+  it('reports each press of exactly a combination once, from two sources', () => {
+    for (const [what, steps, hits] of presses) {
       const [ready, ...lines] = runScript(steps);
       assert.equal(ready, 'ready 0 1 -1');
-      assert.equal(lines.map((line) => line.replace('hit ', '')).join(' '), hits);
-    });
-  }
+      assert.equal(lines.map((line) => line.replace('hit ', '')).join(' '), hits, what);
+    }
+  });
 
   it('continues without the monitor, and writes a note', () => {
     const lines = runScript({ 5: { flags: ALT_SHIFT, down: [P] } }, false);
@@ -274,27 +253,18 @@ function runScript(steps: Record<number, Step>, hasMonitor: boolean = true): str
 describe('the Windows helper', LIMIT, () => {
   const bindings = parseBindings({ 'resume-key': 'ctrl+shift+super+f5' }, 'win32');
 
-  it('is started by its full path, without double quotes', () => {
-    const root = process.env['SystemRoot'];
-    try {
-      delete process.env['SystemRoot'];
-      const [file, ...args] = windowsCommand(bindings, 4711);
-      assert.equal(file, 'powershell.exe');
-      assert.ok(!args.join('').includes('"'));
-      assert.deepEqual(args.slice(0, -1), [
-        '-NoLogo', '-NoProfile', '-NonInteractive', '-InputFormat', 'None', '-ExecutionPolicy', 'Bypass', '-Command',
-      ]);
-      assert.match(args.at(-1) as string, /^[\x20-\x7e]+; \[Hotkeys\]::Listen\(4711,'5,80;14,116;5,81'\)$/);
-      process.env['SystemRoot'] = 'C:\\Windows';
-      const [fullPath] = windowsCommand(bindings, 4711);
-      assert.equal(fullPath, 'C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe');
-    } finally {
-      if (root === undefined) delete process.env['SystemRoot'];
-      else process.env['SystemRoot'] = root;
-    }
-  });
-
-  it('has the same source after PowerShell has restored the quotes', () => {
+  it('is started by its full path, without double quotes, which PowerShell restores', async () => {
+    const commandFor = (SystemRoot?: string): Promise<string[]> => {
+      return withEnvironment({ SystemRoot }, () => windowsCommand(bindings, 4711));
+    };
+    const [file, ...args] = await commandFor();
+    assert.equal(file, 'powershell.exe');
+    assert.ok(!args.join('').includes('"'));
+    const options = '-NoLogo -NoProfile -NonInteractive -InputFormat None -ExecutionPolicy Bypass -Command';
+    assert.deepEqual(args.slice(0, -1), options.split(' '));
+    assert.match(args.at(-1) as string, /^[\x20-\x7e]+; \[Hotkeys\]::Listen\(4711,'5,80;14,116;5,81'\)$/);
+    const [path] = await commandFor('C:\\Windows');
+    assert.equal(path, 'C:\\Windows\\System32\\WindowsPowerShell\\v1.0\\powershell.exe');
     assert.equal(readSource().replace(/\s+/g, ' '), SOURCE.trim().replace(/\s+/g, ' '));
   });
 

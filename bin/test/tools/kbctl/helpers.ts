@@ -2,18 +2,18 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
-import { createServer } from 'node:http';
 import { delimiter, dirname, join } from 'node:path';
 import { parseBindings } from '../../../kbctl/keys.ts';
-import { makePipe, start, startProgram, until } from '../../helpers.ts';
+import { makePipe, startProgram, until } from '../../helpers.ts';
+import { startWeb } from '../client/systems.ts';
+import { pseudoTerminal } from '../console/helpers.ts';
+import type { Action } from '../../../kbctl/keys.ts';
+import type { ListenerEvents } from '../../../kbctl/listener.ts';
 import type { Running } from '../../helpers.ts';
-import type { AddressInfo } from 'node:net';
+import type { Web } from '../client/systems.ts';
+import type { Terminal } from '../console/helpers.ts';
 import type { TestContext } from 'node:test';
-
-/** For each suite: a test that hangs fails. */
-export const LIMIT = { timeout: 300_000 };
 
 /** The names of the default combinations. */
 const [pauseName = '', resumeName = ''] = parseBindings({}).map(({ combination }) => combination.name);
@@ -33,13 +33,14 @@ export function isRunning(processId: number): boolean {
 /** Changes variables of this process until a function is done; undefined removes one. */
 export async function withEnvironment<Value>(
   variables: NodeJS.ProcessEnv,
-  act: () => Promise<Value>,
+  act: () => Value | Promise<Value>,
 ): Promise<Value> {
-  const names = Object.keys(variables);
-  const before = Object.fromEntries(names.map((name) => [name, process.env[name]]));
+  const before = { ...process.env };
   const set = (values: NodeJS.ProcessEnv): void => {
-    Object.assign(process.env, values);
-    for (const name of names) if (values[name] === undefined) delete process.env[name];
+    for (const name of Object.keys(variables)) {
+      if (values[name] === undefined) delete process.env[name];
+      else process.env[name] = values[name];
+    }
   };
   set(variables);
   try {
@@ -47,6 +48,24 @@ export async function withEnvironment<Value>(
   } finally {
     set(before);
   }
+}
+
+/** What a backend reports. */
+export interface Reports {
+  actions: Action[];
+  notices: string[];
+  /** Why it has failed. */
+  failures: string[];
+}
+
+export function collectReports(): Reports & { events: ListenerEvents } {
+  const [actions, notices, failures]: [Action[], string[], string[]] = [[], [], []];
+  const events: ListenerEvents = {
+    onPress: (action) => actions.push(action),
+    onNotice: (text) => notices.push(text),
+    onEnd: (reason) => failures.push(reason),
+  };
+  return { actions, notices, failures, events };
 }
 
 // ───── Helpers: macOS and Windows ────────────────────────────────────────────────────────────────────────────────
@@ -74,6 +93,10 @@ export function makeStandIn(t: TestContext, script: string = 'exec cat "$KEYS"')
     say: (...lines) => void writeSync(file, `${lines.join('\n')}\n`),
   };
 }
+
+/** A script of a stand-in: says who runs it, and forwards the lines of $KEYS until `fail`. */
+export const FORWARD: string =
+  'echo "note $PPID"; while read -r line && [ "$line" != fail ]; do echo "$line"; done < "$KEYS"; exit 7';
 
 export interface HelpedOptions {
   /** Of the stand-in. */
@@ -113,11 +136,9 @@ export function readOutcomes(output: string): string[] {
 
 // ───── Terminals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface InTerminal extends Helped {
-  /** Types these keys. */
-  write(keys: string): void;
-  /** Types these keys, and resolves when the output since then matches. */
-  type(keys: string, pattern: RegExp): Promise<void>;
+export interface InTerminal extends Terminal {
+  /** Makes the helper write these lines. */
+  say(...lines: string[]): void;
   /** Whether the terminal shows what is typed. */
   isEchoing(): boolean;
   /** Sets the mode of the terminal, as another process does. */
@@ -135,43 +156,37 @@ export const END = 'echo code $?; echo mode $(stty -g)';
  * Runs a script for sh in a pseudo-terminal. In it, $KBCTL is control-kbctl with a stand-in for the helper of macOS,
  * unless `args` say otherwise.
  */
-export function startInTerminal(
+export async function startInTerminal(
   t: TestContext,
   port: number,
   script: string,
   { args = '--backend macos', ...options }: HelpedOptions & { args?: string } = {},
-): InTerminal {
-  const standIn = makeStandIn(t, options.script ?? 'echo "note $PPID"; exec cat "$KEYS"');
-  const running = start(t, 'script', ['--quiet', '--return', '--command', 'exec sh -c "$SCRIPT"', '/dev/null'], {
-    ...standIn.env,
+): Promise<InTerminal> {
+  const { env, say } = makeStandIn(t, options.script ?? 'echo "note $PPID"; exec cat "$KEYS"');
+  const terminal = await pseudoTerminal(t, 'sh -c "$SCRIPT"', /^mode /m, {
+    ...env,
     KBCTL: `${process.execPath} dist/bin/kbctl.js --port ${port} ${args}`,
-    SCRIPT: `echo in $(tty) $(stty -g); ${script}`,
+    SCRIPT: `echo mode $(stty -g); ${script}`,
     ...options.env,
   });
-  const find = (pattern: RegExp): string => pattern.exec(running.output())?.[1] ?? assert.fail(running.output());
-  const path = (): string => find(/^in (\S+)/m);
-  const write = (keys: string): void => void running.child.stdin?.write(keys);
+  const findAll = (pattern: RegExp): string[] => {
+    return [...terminal.output().matchAll(pattern)].map(([, found = '']) => found);
+  };
   return {
-    ...running,
-    say: standIn.say,
-    write,
-    type(keys, pattern) {
-      const seen = running.output().length;
-      const text = (): string => running.output().slice(seen).replaceAll('\r\n', '\n');
-      write(keys);
-      return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
-    },
+    ...terminal,
+    say,
     isEchoing() {
-      const { stdout } = spawnSync('stty', ['-F', path(), '-a'], { encoding: 'utf8' });
+      const { stdout } = spawnSync('stty', ['-F', terminal.tty, '-a'], { encoding: 'utf8' });
       assert.match(stdout, / -?echo /);
       return / echo /.test(stdout);
     },
-    reset: () => void spawnSync('stty', ['-F', path(), 'sane']),
-    processId: () => Number(find(/^control-kbctl: (\d+)/m)),
+    reset: () => void spawnSync('stty', ['-F', terminal.tty, 'sane']),
+    processId: () => Number(findAll(/^control-kbctl: (\d+)/gm)[0]),
     async checkEnd(code) {
-      const { stdout } = await running.ended;
-      assert.equal(find(/^code (\d+)/m), `${code}`);
-      assert.equal(find(/^mode (\S+)/m), find(/^in \S+ (\S+)/m));
+      const { stdout } = await terminal.ended;
+      assert.deepEqual(findAll(/^code (\d+)/gm), [`${code}`]);
+      const [before, ...after] = findAll(/^mode (\S+)/gm);
+      assert.deepEqual(after, [before]);
       return stdout;
     },
   };
@@ -179,10 +194,7 @@ export function startInTerminal(
 
 // ───── A slow system ─────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface SlowServer {
-  port: number;
-  /** The methods of all requests received. */
-  methods: string[];
+export interface SlowSystem extends Web {
   /** The commands received. */
   posted: string[];
   /** Sends no responses to these methods until release(). */
@@ -190,45 +202,35 @@ export interface SlowServer {
   release(): void;
   /** Resolves when so many requests with the method are held. */
   holds(method: string, count: number): Promise<void>;
-  /** Sends this instead of all other bodies. */
-  respondWith(statusCode: number, body: object): void;
-  /** Cuts all connections. */
-  close(): void;
 }
 
 /** A web API that reports the status only, and whose commands take effect at once. */
-export async function startSlowServer(t: TestContext): Promise<SlowServer> {
-  const [methods, posted]: [string[], string[]] = [[], []];
-  const held = new Map<() => void, string>(); // responses, and the methods of their requests
+export async function startSlowSystem(t: TestContext): Promise<SlowSystem> {
+  const posted: string[] = [];
+  const held = new Map<() => void, string>(); // the methods of the requests without a response
   let heldMethods: string[] = [];
-  let fixed: [statusCode: number, body: object] | null = null;
-  const server = createServer(({ method = '', url = '' }, response) => {
-    const isPost = method === 'POST';
-    methods.push(method);
+  const web = await startWeb(t, async ({ method = '', url = '', socket }) => {
     const status = posted.at(-1) === 'pause' ? 'paused' : 'active';
-    if (isPost) posted.push(url.replace(/^\/api\/|\?.*/g, ''));
-    const [statusCode, body] = fixed ?? [200, isPost ? { result: 'ok' } : { status }];
-    const respond = (): void => void response.writeHead(statusCode).end(JSON.stringify(body));
-    if (!heldMethods.includes(method)) return respond();
-    held.set(respond, method);
-    response.once('close', () => held.delete(respond));
-  });
-  const close = (): void => server.close().closeAllConnections();
-  t.after(close);
-  await once(server.listen(0, 'localhost'), 'listening');
+    if (method === 'POST') posted.push(url.replace(/^\/api\/|\?.*/g, ''));
+    if (heldMethods.includes(method)) {
+      await new Promise<void>((resolve) => {
+        held.set(resolve, method);
+        socket.once('close', () => held.delete(resolve));
+      });
+    }
+    return method === 'POST' ? { result: 'ok' } : { status };
+  }, { host: 'localhost' });
   return {
-    port: (server.address() as AddressInfo).port,
-    methods,
+    ...web,
     posted,
     hold: (...methods) => (heldMethods = methods),
     release() {
       heldMethods = [];
       for (const respond of held.keys()) respond();
+      held.clear();
     },
     holds(method, count) {
       return until(() => [...held.values()].filter((one) => one === method).length === count);
     },
-    respondWith: (...response) => (fixed = response),
-    close,
   };
 }

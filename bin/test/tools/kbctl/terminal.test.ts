@@ -4,24 +4,27 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { makeFolder, until } from '../../helpers.ts';
+import { LIMIT, makeFolder, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { END, isRunning, LIMIT, PAUSE, READY, RESUME, startInTerminal, startSlowServer } from './helpers.ts';
+import { END, FORWARD, isRunning, PAUSE, READY, RESUME, startInTerminal, startSlowSystem } from './helpers.ts';
+import type { InTerminal } from './helpers.ts';
+
+const LISTENS = /^press Ctrl-C to quit/m;
 
 describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
   it('does not show what is typed, not even while the backend starts, and quits on Ctrl-C', async (t) => {
-    const { port } = await startSlowServer(t);
+    const { port } = await startSlowSystem(t);
     const color = { env: { NO_COLOR: undefined } };
-    const { write, say, shows, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, color);
+    const { write, say, shows, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, color);
     await shows(/^control-kbctl: \d+/m);
     write('hidden\r\n');
     say(READY);
-    await shows(/^press Ctrl-C/m);
+    await shows(LISTENS);
     write('secret\x1bP\x1bp\t\x1b[A\r');
     say('hit 0');
     await shows(/^pause … paused after/m);
     write('\x03');
-    const [, note = '', ...lines] = (await checkEnd(0)).split('\r\n');
+    const [, , note = '', ...lines] = (await checkEnd(0)).split('\r\n');
     assert.match(note, /^control-kbctl: \d+$/);
     assert.match(lines.splice(5, 1)[0] ?? '', /^pause … paused after \d\.\d\d s$/);
     assert.deepEqual(lines.slice(0, -2), [
@@ -31,147 +34,91 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     ]);
   });
 
-  const ends: [what: string, code: number, act: (typed: ReturnType<typeof startInTerminal>) => void][] = [
-    ['SIGHUP', 0, ({ processId }) => void process.kill(processId(), 'SIGHUP')],
-    ['a failure of the backend', 1, ({ say }) => say('fail')],
+  const ends: [what: string, script: string, code: number, act: (typed: InTerminal) => unknown][] = [
+    ['SIGHUP', '$KBCTL', 0, ({ processId }) => process.kill(processId(), 'SIGHUP')],
+    ['a failure of the backend', '$KBCTL', 1, ({ say }) => say('fail')],
+    ['its output is closed', '$KBCTL | head -n 5', 0, ({ say }) => say('hit 0')],
+    ['SIGINT, after another process has changed its mode', '$KBCTL', 0, async (typed) => {
+      typed.reset();
+      assert.ok(typed.isEchoing());
+      typed.write('visible\n');
+      await until(() => !typed.isEchoing()); // it is silenced again
+      process.kill(typed.processId(), 'SIGINT');
+    }],
   ];
-  for (const [what, code, act] of ends) {
+  for (const [what, script, code, act] of ends) {
     it(`restores it at the end: ${what}`, async (t) => {
-      const { port } = await startSlowServer(t);
-      const typed = startInTerminal(t, port, `$KBCTL; ${END}`, {
-        script: `echo "note $PPID"; echo ${READY}; read -r _ < "$KEYS"; exit 1`,
-      });
-      await typed.shows(/^press Ctrl-C/m);
+      const { port } = await startSlowSystem(t);
+      const typed = await startInTerminal(t, port, `${script}; ${END}`, { script: FORWARD });
+      typed.say(READY);
+      await typed.shows(LISTENS);
       assert.equal(typed.isEchoing(), false);
-      act(typed);
+      await act(typed);
       assert.doesNotMatch(await typed.checkEnd(code), /\^C|\n\r?\n/);
     });
   }
 
-  it('restores it when the output is closed', async (t) => {
-    const { port } = await startSlowServer(t);
-    const typed = startInTerminal(t, port, `$KBCTL | head -n 5; ${END}`);
-    typed.say(READY);
-    await typed.shows(/^press Ctrl-C/m);
-    typed.say('hit 0');
-    await typed.checkEnd(0);
-  });
-
   it('quits when it is closed', async (t) => {
-    const { port } = await startSlowServer(t);
+    const { port } = await startSlowSystem(t);
     const ERRORS = join(makeFolder(t), 'errors');
-    const typed = startInTerminal(t, port, '$KBCTL 2> "$ERRORS"', { env: { ERRORS } });
-    typed.say(READY);
-    await typed.shows(/^press Ctrl-C/m);
+    const { child, say, shows } = await startInTerminal(t, port, '$KBCTL 2> "$ERRORS"', { env: { ERRORS } });
+    say(READY);
+    await shows(LISTENS);
     const errors = readFileSync(ERRORS, 'utf8');
     const processId = Number(/^control-kbctl: (\d+)\n$/.exec(errors)?.[1]);
     assert.ok(isRunning(processId));
-    typed.child.kill('SIGKILL');
+    child.kill('SIGKILL');
     await until(() => !isRunning(processId));
     assert.equal(readFileSync(ERRORS, 'utf8'), errors);
   });
 
   it('returns it to the shell on Ctrl-Z, leaves it alone after bg, and silences it on fg', async (t) => {
     const script = 'set -m; $KBCTL; echo stopped; read -r line; echo "read $line"; bg; read -r line; echo "read $line"';
-    const { port } = await startSlowServer(t);
-    const typed = startInTerminal(t, port, `${script}; fg; ${END}`);
-    const { write, say, shows } = typed;
+    const { port } = await startSlowSystem(t);
+    const { type, write, say, shows, isEchoing, checkEnd } = await startInTerminal(t, port, `${script}; fg; ${END}`);
     say(READY);
-    await shows(/^press Ctrl-C/m);
-    write('\x1a');
-    await shows(/^stopped/m);
-    write('visible\n');
-    await shows(/^visible\r\nread visible/m);
+    await shows(LISTENS);
+    await type('\x1a', /^stopped/m);
+    await type('visible\n', /^visible\nread visible/m);
     say('hit 0');
     await shows(/^pause … paused after/m);
-    write('too\n');
-    await shows(/^too\r\nread too/m);
-    await until(() => !typed.isEchoing());
+    await type('too\n', /^too\nread too/m);
+    await until(() => !isEchoing());
     write('hidden\x04');
-    assert.doesNotMatch(await typed.checkEnd(0), /hidden/);
-  });
-
-  it('leaves it to the shell after SIGSTOP and bg, and silences it on fg', async (t) => {
-    const script = 'set -m; $KBCTL; stty sane; bg; echo ready; read -r line; echo "read $line"; fg';
-    const { port } = await startSlowServer(t);
-    const typed = startInTerminal(t, port, `${script}; ${END}`);
-    const { write, say, shows, processId } = typed;
-    say(READY);
-    await shows(/^press Ctrl-C/m);
-    process.kill(processId(), 'SIGSTOP');
-    await shows(/^ready/m);
-    say('hit 0');
-    await shows(/^pause … paused after/m);
-    write('visible\n');
-    await shows(/^visible\r\nread visible/m);
-    await until(() => !typed.isEchoing());
-    write('hidden\x03');
-    const { stdout } = await typed.ended;
-    assert.match(stdout, /^quit; the system is unaffected\r\ncode 0\r\n/m);
-    assert.doesNotMatch(stdout, /hidden/);
+    assert.doesNotMatch(await checkEnd(0), /hidden/);
   });
 
   it('reads keys with the terminal backend once it is in the foreground', async (t) => {
     const script = `set -m; $KBCTL & read -r line; echo "read $line"; fg; ${END}`;
-    const { port } = await startSlowServer(t);
-    const typed = startInTerminal(t, port, script, { args: '--backend terminal' });
-    await typed.shows(/^press Ctrl-C/m);
-    typed.write('p\n');
-    await typed.shows(/^read p/m);
-    await until(() => !typed.isEchoing());
-    typed.write('r');
-    await typed.shows(/^resume … active after/m);
-    typed.write('q');
-    assert.doesNotMatch(await typed.checkEnd(0), /^pause/m);
+    const { port } = await startSlowSystem(t);
+    const args = '--backend terminal';
+    const { type, write, shows, isEchoing, checkEnd } = await startInTerminal(t, port, script, { args });
+    await shows(LISTENS);
+    await type('p\n', /^read p/m);
+    await until(() => !isEchoing());
+    await type('r', /^resume … active after/m);
+    write('q');
+    assert.doesNotMatch(await checkEnd(0), /^pause/m);
   });
 
   it('leaves it alone when control-kbctl ends in the background', async (t) => {
-    const { port } = await startSlowServer(t);
+    const { port } = await startSlowSystem(t);
     const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
-    const typed = startInTerminal(t, port, script);
-    typed.say(READY);
-    await typed.shows(/^press Ctrl-C/m);
-    typed.write('\n');
-    await typed.shows(/^quit; the system is unaffected[^]*^ended/m);
-    assert.equal(typed.isEchoing(), false);
-  });
-
-  it('silences it again after another process has changed its mode', async (t) => {
-    const { port } = await startSlowServer(t);
-    const typed = startInTerminal(t, port, `$KBCTL; ${END}`);
-    typed.say(READY);
-    await typed.shows(/^press Ctrl-C/m);
-    typed.reset();
-    assert.ok(typed.isEchoing());
-    typed.write('visible\n');
-    await until(() => !typed.isEchoing());
-    process.kill(typed.processId(), 'SIGINT');
-    await typed.checkEnd(0);
-  });
-
-  it('reports combinations that terminals cannot distinguish; their letters still work', async (t) => {
-    const args = `--backend terminal --pause-key ctrl+shift+p --resume-key f5 --quit-key alt+shift+x`;
-    const { port } = await startSlowServer(t);
-    const { shows, type, write, checkEnd } = startInTerminal(t, port, `$KBCTL; ${END}`, { args });
-    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
-    const notice = `control-kbctl: ${problem}; set --pause-key to another combination`;
-    const keys = 'F5 .* resume\\s+Alt.* quit';
-    await shows(new RegExp(`^${notice}\\s+listening to this terminal.*\\s+${keys}\\s+http:`, 'm'));
-    await shows(/^press Ctrl-C to quit/m);
-    await type('p', /^pause … paused/);
-    await type('\x1b[15~', /^resume … active/);
-    write('\x1bX');
-    await checkEnd(0);
+    const { say, shows, type, isEchoing } = await startInTerminal(t, port, script);
+    say(READY);
+    await shows(LISTENS);
+    await type('\n', /^quit; the system is unaffected[^]*^ended/m);
+    assert.equal(isEchoing(), false);
   });
 
   it('leaves it alone without job control, except as the backend', { skip: lacks('setsid') }, async (t) => {
-    const { port } = await startSlowServer(t);
+    const { port } = await startSlowSystem(t);
     const TERMINAL = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
-    const { shows, isEchoing, say, type } = startInTerminal(t, port, 'setsid --wait $KBCTL; setsid --wait $TERMINAL', {
-      script: `echo ${READY}; read -r _ < "$KEYS"; exit 1`,
-      env: { TERMINAL },
-    });
-    await shows(/^press Ctrl-C/m);
+    const script = 'setsid --wait $KBCTL; setsid --wait $TERMINAL';
+    const options = { script: FORWARD, env: { TERMINAL } };
+    const { shows, isEchoing, say, type } = await startInTerminal(t, port, script, options);
+    say(READY);
+    await shows(LISTENS);
     assert.ok(isEchoing());
     say('fail');
     await shows(/press Ctrl-C[^]*press Ctrl-C/);
@@ -179,14 +126,29 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('quits on Ctrl-C even if the terminal is not its input; the helper does not receive it', async (t) => {
-    const { port } = await startSlowServer(t);
+    const { port } = await startSlowSystem(t);
     const marker = join(makeFolder(t), 'interrupted');
-    const typed = startInTerminal(t, port, `trap : INT; $KBCTL < /dev/null; ${END}`, {
-      script: `trap "touch '${marker}'" INT; echo ${READY}; read -r _ < "$KEYS"`,
-    });
-    await typed.shows(/^press Ctrl-C to quit/m);
-    typed.write('\x03');
-    assert.match(await typed.checkEnd(0), /^\^C\r\nquit; the system is unaffected\r\n/m);
+    const script = `trap : INT; $KBCTL < /dev/null; ${END}`;
+    const options = { script: `trap "touch '${marker}'" INT; ${FORWARD}` };
+    const { say, shows, write, checkEnd } = await startInTerminal(t, port, script, options);
+    say(READY);
+    await shows(LISTENS);
+    write('\x03');
+    assert.match(await checkEnd(0), /^\^C\r\nquit; the system is unaffected\r\n/m);
     assert.equal(existsSync(marker), false);
+  });
+
+  it('reports combinations that it cannot distinguish; their letters still work', async (t) => {
+    const args = '--backend terminal --pause-key ctrl+shift+p --resume-key f5 --quit-key alt+shift+x';
+    const { port } = await startSlowSystem(t);
+    const { shows, type, write, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, { args });
+    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
+    const notice = `control-kbctl: ${problem}; set --pause-key to another combination`;
+    await shows(new RegExp(`^${notice}\nlistening to this terminal.*\n  F5 .* resume\n  Alt.* quit\n`, 'm'));
+    await shows(LISTENS);
+    await type('p', /^pause … paused/);
+    await type('\x1b[15~', /^resume … active/);
+    write('\x1bX');
+    await checkEnd(0);
   });
 });

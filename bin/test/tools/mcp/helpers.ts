@@ -2,13 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
-import { mkdirSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isRecord } from '../../../shared/words/text.ts';
-import { launchSystem, makeFolder, startProgram } from '../../helpers.ts';
-import type { System } from '../../../../control.ts';
-import type { Ended, LaunchedSystem, Running } from '../../helpers.ts';
+import { makeFolder, startProgram } from '../../helpers.ts';
+import type { Ended, Running } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 
@@ -170,31 +167,6 @@ export function failureOf(result: any): any {
   assert.equal(typeof failure.error, 'string');
   assert.notEqual(failure.error, '');
   return failure;
-}
-
-/** A folder of a session, and systems in it: `startMcp(t, [], session.env)` finds them. */
-export interface Session {
-  env: { XDG_RUNTIME_DIR: string };
-  /** Where the sockets are. */
-  folder: string;
-  launch(name: string, hooks?: Partial<System>): Promise<LaunchedSystem>;
-}
-
-export function openSession(t: TestContext): Session {
-  const systems: LaunchedSystem[] = [];
-  t.after(() => Promise.all(systems.map(async ({ client, finished }) => { // while their sockets are still there
-    await client.shutdown();
-    await finished;
-  })));
-  const root = makeFolder(t);
-  const folder = join(root, 'control');
-  mkdirSync(folder, { mode: 0o700 });
-  const launch: Session['launch'] = async (name, hooks) => {
-    const system = await launchSystem(t, hooks, { name, webApiAddress: undefined, socketPath: `${folder}/` });
-    systems.push(system);
-    return system;
-  };
-  return { env: { XDG_RUNTIME_DIR: root }, folder, launch };
 }
 
 /** Parses a line as what a server may send: a response, or a notification. Requests are not among these. */

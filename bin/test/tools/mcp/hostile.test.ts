@@ -1,24 +1,18 @@
 // control-mcp and hostile programs: only short, visible texts reach a model, as data.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import * as tools from '../../../mcp/tools.ts';
+import { TOOLS } from '../../../mcp/tools.ts';
 import { HOSTILE, LIMIT } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startWeb } from '../client/systems.ts';
-import { openSession, startMcp } from './helpers.ts';
-import type { TestContext } from 'node:test';
+import { openSession } from '../client/systems.ts';
+import { startMcp } from './helpers.ts';
 import type { Mcp } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
 
 /** The schemas of results, by tool. */
-const SCHEMAS = new Map(Object.values(tools).flatMap((tool): [string, object][] => {
-  return typeof tool === 'object' ? [[tool.name, tool.outputSchema]] : [];
-}));
+const SCHEMAS = new Map(TOOLS.map(({ name, outputSchema }) => [name, outputSchema]));
 
 /** Control, bidirectional, zero-width and tag characters, line separators, and lone surrogates. */
 const UNSAFE =
@@ -166,35 +160,17 @@ async function callChecked(mcp: Mcp, tool: string, values: object, what: string)
   return fields;
 }
 
-/** Starts a web API that sends these bodies. Returns the requests it receives. */
-async function startRaw(
-  t: TestContext,
-  socketPath: string,
-  bodyFor: (request: string) => [code: number, body: string],
-): Promise<string[]> {
-  const requests: string[] = [];
-  const server = createServer(({ method, url }, response) => {
-    const request = `${method} ${url?.replace(/\?.*/, '')}`;
-    requests.push(request);
-    const [code, body] = bodyFor(request);
-    response.on('error', () => {}).writeHead(code).end(body);
-  });
-  t.after(() => server.close().closeAllConnections());
-  await once(server.listen(socketPath), 'listening');
-  return requests;
-}
-
 describe('control-mcp and a hostile system', SUITE, () => {
   it('returns its reports truncated and without invisible characters', async (t) => {
     const reports = hostileReports();
     const faults: string[] = [];
     while (reports.length > 0) { // fewer than list_systems has
-      const { folder, env } = openSession(t);
+      const { env, serve } = openSession(t);
       const bodies = new Map(reports.splice(0, 100).map((report, index) => [`train-${index + 100}`, report]));
-      const asked = await Promise.all([...bodies].map(([system, [, body]]) => {
-        return startRaw(t, join(folder, `${system}.sock`), () => [200, body]);
+      const asked = await Promise.all([...bodies].map(async ([system, [, body]]) => {
+        return (await serve(system, () => body)).requests;
       }));
-      const other = await startWeb(t, undefined, { socketPath: join(folder, 'other-2.sock') });
+      const other = await serve('other-2');
       const mcp = startMcp(t, ['--allow', 'all'], env);
       const { systems } = await callChecked(mcp, 'list_systems', {}, 'all');
       const ids = systems.map(({ system }: { system: string }) => system);
@@ -219,50 +195,45 @@ describe('control-mcp and a hostile system', SUITE, () => {
   });
 
   it('returns the outcomes of its commands truncated and without invisible characters', async (t) => {
-    const { folder, env } = openSession(t);
-    const other = await startWeb(t, undefined, { socketPath: join(folder, 'other-2.sock') });
+    const { env, serve } = openSession(t);
+    const other = await serve('other-2');
     const mcp = startMcp(t, ['--allow', 'all'], env);
-    const outcomes = [...TEXTS].flatMap(([what, text]): [string, number, object][] => [
-      [`the value is ${what}`, 200, { result: 'ok', id: 'k3f-1', state: 'done', value: text }],
-      [`the value has ${what}`, 200, { result: 'ok', state: 'done', value: { [text]: [text, { x: text }] } }],
-      [`the result is ${what}`, 200, { result: text, id: text, state: 'done' }],
-      [`the state is ${what}`, 200, { result: 'ok', id: text, state: text }],
-      [`it fails with ${what}`, 500, { error: `pause failed: ${text}` }],
-      [`it responds with ${what}`, 400, { error: text }], [`it is full: ${what}`, 503, { error: text }],
-      [`it is pending: ${what}`, 202, { result: text, id: text, state: text }],
+    const outcomes = [...TEXTS].flatMap(([what, text]): [string, object | string][] => [
+      [`the value is ${what}`, { result: 'ok', id: 'k3f-1', state: 'done', value: text }],
+      [`the value has ${what}`, { result: 'ok', state: 'done', value: { [text]: [text, { x: text }] } }],
+      [`the result is ${what}`, { result: text, id: text, state: 'done' }],
+      [`the state is ${what}`, { result: 'ok', id: text, state: text }],
+      [`it fails with ${what}`, { code: 500, error: `pause failed: ${text}` }],
+      [`it responds with ${what}`, { code: 400, error: text }], [`it is full: ${what}`, { code: 503, error: text }],
+      [`it is pending: ${what}`, { code: 202, result: text, id: text, state: text }],
     ]);
-    const raw: [string, number, string][] = [
-      ['depth', 200, `{"result":"ok","state":"done","value":${DEEP}}`],
-      ['prototypes', 200, '{"result":"ok","state":"done","value":{"__proto__":{"a":1},"toJSON":1},"__proto__":[]}'],
-      ['no JSON', 200, '<html>'], ['an error that is no text', 500, '{"error":{"a":1}}'],
-    ];
-    const info = JSON.stringify({ ...INFO, commands: [{ id: 'k3f-1', command: 'pause', state: 'running' }] });
-    const all = [...outcomes.map(([what, code, body]) => [what, code, JSON.stringify(body)] as const), ...raw];
-    const asked = await Promise.all(all.map(([, code, text], index) => {
-      return startRaw(t, join(folder, `train-${index + 10}.sock`), (request) => {
-        if (request.startsWith('POST')) return [code, text];
-        return [200, request.endsWith('status') ? '{"status":"active"}' : info];
-      });
+    const all = [
+      ...outcomes, ['depth', `{"result":"ok","state":"done","value":${DEEP}}`],
+      ['prototypes', '{"result":"ok","state":"done","value":{"__proto__":{"a":1},"toJSON":1},"__proto__":[]}'],
+      ['no JSON', '<html>'], ['an error that is no text', { code: 500, error: { a: 1 } }],
+    ] as const;
+    const info = { ...INFO, commands: [{ id: 'k3f-1', command: 'pause', state: 'running' }] };
+    const webs = await Promise.all(all.map(([, outcome], index) => {
+      return serve(`train-${index + 10}`, ({ method }) => method === 'POST' ? outcome : info);
     }));
     const excesses = await Promise.all(all.map(async ([what], index) => {
       const values = { system: `train-${index + 10}`, reason: 'a test', seconds: 5 };
       return excessOf(await callChecked(mcp, 'pause', values, what), 8192, what);
     }));
     assert.deepEqual(excesses.flat(), []);
-    const posted = new Set(asked.flat().filter((request) => request.startsWith('POST')));
-    assert.deepEqual([...posted], ['POST /api/pause']);
+    const posted = webs.flatMap(({ requests }) => requests).filter((request) => request.startsWith('POST'));
+    assert.deepEqual([...new Set(posted)], ['POST /api/pause?by=mcp%3Atest&reason=a+test']);
     assert.deepEqual(other.requests, []);
   });
 
   it('returns visible names of sockets, and finds each system by its id', async (t) => {
-    const { folder, env } = openSession(t);
+    const { env, serve } = openSession(t);
     const names = [
       'a\x1b[2J\n', '\u202eniart', `tags${TAGS.slice(0, 8)}`, '"},{"', '\\u0041\\', 'ü 😀', '-', '..',
       'http:__127.0.0.1:8391', 'a b', '\u200b', 'null', '__proto__',
     ];
     const asked = await Promise.all(names.map(async (name, index) => {
-      const body = JSON.stringify({ ...INFO, name: `${index}` });
-      return startRaw(t, join(folder, `${name}-${index + 5}.sock`), () => [200, body]);
+      return (await serve(`${name}-${index + 5}`, () => ({ ...INFO, name: `${index}` }))).requests;
     }));
     const mcp = startMcp(t, ['--allow', 'all'], env);
     const { systems } = await callChecked(mcp, 'list_systems', {}, 'all');
@@ -286,11 +257,8 @@ describe('control-mcp and a hostile system', SUITE, () => {
   });
 
   it('finds neither of two systems whose names differ only in invisible characters', async (t) => {
-    const { folder, env } = openSession(t);
-    const names = ['é-5', '\u00adé-5', 'train-6', 'train-6\u200b'];
-    const webs = await Promise.all(names.map((name) => {
-      return startWeb(t, undefined, { socketPath: join(folder, `${name}.sock`) });
-    }));
+    const { env, serve } = openSession(t);
+    const webs = await Promise.all(['é-5', '\u00adé-5', 'train-6', 'train-6\u200b'].map((title) => serve(title)));
     const mcp = startMcp(t, [], env);
     for (const system of ['é-5', 'train-6']) {
       const { error } = await callChecked(mcp, 'pause', { system, reason: 'a test', seconds: 1 }, system);

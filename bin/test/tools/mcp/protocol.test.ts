@@ -2,18 +2,15 @@
 // command line.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeFolder, runProgram, start, startServer, until } from '../../helpers.ts';
+import { makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { parseCommandLine } from '../../../mcp/options.ts';
-import { startSilent } from '../client/systems.ts';
+import { ACTIVE, startSilent, startWeb } from '../client/systems.ts';
 import { AT_ONCE, failureOf, LEGACY, metaOf, MODERN, startMcp, valueOf } from './helpers.ts';
 import type { Id, Mcp, Message } from './helpers.ts';
-import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
@@ -71,38 +68,21 @@ const OTHER_METHODS = [
 ];
 
 describe('control-mcp in the modern era', SUITE, () => {
-  it('describes itself to server/discover', async (t) => {
+  it('requires its version and the capabilities of the client, but not its name', async (t) => {
     const mcp = startMcp(t);
-    const { result } = await mcp.modern('server/discover');
-    const { instructions, ...others } = withoutServer(result);
-    assert.match(instructions, /\bdata\b/);
-    assert.deepEqual(others, { supportedVersions: [MODERN], capabilities: { tools: {} }, ...CACHE_HINTS });
-    await mcp.end();
-  });
-
-  it('refuses other versions, and names its own', async (t) => {
-    const mcp = startMcp(t);
-    for (const requested of ['2025-11-25', '2026-07-29', '', 'DRAFT']) {
-      const response = await mcp.modern('tools/list', {}, { [`${META}/protocolVersion`]: requested });
-      checkError(response, VERSION, /version/i);
-      assert.deepEqual(response.error?.data, { supported: [MODERN], requested });
-    }
-    await mcp.end();
-  });
-
-  it('requires a version and the capabilities of the client, but not its name', async (t) => {
-    const mcp = startMcp(t);
-    for (const capabilities of [undefined, null, [], 'all', true]) {
-      const meta = { [`${META}/clientCapabilities`]: capabilities };
-      checkError(await mcp.modern('tools/list', {}, meta), PARAMS, /io\.modelcontextprotocol\/clientCapabilities/);
-    }
-    for (const version of [null, 7, [MODERN], {}]) {
-      const response = await mcp.modern('tools/list', {}, { [`${META}/protocolVersion`]: version });
-      checkError(response, PARAMS, /io\.modelcontextprotocol\/protocolVersion/);
-    }
-    for (const info of [undefined, {}, { name: 7 }]) {
-      const response = await mcp.modern('tools/list', {}, { [`${META}/clientInfo`]: info });
-      assert.equal(response.error, undefined);
+    const rows: [field: string, values: unknown[], code: number | undefined][] = [
+      ['clientCapabilities', [undefined, null, [], 'all', true], PARAMS],
+      ['protocolVersion', [null, 7, [MODERN], {}], PARAMS],
+      ['protocolVersion', ['2025-11-25', '2026-07-29', '', 'DRAFT'], VERSION],
+      ['clientInfo', [undefined, {}, { name: 7 }], undefined],
+    ];
+    for (const [field, values, code] of rows) {
+      for (const value of values) {
+        const { error } = await mcp.modern('tools/list', {}, { [`${META}/${field}`]: value });
+        assert.equal(error?.code, code, `${field} ${JSON.stringify(value)}`);
+        if (code === PARAMS) assert.ok(error?.message.includes(`${META}/${field}`), error?.message);
+        if (code === VERSION) assert.deepEqual(error?.data, { supported: [MODERN], requested: value });
+      }
     }
     await mcp.end();
   });
@@ -129,6 +109,9 @@ describe('control-mcp in both eras', SUITE, () => {
     const ofLegacy = (await mcp.request('tools/list')).result;
     const { tools, ...hints } = withoutServer((await mcp.modern('tools/list')).result);
     assert.deepEqual([ofLegacy, hints], [{ tools }, CACHE_HINTS]);
+    const { instructions, ...described } = withoutServer((await mcp.modern('server/discover')).result);
+    assert.match(instructions, /\bdata\b/);
+    assert.deepEqual(described, { supportedVersions: [MODERN], capabilities: { tools: {} }, ...CACHE_HINTS });
     const params = { name: 'list_systems', arguments: {} };
     for (const { result } of [await mcp.request('tools/call', params), await mcp.modern('tools/call', params)]) {
       assert.deepEqual(valueOf(result).systems, []);
@@ -199,7 +182,7 @@ describe('control-mcp in both eras', SUITE, () => {
   });
 
   it('ignores other notifications, responses, and requests without an id', async (t) => {
-    const { mcp, server, system } = await startWatching(t);
+    const { mcp, system, requests } = await startWatching(t);
     await mcp.initialize();
     const before = mcp.messages.length;
     for (const message of [
@@ -213,34 +196,29 @@ describe('control-mcp in both eras', SUITE, () => {
     ]) mcp.send({ jsonrpc: '2.0', ...message });
     await mcp.call('get_info', { system }); // what the line before had sent would have arrived by then
     assert.equal(mcp.messages.length, before + 1);
-    assert.equal(server.hasCommands(), false);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
     await mcp.end();
   });
 });
 
-describe('The tools that control-mcp lists', SUITE, () => {
-  it('have names, descriptions and hints that clients can use', async (t) => {
-    const mcp = startMcp(t, ['--allow', 'all']);
-    const { tools } = (await mcp.modern('tools/list')).result;
-    assert.equal(tools.length, 8);
-    for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
-      assert.match(name, /^[a-z_]+$/);
-      for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
-      assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
-      assert.equal(inputSchema.additionalProperties, false, name);
-      assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
-      assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
-      assert.equal(inputSchema.properties.system !== undefined, name !== 'list_systems', name);
-      assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
-    }
-    await mcp.end();
-  });
+it('The tools that control-mcp lists have descriptions and hints that clients can use', SUITE, async (t) => {
+  const mcp = startMcp(t, ['--allow', 'all']);
+  const { tools } = (await mcp.modern('tools/list')).result;
+  assert.equal(tools.length, 8);
+  for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
+    for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
+    assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
+    assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
+    assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
+    assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
+  }
+  await mcp.end();
 });
 
 describe('A line that control-mcp reads', SUITE, () => {
-  it('is refused if it is not a message, with its id if it has one', async (t) => {
+  it('is refused if it is not a message, with its id if it has one, or if it has more than 4 MiB', async (t) => {
     const mcp = startMcp(t);
-    const lines: [line: string, id: Id | undefined, code: number][] = [
+    const lines: [line: string, id: Id | undefined, code: number | undefined][] = [
       ...['hello', '{', '\ufffd', '{"jsonrpc":"2.0","id":1,"method":"ping"}{}', '"'.padEnd(100_000, '\\')]
         .map((line): typeof lines[number] => [line, undefined, PARSE]),
       ...[
@@ -253,6 +231,11 @@ describe('A line that control-mcp reads', SUITE, () => {
       ['{"jsonrpc":2.0,"id":"3","method":"ping"}', '3', INVALID],
       ['{"jsonrpc":"2.0","id":4}', 4, INVALID],
       ['{"jsonrpc":"2.0","id":"6","method":["ping"]}', '6', INVALID],
+      ...[0, 1, 16_000_000].map((excess): typeof lines[number] => {
+        const start = '{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"ü';
+        const line = `${start.padEnd(4 * 1024 * 1024 + excess - 4, 'x')}"}}`; // ü has two bytes
+        return excess === 0 ? [line, 7, undefined] : [line, undefined, INVALID];
+      }),
     ];
     for (const [line, id, code] of lines) {
       const before = mcp.messages.length;
@@ -283,20 +266,6 @@ describe('A line that control-mcp reads', SUITE, () => {
     assert.equal(mcp.messages.length, 6, 'nothing for empty lines');
     await mcp.end();
   });
-
-  it('may have up to 4 MiB: a longer one is refused, and the next one is served', async (t) => {
-    const mcp = startMcp(t);
-    for (const [excess, code] of [[0, undefined], [1, INVALID], [16_000_000, INVALID]] as const) {
-      const before = mcp.messages.length;
-      const start = '{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"';
-      mcp.send(`${start.padEnd(4 * 1024 * 1024 + excess - 3, 'x')}"}}\n`);
-      await mcp.settled();
-      const [response, pong, ...rest] = mcp.messages.slice(before) as [Message, Message, ...Message[]];
-      assert.deepEqual([response.error?.code, response.id], [code, code === undefined ? 1 : undefined]);
-      assert.deepEqual([pong.result, rest], [{}, []]);
-    }
-    await mcp.end();
-  });
 });
 
 describe('control-mcp and ids', SUITE, () => {
@@ -314,10 +283,10 @@ describe('control-mcp and ids', SUITE, () => {
   });
 
   it('refuses an id that is in flight; 1 and "1" are different', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     await mcp.initialize();
     for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
     await mcp.settled();
     for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
@@ -347,47 +316,38 @@ describe('control-mcp and ids', SUITE, () => {
 
 describe('control-mcp and cancellation', SUITE, () => {
   it('ends a request at once, without a response', async (t) => {
-    const { mcp, system, untilWaiting, untilReleased } = await startWatching(t);
+    const { mcp, system, requests, untilAsked, checkReleased } = await startWatching(t);
     await mcp.initialize();
     for (const [id, condition] of [['change', 'change'], ['status', 'paused'], ['detail', 'loss < 0']] as const) {
       mcp.send(legacy(id, 'tools/call', waitFor(system, { until: condition })));
-      await untilWaiting();
+      await untilAsked();
       mcp.notify('notifications/cancelled', { requestId: id, reason: 'a test' });
-      await untilReleased();
+      await checkReleased();
     }
     mcp.send(modern('modern', 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.notify('notifications/cancelled', { requestId: 'modern', _meta: metaOf() });
-    await untilReleased();
+    await checkReleased();
     mcp.send(legacy('both', 'tools/call', waitFor(system)), cancelled('both')); // in one chunk
-    await mcp.end();
-    assert.deepEqual(['change', 'status', 'detail', 'modern', 'both'].flatMap(mcp.responsesTo), []);
-  });
-
-  it('stops waiting for a command', async (t) => {
-    const { mcp, server, system, untilReleased } = await startWatching(t);
-    mcp.send(modern('pause', 'tools/call', { name: 'pause', arguments: { system, reason: 'a test', seconds: 600 } }));
-    await until(() => server.hasCommands());
+    mcp.send(legacy('pause', 'tools/call', { name: 'pause', arguments: { system, reason: 'a test', seconds: 600 } }));
+    await until(() => requests.includes('POST /api/pause?by=mcp%3Atest&reason=a+test'));
     mcp.notify('notifications/cancelled', { requestId: 'pause' });
-    await untilReleased();
-    assert.equal(server.receiveCommand(), 'pause');
-    server.report({});
-    await mcp.call('get_info', { system });
-    assert.deepEqual(mcp.responsesTo('pause'), []);
+    await checkReleased();
     await mcp.end();
+    assert.deepEqual(['change', 'status', 'detail', 'modern', 'both', 'pause'].flatMap(mcp.responsesTo), []);
   });
 
   it('is ignored for requests that are unknown or done', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     mcp.send(modern(1, 'tools/call', waitFor(system)), legacy('done', 'ping'));
-    await untilWaiting();
+    await untilAsked();
     await mcp.settled();
     const before = mcp.messages.length;
     for (const requestId of ['1', 'done', null, [1], undefined]) mcp.notify('notifications/cancelled', { requestId });
     for (const params of [[1], 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
     await mcp.settled();
     assert.equal(mcp.messages.length, before + 1);
-    await untilWaiting();
+    await untilAsked();
     await mcp.end();
   });
 });
@@ -406,16 +366,14 @@ describe('control-mcp and progress', SUITE, () => {
     const reports = mcp.notifications('notifications/progress');
     for (const [token, id] of [[7, '7'], ['modern', 'modern']] as const) {
       const own = reports.filter(({ params }) => params.progressToken === token);
-      assert.ok(own.length > 0);
-      let last = 0;
-      const [response] = mcp.responsesTo(id) as [Message];
-      for (const report of own) {
-        const { progress, total, message, progressToken, ...others } = report.params;
-        assert.ok(progress > last && progress <= 12, `${progress} after ${last}`);
-        last = progress;
-        assert.deepEqual([total, message, others], [12, `wait ${system}`, {}]);
-        assert.ok(mcp.messages.indexOf(report) < mcp.messages.indexOf(response));
+      const progress: number[] = own.map(({ params }) => params.progress);
+      assert.ok(progress.length > 0);
+      assert.deepEqual(progress, [...new Set(progress)].sort((one, other) => one - other), 'it increases');
+      for (const { params } of own) {
+        const expected = { progressToken: token, progress: params.progress, total: 12, message: `wait ${system}` };
+        assert.deepEqual(params, expected);
       }
+      assert.ok(mcp.messages.indexOf(own.at(-1) as Message) < mcp.messages.indexOf(await mcp.responseTo(id)));
     }
     assert.deepEqual(reports.filter(({ params }) => ![7, 'modern'].includes(params.progressToken)), []);
     await mcp.end();
@@ -423,35 +381,23 @@ describe('control-mcp and progress', SUITE, () => {
 });
 
 describe('control-mcp at the end', SUITE, () => {
-  it('exits when its input ends, even with an incomplete line or requests in flight', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
-    mcp.send(modern('wait', 'tools/call', waitFor(system))); // for an hour
-    await untilWaiting();
-    mcp.send(modern('list', 'tools/list'), '{"jsonrpc":"2.0","id":"last","method":"ping"}');
-    await mcp.end();
-    assert.deepEqual(['wait', 'last', 'list'].map((id) => mcp.responsesTo(id).length), [0, 0, 1]);
-  });
-
-  it('does not wait for a system that hangs', async (t) => {
-    const system = await startSilent(t);
-    const mcp = startMcp(t, [system]);
-    mcp.send(modern(1, 'tools/call', { name: 'get_info', arguments: { system } }));
-    await mcp.end();
-    assert.deepEqual(mcp.responsesTo(1), []);
-  });
-
-  it('responds to the requests that have arrived before', async (t) => {
-    const mcp = startMcp(t, ['--dir', makeFolder(t)]);
-    mcp.send(modern(1, 'server/discover'), modern(2, 'tools/call', { name: 'list_systems' }), 'hello\n');
+  it('responds to what has arrived when its input ends, but waits neither for a wait nor for a system', async (t) => {
+    const [silent, { target }] = [await startSilent(t), await startWeb(t)];
+    const mcp = startMcp(t, [silent, target]);
+    mcp.send(modern('asks', 'tools/call', { name: 'get_info', arguments: { system: target } }));
+    mcp.send(modern('wait', 'tools/call', waitFor(silent))); // for an hour
+    mcp.send(modern('hangs', 'tools/call', { name: 'get_info', arguments: { system: silent } }));
+    mcp.send(modern('list', 'tools/list'), 'hello\n', '{"jsonrpc":"2.0","id":"last","method":"ping"}');
     const { stdout } = await mcp.end();
-    assert.deepEqual([1, 2].map((id) => mcp.responsesTo(id).length), [1, 1]);
+    const ids = ['wait', 'hangs', 'last', 'list', 'asks'];
+    assert.deepEqual(ids.map((id) => mcp.responsesTo(id).length), [0, 0, 0, 1, 1]);
     assert.match(stdout, /-32700/);
   });
 
   it('exits silently when nobody reads its output', async (t) => {
-    const { mcp, system, untilWaiting } = await startWatching(t);
+    const { mcp, system, untilAsked } = await startWatching(t);
     mcp.send(modern('wait', 'tools/call', waitFor(system)));
-    await untilWaiting();
+    await untilAsked();
     mcp.child.stdout?.destroy();
     mcp.send(legacy(1, 'ping'), legacy(2, 'ping'));
     await sleep(100);
@@ -499,10 +445,7 @@ describe('The command line of control-mcp', SUITE, () => {
   it('has help and a version', async (t) => {
     const help = await runProgram(t, 'mcp', ['--help']);
     assert.deepEqual([help.code, help.stderr], [0, '']);
-    for (const option of ['--targets', '--dir', '--allow', '--help', '--version', 'run:COMMAND', 'CONTROL_TOKEN']) {
-      assert.ok(help.stdout.includes(option), option);
-    }
-    for (const line of help.stdout.split('\n')) assert.ok(line.length <= 120, line);
+    for (const text of ['--allow LIST', 'run:COMMAND', 'CONTROL_TOKEN']) assert.ok(help.stdout.includes(text), text);
     const version = await runProgram(t, 'mcp', ['--version']);
     assert.deepEqual(version, { code: 0, stdout: `${PACKAGE.version}\n`, stderr: '' });
   });
@@ -559,41 +502,28 @@ function checkServer({ name, title, version, ...others }: any): void {
 
 interface Watching {
   mcp: Mcp;
-  server: Awaited<ReturnType<typeof startServer>>['server'];
-  /** The target of a system that stays active. */
+  /** The target of a system that stays active, and the requests to it. */
   system: string;
-  /** Waits until a connection to the system is open. */
-  untilWaiting(): Promise<void>;
-  /** Waits, after a cancellation, until none is open, and checks that none follows. */
-  untilReleased(): Promise<void>;
+  requests: readonly string[];
+  /** Waits for another request to the system. */
+  untilAsked(): Promise<void>;
+  /** Checks, after a cancellation, that no further request follows. */
+  checkReleased(): Promise<void>;
 }
 
-/** Starts control-mcp with a system behind a relay, which counts the connections. */
+/** Starts control-mcp with a system that it asks every 250 ms during a wait. */
 async function startWatching(t: TestContext): Promise<Watching> {
-  const { server, port } = await startServer(t);
-  const open = new Set<Socket>();
-  let total = 0;
-  const relay = createServer((socket) => {
-    const other = connect(port, '127.0.0.1');
-    open.add(socket.on('close', () => open.delete(socket)));
-    total += 1;
-    for (const [from, to] of [[socket, other], [other, socket]] as const) {
-      from.on('error', () => {}).on('close', () => to.destroy()).pipe(to);
-    }
-    t.after(() => socket.destroy());
-  });
-  t.after(() => relay.close());
-  relay.listen(0, '127.0.0.1');
-  await once(relay, 'listening');
-  const system = `127.0.0.1:${(relay.address() as AddressInfo).port}`;
+  const { target: system, requests } = await startWeb(t, () => ({ ...ACTIVE, detail: { loss: 1 } }));
   const mcp = startMcp(t, [system]);
-  const untilWaiting = (): Promise<void> => until(() => open.size > 0);
-  const untilReleased = async (): Promise<void> => {
-    await mcp.settled(); // before that, none may be open between two requests
-    await until(() => open.size === 0, () => `${open.size} connections`);
-    const before = total;
-    await sleep(500); // twice as long as any pause between two requests
-    assert.equal(total, before, 'another request');
+  const untilAsked = async (): Promise<void> => {
+    const before = requests.length;
+    await until(() => requests.length > before);
   };
-  return { mcp, server, system, untilWaiting, untilReleased };
+  const checkReleased = async (): Promise<void> => {
+    await mcp.settled();
+    const before = requests.length;
+    await sleep(600);
+    assert.equal(requests.length, before, 'another request');
+  };
+  return { mcp, system, requests, untilAsked, checkReleased };
 }

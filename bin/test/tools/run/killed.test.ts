@@ -1,7 +1,9 @@
 // kill -9 of control-run at random moments: no process of the program stays behind, stopped or running.
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdtempSync, readdirSync, rmdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync, chownSync, copyFileSync, mkdtempSync, readdirSync, rmdirSync, rmSync, symlinkSync, writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -100,6 +102,20 @@ describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lac
       t.diagnostic(JSON.stringify(counts));
     });
   }
+
+  it('leaves nothing stopped even if control-run has been deleted meanwhile', async (t) => {
+    const folder = makeFolder(t);
+    const copy = join(folder, 'run.mjs');
+    copyFileSync('dist/bin/run.js', copy);
+    const line = ['--port', '0', '--', 'sh', '-c', 'echo $$ ready; while :; do sleep 0.05; done'];
+    const running = start(t, process.execPath, [copy, ...line]);
+    await Promise.all([running.shows(BANNER), running.shows(/ready/)]);
+    await perform(Number(BANNER.exec(running.output())?.[2]), 'pause');
+    rmSync(copy);
+    running.child.kill('SIGKILL');
+    const pid = Number(/(\d+) ready/.exec(running.output())?.[1]);
+    await until(() => listTasks().every((task) => task.pid !== pid), () => `${pid} is left`);
+  });
 });
 
 async function kill(

@@ -133,23 +133,6 @@ describe('control-run: --pause-command and --resume-command', suite, () => {
     assert.deepEqual(await perform(port, 'resume'), [200, 'resumed']);
     assert.deepEqual([await client.getStatus(), stateOf(pid)], [ACTIVE, 'S']);
   });
-
-  it('have --grace to finish once another command or a signal waits', async (t) => {
-    const { running, port, client, on } = await startReleased(t, ['--grace', '0.3']);
-    on('pause', 'echo asleep; sleep 98765');
-    const paused = perform(port, 'pause');
-    await until(async () => (await getInfo(port)).status === 'pausing');
-    const resumed = perform(port, 'resume');
-    const killed = 'the pause command was killed after 0.3 s of --grace, because another command waits: asleep';
-    assert.deepEqual(await paused, [500, `pause failed: ${killed}`]);
-    assert.equal((await resumed)[0], 200);
-    assert.equal(await client.getStatus(), ACTIVE);
-    const again = perform(port, 'pause');
-    await until(async () => (await getInfo(port)).status === 'pausing');
-    running.child.kill('SIGTERM');
-    assert.equal((await again)[0], 500);
-    assert.equal(await exitCodeOf(running), 128 + 15);
-  });
 });
 
 describe('control-run: --release-gpu', suite, () => {
@@ -322,24 +305,6 @@ describe('control-run: the GPU of a program on CONTROL_FD', suite, () => {
     talk.say({ done: await talk.gets('pause') });
     talk.say({ done: await talk.gets('resume') });
     assert.match(String((await pause)[1]), /^pause failed: the GPU is busy/);
-    await talk.is('active');
-  });
-
-  it('may be released when the program opens CONTROL_FD: it is then paused', async (t) => {
-    const path = join(makeFolder(t), 'end');
-    const cuda = new Cuda(t);
-    const { talk, pid } = await startWithWorker(t, cuda, [], startTalk);
-    cuda.on(pid, 'lock', `while [ ! -e ${path} ]; do sleep 0.05; done`);
-    const paused = perform(talk.port, 'pause');
-    await until(() => cuda.calls().includes(`lock ${pid} 10000`));
-    talk.say(HELLO);
-    await talk.taken();
-    writeFileSync(path, '');
-    assert.deepEqual(await paused, [200, undefined]);
-    assert.deepEqual([await talk.client.getStatus(), stateOf(talk.pid)], [PAUSED, 'T']);
-    const resumed = perform(talk.port, 'resume');
-    talk.say({ done: await talk.gets('resume') });
-    assert.deepEqual([await resumed, stateOf(talk.pid)], [[200, undefined], 'S']);
     await talk.is('active');
   });
 

@@ -54,20 +54,6 @@ describe('control-run: save-state', suite, () => {
     assert.equal(await client.getStatus(), ACTIVE);
   });
 
-  it('gives --save-command --grace to finish once another command waits', async (t) => {
-    const options = ['--grace', '1', '--save-command', 'sleep 98765'];
-    const { running, port, client } = await startRun(t, options, ['sleep', '98765']);
-    const commands = ['save-state', 'pause', 'resume'] as const;
-    const [saved, paused, resumed] = commands.map((command) => perform(port, command));
-    const killed = 'the save command was killed after 1 s of --grace, because another command waits';
-    assert.deepEqual(await saved, [500, `save-state failed: ${killed}`]);
-    assert.deepEqual(await paused, [200, undefined]);
-    assert.deepEqual(await resumed, [200, undefined]);
-    assert.equal(await client.getStatus(), ACTIVE);
-    running.child.kill('SIGTERM');
-    assert.equal(await exitCodeOf(running), 128 + 15);
-  });
-
   it('is possible if the detail says canSave', async (t) => {
     const closes = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exec 3>&-; exec sleep 98765');
     const ends = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exit 1');

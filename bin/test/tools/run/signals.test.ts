@@ -6,9 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
-import {
-  BANNER, handler, IN_PROC, isTidy, listTree, processesOf, readTask, shell, startRun, stateOf, WAIT,
-} from './helpers.ts';
+import { BANNER, handler, listTree, readTask, shell, startRun, stateOf } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const HARM_MS = 50; // in which a wrong signal would arrive
@@ -63,19 +61,6 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
       return stateOf(own) !== 'T' && stateOf(pid) === 'S';
     }, () => `control-run ${stateOf(own)}, the command ${stateOf(pid)}`);
     assert.equal(await client.getStatus(), ACTIVE);
-  });
-
-  it('leaves nothing behind at SIGKILL, not even processes that left the session or start during the end', {
-    skip: lacks('setsid') || IN_PROC.skip,
-  }, async (t) => {
-    const script = `setsid sleep 98765 & (setsid sleep 98765 &); sh -c 'trap "" TERM HUP INT; ${WAIT}' &
-      trap 'echo ends; setsid sleep 98765 & exit' TERM; echo ready; ${WAIT}`;
-    const { running } = await startRun(t, ['--grace', '1'], shell(script), {}, IN_PROC);
-    await running.shows(/ready/);
-    await until(() => processesOf(running).length === 6);
-    running.child.kill('SIGKILL');
-    await running.shows(/ends/);
-    await isTidy(running);
   });
 
   it('sends no signal, after SIGKILL, to a new process with the id of a stopped one', {
