@@ -1,16 +1,11 @@
-// control-console on a terminal while others change the status.
+// control-console on a terminal while others change the status, and while the system does not respond.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { SystemStatus } from '../../../../control.ts';
-import { defer, launchSystem, makeFolder, startServer, until } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
+import { defer, getInfo, launchSystem, LIMIT, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { hideFailures, startWeb } from '../client/systems.ts';
-import { at, prompt, shown, terminal } from './helpers.ts';
-import type { TestContext } from 'node:test';
+import { ACTIVE, hideFailures, startOwnProcess, startWeb } from '../client/systems.ts';
+import { at, CTRL_C, prompt, shown, terminal } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
 const BEN = { wait: 60, by: 'ben@desk', reason: 'GPU needed' };
@@ -29,6 +24,10 @@ describe('control-console while others change the status', SUITE, () => {
     await type('it\r', shown('  q, quit, exit .*', 'paused'));
     await client.request('resume', { wait: 60, by: 'ben@desk' });
     await shows(new RegExp(`resumed by ben@desk\n(${prompt('\\w+')})+$`));
+    await type('z'.repeat(100), /(z ?){100}$/); // in two rows of the terminal
+    await client.request('pause', BEN);
+    await shows(new RegExp(`\x1b\\[1Apaused by ben@desk: GPU needed\n\n\x1b\\[1A${prompt('\\w+')}z{100}`));
+    await type(CTRL_C, new RegExp(`${prompt('paused')}$`));
     await client.request('shutdown', { ...BEN, wait: undefined });
     await shows(new RegExp(`shutting down by ben@desk: GPU needed\n(${prompt('[\\w ]+')})+$`));
   });
@@ -54,19 +53,6 @@ describe('control-console while others change the status', SUITE, () => {
     assert.equal(output().match(/\w+ by \w+/g)?.length, 1, output());
   });
 
-  it('prints changes during a command after its outcome', async (t) => {
-    let status = SystemStatus.ACTIVE;
-    const { port, server, client } = await startServer(t, { systemStatus: () => status });
-    const { type, shows } = await terminal(t, at(port));
-    await type('save\r', /\(Ctrl-C gives up\) … $/);
-    status = SystemStatus.PAUSED;
-    assert.equal(await server.nextCommand(), 'save-state');
-    await until(async () => (await client.info())?.status === 'paused');
-    server.report({ value: 'state 1' });
-    const again = `(${prompt('paused')})*`; // if the console has not seen the change yet
-    await shows(new RegExp(`\\(Ctrl-C gives up\\) … saved state 1 .*\n${again}paused by .*\n(${prompt('paused')})+$`));
-  });
-
   it('prints a change during a command even if the first report comes during it, too', async (t) => {
     const [reported, changed, saved] = [defer(), defer(), defer()];
     const active = { status: 'active', since: '2026-01-23T06:00:00.000Z', commands: [] };
@@ -87,41 +73,51 @@ describe('control-console while others change the status', SUITE, () => {
     saved.resolve();
     await shows(/ … saved state 1 .*\n[^]*paused by ben@desk\n/);
   });
-
-  it('keeps a line that is longer than the terminal, and the cursor', { skip: lacks('tmux') }, async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    const { press, shows } = await openTmux(t, port);
-    const start = `control-console 127.0.0.1:${port}`;
-    await shows(`\n${start} (active) > `);
-    press('z'.repeat(100), ...Array<string>(90).fill('Left'));
-    await shows(`\n${start} (active) > ${'z'.repeat(100)}`);
-    await client.request('pause', BEN);
-    await shows(`\npaused by ben@desk: GPU needed\n${start} (paused) > ${'z'.repeat(100)}`);
-    press('here');
-    await client.request('resume', BEN);
-    const news = 'paused by ben@desk: GPU needed\nresumed by ben@desk: GPU needed\n';
-    await shows(`\n${news}${start} (active) > ${'z'.repeat(10)}here${'z'.repeat(90)}`);
-  });
 });
 
-interface Tmux {
-  press(...keys: string[]): void;
-  /** Resolves when the screen ends in this text, which the terminal may have wrapped. */
-  shows(text: string): Promise<void>;
-}
+describe('control-console and a system that does not respond', { ...SUITE, skip: lacks('script', 'Linux') }, () => {
+  it('counts the seconds in the prompt, shows what it waits for, and sends nothing after Ctrl-C', async (t) => {
+    const { port, child, stop } = await startOwnProcess(t);
+    const { type, shows, output } = await terminal(t, at(port));
+    await shows(new RegExp(`${prompt('active')}$`));
+    await stop();
+    await shows(/no answer for (\d+) s\) > .*no answer for (?!\1 )\d+ s\) > $/);
+    await type('\r'.repeat(15), new RegExp(`^(\n(${prompt('.*')})*){15}(${prompt('no answer for \\d+ s')})+$`));
+    assert.doesNotMatch(output(), /Warning/);
+    const silence = (seconds: string): string => `127.0.0.1:${port} has not responded within ${seconds}(\\.\\d)? s`;
+    for (const command of ['shutdown', 'status', 'save']) {
+      await type(`${command}\r`, new RegExp(`\nwaiting for 127.0.0.1:${port} \\(Ctrl-C gives up\\) … $`));
+      const sent = command === 'status' ? '' : `(${command}|save-state) not sent: `;
+      await type(CTRL_C, new RegExp(`^\n${sent}${silence('[0-4]')}\n${prompt('no answer for \\d+ s')}`));
+    }
+    await type('pause\r', new RegExp(`\npause not sent: ${silence('[5-9]')}\n`));
+    child.kill('SIGCONT');
+    await shows(new RegExp(`${prompt('active')}$`));
+    assert.deepEqual((await getInfo(port)).commands, []);
+    await stop();
+    await shows(/no answer for \d+ s\) > $/);
+    child.kill('SIGKILL');
+    await shows(new RegExp(`${prompt('offline')}$`));
+  });
 
-/** The console in a terminal emulator that returns its screen. */
-async function openTmux(t: TestContext, port: number): Promise<Tmux> {
-  t.after(() => tmux('kill-server')); // before its folder is removed
-  const socket = join(makeFolder(t), 'tmux');
-  const tmux = (...args: string[]): string => {
-    return execFileSync('tmux', ['-f', '/dev/null', '-S', socket, ...args], { encoding: 'utf8' });
-  };
-  const command = `exec '${process.execPath}' dist/bin/console.js --no-history ${at(port)}`;
-  tmux('new-session', '-d', '-x', '60', '-y', '15', command);
-  const screen = (): string => tmux('capture-pane', '-p', '-J').trimEnd(); // -J joins wrapped lines
-  const shows = (text: string): Promise<void> => {
-    return until(() => screen().endsWith(text.trimEnd()), () => `no ${text} in ${screen()}`);
-  };
-  return { press: (...keys) => void tmux('send-keys', ...keys), shows };
-}
+  it('reports a command as sent, and quits while a request is pending', async (t) => {
+    const silence = defer();
+    t.after(() => silence.resolve());
+    let isMute = false;
+    const { port, requests } = await startWeb(t, async ({ method }) => {
+      isMute ||= method === 'POST';
+      if (isMute) await silence.promise;
+      return ACTIVE;
+    });
+    const { type, ended } = await terminal(t, at(port));
+    await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
+    await type('y\r', /\(Ctrl-C gives up\) … $/);
+    const summary = 'shutdown sent, but no response within \\d+(\\.\\d)? s: it may still take effect';
+    await type(CTRL_C, shown(summary, '.*'));
+    assert.deepEqual(requests.filter((one) => one.startsWith('POST')), ['POST /api/shutdown']);
+    const start = performance.now();
+    await type('quit\r', /quit\n/);
+    assert.equal((await ended).code, 0);
+    assert.ok(performance.now() - start < 5000, 'the time limit of a request');
+  });
+});
