@@ -101,30 +101,6 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     assert.doesNotMatch(await checkEnd(0), /^pause/m);
   });
 
-  it('leaves it alone when control-kbctl ends in the background', async (t) => {
-    const { port } = await startSlowSystem(t);
-    const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
-    const { say, shows, type, isEchoing } = await startInTerminal(t, port, script);
-    say(READY);
-    await shows(LISTENS);
-    await type('\n', /^quit; the system is unaffected[^]*^ended/m);
-    assert.equal(isEchoing(), false);
-  });
-
-  it('leaves it alone without job control, except as the backend', { skip: lacks('setsid') }, async (t) => {
-    const { port } = await startSlowSystem(t);
-    const TERMINAL = `${process.execPath} dist/bin/kbctl.js --backend terminal --port ${port}`;
-    const script = 'setsid --wait $KBCTL; setsid --wait $TERMINAL';
-    const options = { script: FORWARD, env: { TERMINAL } };
-    const { shows, isEchoing, say, type } = await startInTerminal(t, port, script, options);
-    say(READY);
-    await shows(LISTENS);
-    assert.ok(isEchoing());
-    say('fail');
-    await shows(/press Ctrl-C[^]*press Ctrl-C/);
-    await type('p', /^pause … paused after/m);
-  });
-
   it('quits on Ctrl-C even if the terminal is not its input; the helper does not receive it', async (t) => {
     const { port } = await startSlowSystem(t);
     const marker = join(makeFolder(t), 'interrupted');
@@ -136,19 +112,5 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     write('\x03');
     assert.match(await checkEnd(0), /^\^C\r\nquit; the system is unaffected\r\n/m);
     assert.equal(existsSync(marker), false);
-  });
-
-  it('reports combinations that it cannot distinguish; their letters still work', async (t) => {
-    const args = '--backend terminal --pause-key ctrl+shift+p --resume-key f5 --quit-key alt+shift+x';
-    const { port } = await startSlowSystem(t);
-    const { shows, type, write, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, { args });
-    const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+P from other keys';
-    const notice = `control-kbctl: ${problem}; set --pause-key to another combination`;
-    await shows(new RegExp(`^${notice}\nlistening to this terminal.*\n  F5 .* resume\n  Alt.* quit\n`, 'm'));
-    await shows(LISTENS);
-    await type('p', /^pause … paused/);
-    await type('\x1b[15~', /^resume … active/);
-    write('\x1bX');
-    await checkEnd(0);
   });
 });

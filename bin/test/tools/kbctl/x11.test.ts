@@ -42,19 +42,14 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
   const presses: [what: string, keys: string, count: number][] = [
     ['alt, shift, p', 'alt+shift+p', 1],
-    ['shift before alt', '+shift +alt +p -p -alt -shift', 1],
     ['modifiers released first', '+alt +shift +p -alt -shift -p', 1],
     ['modifiers on the right', 'altR+shiftR+p', 1],
     ['held while the X server repeats it', '+alt +shift +p hold -p -shift -alt', 1],
     ['twice while the modifiers are held', '+alt +shift p p -shift -alt', 2],
     ['fifty times', 'alt+shift+p '.repeat(50), 50],
     ['p before the modifiers, and repeated', '+p +alt +shift hold -shift -alt -p', 0],
-    ['p between the modifiers', '+shift +p +alt -alt -p -shift', 0],
-    ['while w is held', '+w alt+shift+p -w', 1],
     ['with NumLock and CapsLock', 'numLock capsLock alt+shift+p numLock capsLock', 1],
-    ['without shift', 'alt+p', 0],
     ['without alt', 'shift+p', 0],
-    ['with ctrl', 'ctrl+alt+shift+p', 0],
     ['with super', 'super+alt+shift+p', 0],
     ['another letter', 'alt+shift+o', 0],
   ];
@@ -71,9 +66,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
   const others: [pauseKey: string, keys: string, not: string][] = [
     ['ctrl+F9', 'ctrl+F9', 'F9'],
-    ['F8', 'F8', 'shift+F8'],
     ['Super+Space', 'super+space', 'shift+super+space'],
-    ['Ctrl+Alt+-', 'ctrl+alt+minus', 'ctrl+alt+equal'],
     ['ctrl+shift+1', 'ctrl+shift+one', 'ctrl+one'],
     ['<cmd>+<pause>', 'super+pause', 'pause'],
   ];
@@ -86,29 +79,13 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     }
   });
 
-  it('reports a press while another client has grabbed the keyboard', async (t) => {
-    const { arrived } = await listen(t, display);
-    await (await XClient.connect(t, display.env)).grabKeyboard();
-    await display.user.press('alt+shift+p');
-    assert.deepEqual(await arrived(), ['pause']);
-  });
-
-  it('recognizes modifiers held since before the start', async (t) => {
+  it('reports a press while another client has grabbed the keyboard, also with modifiers held before', async (t) => {
     await display.user.press('+alt +shift');
     const { arrived } = await listen(t, display);
     await display.user.press('p -shift -alt');
-    assert.deepEqual(await arrived(), ['pause']);
-  });
-
-  it('recognizes locked modifiers that are not held', async (t) => {
-    const { user } = display;
-    const { arrived } = await listen(t, display);
-    await user.typed();
-    await user.lockModifiers(1 | 8); // Shift and Alt
-    await user.press('p');
-    await user.lockModifiers(0);
-    assert.deepEqual(await user.typed(), []);
-    assert.deepEqual(await arrived(), ['pause']);
+    await (await XClient.connect(t, display.env)).grabKeyboard();
+    await display.user.press('alt+shift+p');
+    assert.deepEqual(await arrived(), ['pause', 'pause']);
   });
 
   it('keeps only the combinations from the focused window, until it closes', async (t) => {
@@ -156,7 +133,6 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     const refusal = new RegExp(`^the X server at :\\d+ refused the connection: .+; ${REMEDY}$`);
     const unusable: [env: NodeJS.ProcessEnv, message: RegExp | string][] = [
       [{ XAUTHORITY: '/nonexistent' }, refusal],
-      [{ XAUTHORITY: '/dev/null' }, refusal],
       [{ XAUTHORITY: wrongCookie }, refusal],
       [{ DISPLAY: undefined }, 'DISPLAY is not set'],
       [{ DISPLAY: 'here' }, "DISPLAY must be a display such as :0 or host:0, got 'here'"],
@@ -191,41 +167,20 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
   });
 
   const toggle = ['us,ru', 'grp:alt_shift_toggle'] as const;
-  const capsKeys = { 'pause-key': 'ctrl+alt+p', 'resume-key': 'ctrl+alt+r' };
-  // Key codes: the keys labeled P and R are P and R in fr and ru, and L and P in dvorak.
-  const rows: [layout: readonly [string, string?], keys: string, pause: number, resume: number, values?: Values][] = [
-    [['fr'], 'alt+shift+CODE', 33, 27],
-    [['dvorak'], 'alt+shift+CODE', 27, 32],
-    [['ru'], 'alt+shift+CODE', 33, 27],
-    [toggle, '+alt +shift CODE -shift -alt', 33, 27],
-    [toggle, '+shift +alt CODE -alt -shift', 33, 27],
-    [['us', 'caps:ctrl_modifier'], 'capsLock+alt+CODE', 33, 27, capsKeys],
-    [['us', 'altwin:swap_alt_win'], 'super+shift+CODE', 33, 27],
-    [['us', 'altwin:meta_win'], 'super+shift+CODE alt+shift+CODE', 33, 27], // Meta is neither Alt nor Super
+  const options: [layout: readonly [string, string], keys: string][] = [
+    [toggle, '+alt +shift CODE -shift -alt'], [toggle, '+shift +alt CODE -alt -shift'],
+    [['us', 'altwin:swap_alt_win'], 'super+shift+CODE'],
   ];
-  it('reports each press once with any layout', async (t) => {
-    for (const [layout, keys, pause, resume, values] of rows) {
+  it('reports each press once where Alt+Shift switches the layout, or where other keys are Alt', async (t) => {
+    for (const [layout, keys] of options) {
       await display.setLayout(...layout);
-      const { arrived, close } = await listen(t, display, values);
+      const { arrived, close } = await listen(t, display);
       for (let round = 0; round < 3; round += 1) { // the toggle leads to us, ru, us
-        await display.user.press(keys.replaceAll('CODE', `${pause}`));
-        assert.deepEqual(await arrived(keys.replaceAll('CODE', `${resume}`)), ['pause'], `${layout}, ${keys}`);
+        await display.user.press(keys.replaceAll('CODE', 'p'));
+        assert.deepEqual(await arrived(keys.replaceAll('CODE', 'r')), ['pause'], `${layout}, ${keys}`);
       }
       close();
     }
-  });
-
-  it('ignores the plain key of a combination whose modifier the layout lacks', async (t) => {
-    const { user, setLayout } = display;
-    await setLayout('us');
-    await user.dropSuper();
-    const { arrived, notices } = await listen(t, display, { 'pause-key': 'super+p' });
-    await user.typed();
-    await user.press('p super+p p');
-    assert.deepEqual(await user.typed(), ['p', 'p', 'p']);
-    assert.deepEqual(await arrived(), []);
-    const why = 'the keyboard layout lacks a modifier of Super+P; set --pause-key to another combination';
-    assert.deepEqual(notices, [why]);
   });
 
   it('follows changes of the layout', async (t) => {
@@ -251,11 +206,8 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
 describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
   const denied = 'Authorization required, but no authorization protocol specified';
-  const EMPTY_SETUP = Buffer.from([1, 0, 11, 0, 0, 0, 8, 0, ...Array(32).fill(0)]);
   const failures: [what: string, response: Buffer | null, line: string][] = [
     ['no response', null, 'does not respond'],
-    ['accepted, then no response', EMPTY_SETUP, 'does not respond'],
-    ['too many clients', formatRefusal('Too many clients'), 'refused the connection: Too many clients'],
     ['cookie required', formatRefusal(`${denied}\n`), `refused the connection: ${denied}; ${REMEDY}`],
     ['connection closed', Buffer.alloc(0), 'closed the connection'],
     ['connection closed during the response', formatRefusal(denied).subarray(0, -1), 'closed the connection'],
@@ -271,15 +223,6 @@ describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
     await assert.rejects(listen(t, { env: { DISPLAY: '127.0.0.1:59000' } }), { message: refused });
   });
 
-  it('does not wait for the X server when the start is cancelled', async (t) => {
-    const { env, greetings } = await startStub(t, null);
-    const quitting = new AbortController();
-    const starting = listen(t, { env }, {}, undefined, quitting.signal);
-    await until(() => greetings.length > 0);
-    quitting.abort();
-    await assert.rejects(starting, BackendError);
-  });
-
   it('chooses from several cookies', async (t) => {
     const stub = await startStub(t, formatRefusal('Go away'));
     const [number, home] = [stub.number, makeFolder(t)];
@@ -289,18 +232,13 @@ describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
     const xdm = formatCookie('XDM', 256, hostname(), number, 'XDM-AUTHORIZATION-1');
     const XAUTHORITY = join(home, '.Xauthority');
     const files: [what: string, records: Buffer[], chosen: string, env?: NodeJS.ProcessEnv][] = [
-      ['the one of this host, if last', [other, wild(), mine()], 'this host'],
       ['the one of this host, if first', [mine(), wild(), other], 'this host'],
-      ['the one of any host, if last', [other, wild()], 'any host'],
       ['the one of any host, if first', [wild(), other], 'any host'],
       ['the one of the display', [mine(`${number}0`), mine(`1${number}`), other], 'other'],
-      ['the one of all displays', [other, mine('')], 'this host'],
       ['none of other displays', [mine(`${number}0`), wild(`1${number}`)], ''],
       ['none of another protocol', [xdm, other], 'other'],
-      ['those before a truncated length', [other, mine().subarray(0, 3)], 'other'],
       ['those before a truncated cookie', [other, mine().subarray(0, -1)], 'other'],
       ['the one in ~/.Xauthority by default', [mine()], 'this host', { HOME: home, XAUTHORITY: undefined }],
-      ['the one in ~/.Xauthority if XAUTHORITY is empty', [mine()], 'this host', { HOME: home, XAUTHORITY: '' }],
     ];
     for (const [what, records, chosen, env] of files) {
       writeFileSync(XAUTHORITY, Buffer.concat(records));
@@ -325,11 +263,10 @@ async function listen(
   { env, user }: Pick<Display, 'env'> & Partial<Display>,
   values: Values = {},
   startMs?: number,
-  quitting: AbortSignal = new AbortController().signal,
 ): Promise<Listening> {
   const { events, ...reports } = collectReports();
   const bindings = parseBindings(values, 'linux');
-  const listener = await withEnvironment(env, () => listenX11(bindings, events, quitting, startMs));
+  const listener = await withEnvironment(env, () => listenX11(bindings, events, new AbortController().signal, startMs));
   const close = (): void => listener.close();
   t.after(close);
   const arrived = async (resume = 'alt+shift+r'): Promise<Action[]> => {
@@ -434,7 +371,7 @@ const MODIFIER_CODES: Readonly<Record<string, number>> = {
 
 /** Of a US keyboard. */
 const CODES: Readonly<Record<string, number>> = {
-  ...MODIFIER_CODES, p: 33, r: 27, o: 32, w: 25, one: 10, minus: 20, equal: 21, space: 65, pause: 127, F8: 74, F9: 75,
+  ...MODIFIER_CODES, p: 33, r: 27, o: 32, w: 25, one: 10, space: 65, pause: 127, F9: 75,
 };
 
 const HOLD_MS = 900; // after 660 ms, the X server repeats a key
@@ -504,20 +441,6 @@ class XClient {
   async grabKeyboard(): Promise<void> {
     const [NOW, ASYNC] = [0, 0x0101]; // of the pointer and of the keyboard
     assert.equal((await this.#ask(31, [this.#root, NOW, ASYNC]))[1], 0, 'grabbed'); // GrabKeyboard
-  }
-
-  /** Locks exactly these modifiers, without a key press. */
-  async lockModifiers(bits: number): Promise<void> {
-    const keyboard = await this.#findExtension('XKEYBOARD');
-    await this.#ask(keyboard, [1]); // UseExtension of version 1.0
-    void this.#ask(keyboard, [0x100 | (0xff << 16) | (bits << 24), 0, 0], 5); // LatchLockState of the core keyboard
-    await this.#sync();
-  }
-
-  /** Removes Super from the modifiers. */
-  async dropSuper(): Promise<void> {
-    const rows = Buffer.from([50, 66, 37, 64, 77, 0, 0, 92]); // one key for each bit
-    assert.equal((await this.#ask(118, [rows], 1))[1], 0); // SetModifierMapping
   }
 
   #fakeKey(name: string, isDown: boolean): void {
