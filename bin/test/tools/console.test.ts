@@ -10,7 +10,7 @@ import {
   defer, launchSystem, LIMIT, makeFolder, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
-import { hideFailures } from './client/systems.ts';
+import { hideFailures, openSession } from './client/systems.ts';
 import { ACTIVE, at, CTRL_C, CTRL_D, prompt, shown, terminal, UP } from './console/helpers.ts';
 
 hideFailures();
@@ -99,9 +99,10 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
   it('shows the status in the prompt, completes and recalls commands, and asks before a shutdown', async (t) => {
     const paused = defer();
     t.after(() => paused.resolve()); // first, or a failure would block the system's end
-    const { address: { port }, client } = await launchSystem(t, { onPaused: () => paused.promise });
-    const { shows, type, write, ended } = await terminal(t, at(port));
-    const question = new RegExp(`Shut 127\\.0\\.0\\.1:${port} down\\? \\(y/\\[N\\]\\) $`);
+    const { env, launch } = openSession(t);
+    const { client } = await launch('train', { onPaused: () => paused.promise });
+    const { shows, type, write, ended } = await terminal(t, 'train', env);
+    const question = new RegExp(`Shut train-${process.pid} down\\? \\(y/\\[N\\]\\) $`);
     const tabTwice = async (pattern: RegExp): Promise<void> => {
       write('\t');
       await sleep(250); // readline treats tabs that arrive together as text, and shows nothing after the first
@@ -110,7 +111,7 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
     };
 
     await t.test('shows the current status', async () => {
-      await shows(new RegExp(`control-console 127\\.0\\.0\\.1:${port} \\(active\\) > $`));
+      await shows(new RegExp(`control-console train-${process.pid} \\(active\\) > $`));
       await client.pause();
       await shows(new RegExp(`${prompt('pausing')}$`));
       paused.resolve();
@@ -136,11 +137,15 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
       await type('nonsense\r', shown("unknown command 'nonsense'; type help for a list of commands", 'paused'));
     });
 
-    await t.test('shuts down only after y, and then exits with 0', async () => {
+    await t.test('shuts down only after y, keeps answers out of the history, and then exits with 0', async () => {
+      for (const answer of ['n\r', 'shutdown\r', '\r', `ye${CTRL_C}`]) {
+        await type('shutdown\r', question);
+        await type(answer, shown('shutdown cancelled', 'paused'));
+        await type(UP, /> shutdown$/);
+        await type(CTRL_C, /> $/);
+      }
       await type('shutdown\r', question);
-      await tabTwice(/^\s*y +n\s+Shut 127\.0\.0\.1:\d+ down\? \(y\/\[N\]\) $/);
-      await type('n\r', shown('shutdown cancelled', 'paused'));
-      await type('shutdown\r', question);
+      await tabTwice(/^\s*y +n\s+Shut \S+ down\? \(y\/\[N\]\) $/);
       await type('y\r', /offline \(\d+\.\d s\)/);
       assert.equal((await ended).code, 0);
     });

@@ -20,8 +20,8 @@ describe('control-kbctl in a terminal', { ...LIMIT, skip: lacks('script') }, () 
     const { shows, type, write, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, { args });
     const problem = 'terminals cannot distinguish Ctrl\\+Shift\\+R from other keys';
     const notice = `control-kbctl: ${problem}; set --resume-key to another combination`;
-    await shows(new RegExp(`^${notice}\nlistening to this terminal.*\n  Alt.* pause\n  Alt.* quit\nhttp:.*: active\n`, 'm'));
-    await shows(/^press Ctrl-C to quit\s+$/m);
+    await shows(new RegExp(`^${notice}\nlistening to this terminal.*\n  Alt.* pause\n  Alt.* quit\n`, 'm'));
+    await shows(/^http:.*: active\s+press Ctrl-C to quit\s+$/m);
     await type('\x1bP', /^pause … paused after \d\.\d\d s\n$/);
     await type('sesame 123\t\n\x1b[A\x10\x1bxr', /^resume … active after \d\.\d\d s\n$/);
     await type('p', /^pause … paused after \d\.\d\d s\n$/);

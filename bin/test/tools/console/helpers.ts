@@ -69,7 +69,7 @@ export function terminal(t: TestContext, options: string, env: NodeJS.ProcessEnv
 
 /** A pattern for a prompt, without an end anchor. */
 export function prompt(status: string): string {
-  return `control-console 127.0.0.1:\\d+ \\(${status}\\) > `;
+  return `control-console \\S+ \\(${status}\\) > `;
 }
 
 /** Checks the output of a command between its echo and the next prompt. */

@@ -6,8 +6,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { launchSystem, LIMIT, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { openSession, startSilent } from '../client/systems.ts';
-import { ACTIVE, at, CTRL_C, LEFT, prompt, shown, terminal, UP } from './helpers.ts';
+import { startSilent } from '../client/systems.ts';
+import { ACTIVE, at, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { Terminal } from './helpers.ts';
 
@@ -25,24 +25,6 @@ describe('control-console on a terminal', SUITE, () => {
     await type('shutdown\r', shown('already offline', 'offline')); // without a question
     await type('pause\r', shown('pause not sent: .* does not respond: .*ECONNREFUSED.*', 'offline'));
     await type('quit\r', /quit\n/);
-    assert.equal((await ended).code, 0);
-  });
-
-  it('takes a name, which its question contains, and keeps answers out of the history', async (t) => {
-    const { env, launch } = openSession(t);
-    await launch('train', { saveState: () => sleep(200) });
-    const { type, shows, ended } = await terminal(t, 'train', env);
-    const name = `train-${process.pid}`;
-    await shows(new RegExp(`control-console ${name} \\(active\\) > $`));
-    const question = new RegExp(`Shut ${name} down\\? \\(y/\\[N\\]\\) $`);
-    for (const answer of ['no\r', 'shutdown\r', '\r', CTRL_C, `ye${CTRL_C}`]) {
-      await type('shutdown\r', question);
-      await type(answer, /\nshutdown cancelled\n[^\n]*> $/);
-      await type(UP, /> shutdown$/);
-      await type(CTRL_C, /> $/);
-    }
-    await type('shutdown\r', question);
-    await type('y\r', /\n(.* … )?offline \(\d+\.\d s\)/); // the status is shown if the console saw it
     assert.equal((await ended).code, 0);
   });
 
