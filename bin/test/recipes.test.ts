@@ -1,4 +1,4 @@
-// The files in bin/recipes: their length, syntax and options. `npm run engines` runs them.
+// The files in bin/recipes: their syntax and options, and what the scripts do. `npm run engines` runs them.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -9,16 +9,15 @@ import {
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../control.ts';
-import { launchSystem, makeFolder, runProgram, start, until } from './helpers.ts';
+import { makeFolder, runProgram, start, until } from './helpers.ts';
 import { lacks, PYTHON } from './needs.ts';
+import { openSession } from './tools/client/systems.ts';
 import type { Need } from './needs.ts';
 import type { WebApiClient } from '../../control.ts';
-import type { Ended, LaunchedSystem } from './helpers.ts';
+import type { Ended } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const FOLDER = 'bin/recipes';
-const MAX_LINES = 46;
-const MAX_COLUMNS = 120;
 
 /** Commands that fail if a file has a syntax error. */
 const SYNTAX: readonly (readonly [name: string, need: Need, ...command: string[]])[] = [
@@ -34,19 +33,6 @@ const UNIX = { skip: lacks('Unix') };
 const NOT_INSTALLED = /: Command \S+ is not executable: No such file or directory$/;
 
 describe('The recipes', () => {
-  it(`are ten files of at most ${MAX_LINES} lines and ${MAX_COLUMNS} columns`, () => {
-    const names = readdirSync(FOLDER).filter((name) => name !== 'README.md').sort();
-    assert.deepEqual(names, [
-      'Dockerfile', 'compose.yaml', 'office-hours.cron', 'office-hours.service', 'office-hours.timer',
-      'supervisord.conf', 'trainer.sbatch', 'trainer.service', 'trainer.yaml', 'yield-gpu.sh',
-    ]);
-    for (const name of names) {
-      const lines = linesOf(name);
-      assert.ok(lines.length <= MAX_LINES, `${name} has ${lines.length} lines`);
-      assert.deepEqual(lines.filter((line) => line.length > MAX_COLUMNS || /\s$/.test(line)), [], name);
-    }
-  });
-
   it('use commands and options that the tools have', async (t) => {
     const [client, demo, run] = await Promise.all([helpOf(t, 'client'), helpOf(t, 'demo'), helpOf(t, 'run')]);
     let count = 0;
@@ -97,21 +83,18 @@ describe('The recipes', () => {
     }
   });
 
-  it('for systemd have only keys that it knows', { skip: lacks('systemd-analyze') }, () => {
+  it('for systemd have only keys that it knows, and a timer for weekdays', { skip: lacks('systemd-analyze') }, () => {
     const units = ['trainer.service', 'office-hours.service', 'office-hours.timer'].map((name) => join(FOLDER, name));
     const { stderr } = spawnSync('systemd-analyze', ['verify', ...units], { encoding: 'utf8' });
     const lines = stderr.split('\n').filter((line) => line !== '' && !NOT_INSTALLED.test(line));
     assert.deepEqual(lines, []); // it exits with 0 even if it ignores a key
-  });
-
-  it('office-hours.timer starts at 8:00 on weekdays', { skip: lacks('systemd-analyze') }, () => {
     const [, time = ''] = /^OnCalendar=(.*)$/m.exec(readFileSync(join(FOLDER, 'office-hours.timer'), 'utf8')) ?? [];
     const { stdout } = spawnSync('systemd-analyze', ['calendar', time], { encoding: 'utf8' });
     assert.match(stdout, /^Normalized form: Mon\.\.Fri \*-\*-\* 08:00:00$/m);
   });
 
   it('office-hours.cron pauses at 8:00, and at 18:00 resumes what nobody else has paused', UNIX, async (t) => {
-    const { folder, path, ana, ben } = await startTwo(t);
+    const { session, path, ana, ben } = await startTwo(t);
     const [environment, lines] = [{} as Record<string, string>, [] as string[]];
     for (const line of linesOf('office-hours.cron').filter((line) => !line.startsWith('#'))) {
       const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? [];
@@ -120,7 +103,7 @@ describe('The recipes', () => {
     }
     const run = (line: string = '', times: string): Promise<Ended> => { // cron sets nothing else
       assert.ok(line.startsWith(times), line);
-      const env = { ...environment, XDG_RUNTIME_DIR: folder, PATH: `${path}:${environment['PATH']}` };
+      const env = { ...environment, XDG_RUNTIME_DIR: session, PATH: `${path}:${environment['PATH']}` };
       return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
         'sh', '-c', line.slice(times.length)]).ended;
     };
@@ -136,7 +119,8 @@ describe('The recipes', () => {
   });
 
   it('yield-gpu.sh pauses while another user computes on the GPU, and keeps the pause of a person', UNIX, async (t) => {
-    const { folder, path, ana, ben } = await startTwo(t);
+    const { session, path, ana, ben } = await startTwo(t);
+    const folder = makeFolder(t);
     const use = standInForGpu(folder, path);
     const asked = (): number => readFileSync(join(folder, 'asked'), 'utf8').split('\n').length - 1;
     const looks = async (count: number): Promise<void> => { // the one before the last has taken effect
@@ -148,7 +132,7 @@ describe('The recipes', () => {
     };
     writeFileSync(join(folder, 'asked'), '');
     use('300, 9000', '201, 9000', '100, 499'); // ours, one that has ended, and a small one
-    const env = { XDG_RUNTIME_DIR: folder, PATH: `${path}:${process.env['PATH']}` };
+    const env = { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` };
     const { child, output, shows, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
     await looks(3);
     assert.equal(output(), '');
@@ -200,25 +184,16 @@ describe('The recipes', () => {
   });
 });
 
-/** Starts two systems in the default folder of a user, and makes a folder for the PATH with control-client. */
+/** Starts two systems in the folder of a session, and makes a folder for the PATH with control-client. */
 async function startTwo(
   t: TestContext,
-): Promise<{ folder: string; path: string; ana: WebApiClient; ben: WebApiClient }> {
-  const systems: LaunchedSystem[] = [];
-  t.after(async () => { // while their sockets exist
-    for (const { client, finished } of systems) await Promise.all([client.shutdown(), finished]);
-  });
-  const [folder, path] = [makeFolder(t), makeFolder(t)];
+): Promise<{ session: string; path: string; ana: WebApiClient; ben: WebApiClient }> {
+  const { env, launch } = openSession(t);
+  const path = makeFolder(t);
   const client = `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bin/client.js')}' "$@"\n`;
   writeFileSync(join(path, 'control-client'), client, { mode: 0o755 });
-  mkdirSync(join(folder, 'control'), 0o700);
-  for (const name of ['ana', 'ben']) {
-    const socketPath = join(folder, 'control', `${name}.sock`);
-    systems.push(await launchSystem(t, {}, { webApiAddress: undefined, socketPath }));
-  }
-  const [ana, ben] = systems;
-  assert.ok(ana !== undefined && ben !== undefined);
-  return { folder, path, ana: ana.client, ben: ben.client };
+  const [{ client: ana }, { client: ben }] = [await launch('ana'), await launch('ben')];
+  return { session: env.XDG_RUNTIME_DIR, path, ana, ben };
 }
 
 /** Puts stand-ins for yield-gpu.sh on the PATH. Returns a function that sets the processes on the GPU. */

@@ -1,33 +1,34 @@
 // The main paths of control-console. console/ has the rest.
 
 import assert from 'node:assert/strict';
-import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { VERSION } from '../../../control.ts';
 import { REASON_HELP } from '../../shared/words/commands.ts';
 import {
-  defer, launchSystem, makeFolder, makeSocketPath, runProgram, startProgram, startServer, startSystem, TOKEN,
+  defer, launchSystem, LIMIT, makeFolder, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
-import { LIMIT } from '../module/helpers.ts';
 import { lacks } from '../needs.ts';
-import { hideFailures } from './client/systems.ts';
+import { hideFailures, openSession } from './client/systems.ts';
 import { ACTIVE, at, CTRL_C, CTRL_D, prompt, shown, terminal, UP } from './console/helpers.ts';
 
 hideFailures();
 
 describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
-  it('runs one command per line, without prompt or echo', async (t) => {
+  it('runs one command per line, without prompt, echo or history', async (t) => {
     const paused = defer();
     t.after(() => paused.resolve()); // first, or a failure would block the system's end
     const port = await startSystem(t, { onPaused: () => paused.promise, saveState: () => 'states/1.json' });
-    const { child, shows, ended } = startProgram(t, 'console', ['--port', `${port}`]);
+    const folder = makeFolder(t);
+    const env = { XDG_STATE_HOME: folder, HOME: folder };
+    const { child, shows, ended } = startProgram(t, 'console', ['--port', `${port}`], env);
     child.stdin?.end('pause\n\n  RESUME  \nsave\n# a comment\nhelp\nq\nnever reached\n');
     await shows(/^(active … )?pausing … $/);
     paused.resolve();
     const { code, stdout, stderr } = await ended;
     assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual(readdirSync(folder), []);
     const lines = stdout.replaceAll(/\d+\.\d s/g, 'N s').split('\n');
     const outcomes = lines.slice(0, 3).map((line) => line.replaceAll(/(active|resuming) … |paused … (?=active)/g, ''));
     assert.deepEqual(outcomes, ['pausing … paused (N s)', 'active (N s)', 'saved states/1.json (N s)']);
@@ -62,75 +63,46 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.ok(stdout.endsWith(`\n${help.join('\n')}\n\n${REASON_HELP}\n`), stdout);
   });
 
-  it('sends the rest of the line as the reason', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
+  it('sends the rest of a line as the reason; the environment sets address, token and author', async (t) => {
+    const { client, address: { port } } = await launchSystem(t, {}, { token: TOKEN });
+    const file = join(makeFolder(t), 'token');
+    writeFileSync(file, `${TOKEN}\n`, { mode: 0o600 });
+    const address = { CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` };
+    const env = { ...address, CONTROL_TOKEN_FILE: file, CONTROL_BY: 'ana@laptop' };
     const reason = 'the GPU\'s "needed" until=noon {x}  # or so';
-    const input = `pause   ${reason} \nSave-State\nr now\nsave before the demo\nshutdown enough for today\nn\n`;
-    const { code, stderr } = await runProgram(t, 'console', ['--host', '127.0.0.1', '--port', `${port}`], input);
+    const input = `pause   ${reason} \nstatus\nSave-State\nr now\nsave for the demo\nshutdown enough for today\nn\n`;
+    const { code, stdout, stderr } = await runProgram(t, 'console', [], input, env);
     assert.deepEqual([code, stderr], [0, '']);
+    const cause = stdout.split('\n').find((line) => line.startsWith('paused ') && line.includes(' by ')) ?? '';
+    assert.ok(/^paused \d+ s ago/.test(cause) && cause.includes(` by ana@laptop: ${reason}`), stdout);
     const { commands = [] } = await client.info() ?? {};
-    assert.deepEqual(commands.map((entry) => [entry.command, entry.reason]), [
-      ['pause', reason], ['save-state', undefined], ['resume', 'now'], ['save-state', 'before the demo'],
+    assert.deepEqual(commands.map((entry) => [entry.command, entry.by, entry.reason]), [
+      ['pause', 'ana@laptop', reason], ['save-state', 'ana@laptop', undefined], ['resume', 'ana@laptop', 'now'],
+      ['save-state', 'ana@laptop', 'for the demo'],
     ]);
   });
 
-  it('reads the address, the token and the author from the environment', { skip: lacks('Unix') }, async (t) => {
-    const socketPath = makeSocketPath(t);
-    const { server, client } = await startServer(t, { socketPath, token: TOKEN });
-    const file = join(makeFolder(t), 'token');
-    writeFileSync(file, `${TOKEN}\n`, { mode: 0o600 });
-    const env = { CONTROL_SOCKET: socketPath, CONTROL_TOKEN_FILE: file, CONTROL_BY: 'ana@laptop' };
-    const ended = runProgram(t, 'console', [], 'status\nsave\n', env);
-    assert.equal(await server.nextCommand(), 'save-state');
-    server.report({});
-    const { code, stdout, stderr } = await ended;
-    assert.deepEqual([code, stderr], [0, '']);
-    assert.match(stdout, new RegExp(`^${ACTIVE}\nsaved \\(\\d+\\.\\d s\\)\n$`));
-    assert.equal((await client.info())?.commands[0]?.by, 'ana@laptop');
-  });
-
-  it('exits with 2 and one line after a usage error', async (t) => {
-    const rows: [args: string[], line: RegExp][] = [
-      [['gpu1:1', 'gpu2:1'], /^control-console: unexpected argument 'gpu2:1'; see --help\n$/],
-      [['gpu1'], /^control-console: there is no system 'gpu1' in '[^']+'.*; an address has a port, such as .*\n$/],
-    ];
-    for (const [args, line] of rows) {
-      const { code, stdout, stderr } = await runProgram(t, 'console', args, 'pause\n');
-      assert.deepEqual([code, stdout], [2, '']);
-      assert.match(stderr, line);
-    }
-  });
-
-  it('explains commands, options and variables with --help, and prints its version with --version', async (t) => {
+  it('explains commands, options and variables with --help, and exits with 2 after a usage error', async (t) => {
     const { stdout } = await runProgram(t, 'console', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.match(stdout, /^Usage: control-console [^]*^ {2}p, pause [^]*^ {2}--socket PATH [^]*^ {2}--no-history /m);
     for (const name of ['HOST', 'PORT', 'SOCKET', 'TOKEN', 'TOKEN_FILE', 'BY']) {
       assert.match(stdout, new RegExp(`\\bCONTROL_${name}\\b`));
     }
     assert.ok(!stdout.includes(TOKEN));
-    const version = await runProgram(t, 'console', ['--version']);
-    assert.deepEqual(version, { code: 0, stdout: `${VERSION}\n`, stderr: '' });
+    const wrong = await runProgram(t, 'console', ['gpu1:1', 'gpu2:1'], 'pause\n');
+    const stderr = "control-console: unexpected argument 'gpu2:1'; see --help\n";
+    assert.deepEqual(wrong, { code: 2, stdout: '', stderr });
   });
 });
 
 describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lacks('script') }, () => {
-  it('accepts the name of a system in the folder of the session', async (t) => {
-    const session = makeFolder(t);
-    const socketPath = `${session}/control/`;
-    await launchSystem(t, {}, { name: 'train', webApiAddress: undefined, socketPath });
-    const { shows, type, ended } = await terminal(t, 'train', { XDG_RUNTIME_DIR: session });
-    await shows(new RegExp(`control-console train-${process.pid} \\(active\\) > $`));
-    await type('shutdown\r', new RegExp(`Shut train-${process.pid} down\\?`));
-    await type('y\r', /offline \(\d+\.\d s\)\n/);
-    assert.equal((await ended).code, 0);
-  });
-
   it('shows the status in the prompt, completes and recalls commands, and asks before a shutdown', async (t) => {
     const paused = defer();
     t.after(() => paused.resolve()); // first, or a failure would block the system's end
-    const { address: { port }, client } = await launchSystem(t, { onPaused: () => paused.promise });
-    const { shows, type, write, ended } = await terminal(t, at(port));
-    const question = new RegExp(`Shut 127\\.0\\.0\\.1:${port} down\\? \\(y/\\[N\\]\\) $`);
+    const { env, launch } = openSession(t);
+    const { client } = await launch('train', { onPaused: () => paused.promise });
+    const { shows, type, write, ended } = await terminal(t, 'train', env);
+    const question = new RegExp(`Shut train-${process.pid} down\\? \\(y/\\[N\\]\\) $`);
     const tabTwice = async (pattern: RegExp): Promise<void> => {
       write('\t');
       await sleep(250); // readline treats tabs that arrive together as text, and shows nothing after the first
@@ -139,7 +111,7 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
     };
 
     await t.test('shows the current status', async () => {
-      await shows(new RegExp(`control-console 127\\.0\\.0\\.1:${port} \\(active\\) > $`));
+      await shows(new RegExp(`control-console train-${process.pid} \\(active\\) > $`));
       await client.pause();
       await shows(new RegExp(`${prompt('pausing')}$`));
       paused.resolve();
@@ -165,11 +137,15 @@ describe('control-console on a terminal', { ...LIMIT, concurrency: 3, skip: lack
       await type('nonsense\r', shown("unknown command 'nonsense'; type help for a list of commands", 'paused'));
     });
 
-    await t.test('shuts down only after y, and then exits with 0', async () => {
+    await t.test('shuts down only after y, keeps answers out of the history, and then exits with 0', async () => {
+      for (const answer of ['n\r', 'shutdown\r', '\r', `ye${CTRL_C}`]) {
+        await type('shutdown\r', question);
+        await type(answer, shown('shutdown cancelled', 'paused'));
+        await type(UP, /> shutdown$/);
+        await type(CTRL_C, /> $/);
+      }
       await type('shutdown\r', question);
-      await tabTwice(/^\s*y +n\s+Shut 127\.0\.0\.1:\d+ down\? \(y\/\[N\]\) $/);
-      await type('n\r', shown('shutdown cancelled', 'paused'));
-      await type('shutdown\r', question);
+      await tabTwice(/^\s*y +n\s+Shut \S+ down\? \(y\/\[N\]\) $/);
       await type('y\r', /offline \(\d+\.\d s\)/);
       assert.equal((await ended).code, 0);
     });

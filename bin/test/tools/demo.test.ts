@@ -1,6 +1,8 @@
 // control-demo as a user runs it first: it learns, saves, pauses, runs its own commands, ends and continues.
 
 import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
 import { Learner } from '../../demo/learner.ts';
@@ -9,6 +11,8 @@ import { lacks } from '../needs.ts';
 import {
   CAUSE, checkpointOf, pathsIn, perform, plain, read, save, savedBy, shutDown, startDemo, startPaused, stateAt,
 } from './demo/helpers.ts';
+
+const UNIX = { skip: lacks('Unix') };
 
 describe('control-demo', LIMIT, () => {
   it('learns, prints its progress, saves, pauses and resumes until it is shut down', async (t) => {
@@ -40,7 +44,7 @@ describe('control-demo', LIMIT, () => {
     assert.deepEqual(pathsIn(demo.folder), savedBy(demo));
   });
 
-  it('saves when it is interrupted, and continues as if it had not been', { skip: lacks('Unix') }, async (t) => {
+  it('saves when it is interrupted, and continues as if it had not been', UNIX, async (t) => {
     const first = await startDemo(t, makeFolder(t), '--seed', '7');
     first.child.kill('SIGTERM');
     assert.deepEqual([(await first.ended).code, (await first.ended).stderr], [0, '']);
@@ -96,17 +100,20 @@ describe('control-demo', LIMIT, () => {
     await shutDown(demo);
   });
 
-  it('--until shuts it down as soon as 100 episodes have this mean return', async (t) => {
+  it('--until shuts it down at this mean return; it serves at a socket, and starts from scratch', UNIX, async (t) => {
     const learner = Learner.fromSeed(6);
     while (learner.state.episodes < 100 || learner.meanReturn < 40) learner.step();
-    const folder = makeFolder(t);
-    const options = ['--port', '0', '--until', '40', '--states-dir', folder];
-    for (const from of [['--seed', '6'], ['--load', 'latest']]) { // the second time, the goal is reached already
-      assert.equal((await runProgram(t, 'demo', [...options, ...from])).code, 0);
+    const [folder, sockets] = [makeFolder(t), join(makeFolder(t), 'sockets')];
+    const options = ['--socket', `${sockets}/`, '--name', 'pole', '--load', 'latest', '--states-dir', folder];
+    for (const scratch of [true, false]) { // the second time, the goal is reached already
+      const ended = await runProgram(t, 'demo', [...options, '--until', '40', '--seed', '6']);
+      const stderr = scratch ? `control-demo: no checkpoint in '${folder}': starting from scratch\n` : '';
+      assert.deepEqual([ended.code, ended.stderr], [0, stderr]);
+      assert.match(ended.stdout, new RegExp(`: control-console unix:${sockets}/pole-\\d+\\.sock\n`));
       const saved = read(pathsIn(folder).at(-1) ?? '');
       assert.deepEqual(saved, JSON.parse(checkpointOf(plain(learner.state), null)));
     }
-    assert.equal(pathsIn(folder).length, 2);
+    assert.deepEqual([pathsIn(folder).length, readdirSync(sockets)], [2, []]);
   });
 
   it('--help prints all options', async (t) => {

@@ -1,6 +1,5 @@
 // Shared by the tests of control-console: the tool in a pseudo-terminal, and its output there.
 
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { makeFolder, start, until } from '../../helpers.ts';
 import type { Running } from '../../helpers.ts';
@@ -25,12 +24,8 @@ export interface Terminal extends Running {
   type(keys: string, pattern: RegExp): Promise<void>;
   /** Types keys. `shows()` then checks the output since. */
   write(keys: string | Uint8Array): void;
-  /** The process of the console, or of the shell. */
+  /** The process of the command. */
   pid: number;
-  /** Stops that process and script(1), as `kill -STOP` does. */
-  stop(): Promise<void>;
-  /** Lets it continue. */
-  continue(): void;
   /** The path of the terminal. */
   tty: string;
 }
@@ -61,15 +56,8 @@ export async function pseudoTerminal(
     return shows(pattern);
   };
   await shows(ready);
-  const [, pid, tty] = /^(\d+) (\S+)/.exec(output()) ?? [];
-  return {
-    type, write, child, output, shows, ended, pid: Number(pid), tty: tty as string,
-    stop: async () => {
-      process.kill(Number(pid), 'SIGSTOP');
-      await until(() => / T /.test(readFileSync(`/proc/${child.pid}/stat`, 'utf8')));
-    },
-    continue: () => void child.kill('SIGCONT'), // script passes it on
-  };
+  const [, pid, tty = ''] = /^(\d+) (\S+)/.exec(output()) ?? [];
+  return { type, write, child, output, shows, ended, pid: Number(pid), tty };
 }
 
 export const READY: RegExp = /type help for a list of commands\n[^]*> $/;
@@ -79,37 +67,12 @@ export function terminal(t: TestContext, options: string, env: NodeJS.ProcessEnv
   return pseudoTerminal(t, `${process.execPath} dist/bin/console.js ${options}`, READY, env);
 }
 
-/** A shell with job control in a pseudo-terminal that runs the console. */
-export async function shell(t: TestContext, port: number): Promise<Terminal> {
-  const bash = await pseudoTerminal(t, 'bash --norc --noprofile --noediting -i', /SHELL> $/, { PS1: 'SHELL> ' });
-  await bash.type(`${process.execPath} dist/bin/console.js ${at(port)}\r`, READY);
-  return bash;
-}
-
 /** A pattern for a prompt, without an end anchor. */
 export function prompt(status: string): string {
-  return `control-console 127.0.0.1:\\d+ \\(${status}\\) > `;
+  return `control-console \\S+ \\(${status}\\) > `;
 }
 
 /** Checks the output of a command between its echo and the next prompt. */
 export function shown(lines: string, status: string = 'active'): RegExp {
   return new RegExp(`${lines}\n[^\n]*${prompt(status)}$`);
-}
-
-// ───── The history ───────────────────────────────────────────────────────────────────────────────────────────────
-
-/** The lines of the history in a folder for `XDG_STATE_HOME`. */
-export function readHistory(folder: string): string[] {
-  return readFileSync(historyFile(folder), 'utf8').trimEnd().split('\n');
-}
-
-/** Returns the path of the file. */
-export function writeHistory(folder: string, text: string, mode: number = 0o600): string {
-  mkdirSync(join(folder, 'control'), { recursive: true });
-  writeFileSync(historyFile(folder), text, { mode });
-  return historyFile(folder);
-}
-
-function historyFile(folder: string): string {
-  return join(folder, 'control', 'history');
 }

@@ -6,74 +6,53 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, wri
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { History } from '../../../console/history.ts';
-import { makeFolder, startServer } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
+import { LIMIT, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { capture } from '../client/capture.ts';
-import { ACTIVE, at, readHistory, shown, terminal, UP, writeHistory } from './helpers.ts';
+import { at, terminal, UP } from './helpers.ts';
 
-describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, () => {
-  const read: [what: string, text: string, recalled: string[]][] = [
-    ['a repeated command once', `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`,
+const UNUSABLE = /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/;
+
+describe('The history of control-console', { ...LIMIT, skip: lacks('Unix', 'mkfifo') }, () => {
+  const lines = Array.from({ length: 2500 }, (_, index) => `# ${index}`);
+  const files: [what: string, text: string, recalled: string[]][] = [
+    ['repeated commands', `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`,
       ['status', 'help', 'resume']],
-    ['lines without control characters', 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n', ['one ]0;title 2Jtwo ']],
+    ['control characters', 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n', ['one ]0;title 2Jtwo ']],
+    ['more than 1,000 lines', `${lines.join('\n')}\n`, lines.slice(1500).reverse()],
   ];
-  for (const [what, text, recalled] of read) {
-    it(`recalls ${what}, and makes a readable file private`, async (t) => {
+  it('recalls the latest 1,000 commands, each once, and makes the file private', async (t) => {
+    for (const [what, text, recalled] of files) {
       const folder = makeFolder(t);
-      const file = writeHistory(folder, text, 0o644);
-      assert.deepEqual(await load(folder), { lines: recalled, warnings: '' });
-      assert.equal(statSync(file).mode & 0o777, 0o600);
-    });
-  }
-
-  it('leaves anything but a file alone, and warns', { skip: lacks('mkfifo') }, async (t) => {
-    const folder = makeFolder(t);
-    const pipe = join(folder, 'pipe');
-    execFileSync('mkfifo', ['--mode=644', pipe]);
-    mkdirSync(join(folder, 'control'));
-    symlinkSync(pipe, join(folder, 'control', 'history')); // like the common link to /dev/null
-    const { lines, warnings } = await load(folder);
-    assert.deepEqual(lines, []);
-    assert.match(warnings, /cannot keep the history: '.*' is not a file; --no-history disables it\n$/);
-    assert.equal(statSync(pipe).mode & 0o777, 0o644);
+      mkdirSync(join(folder, 'control'));
+      writeFileSync(fileIn(folder), text, { mode: 0o644 });
+      await withHistory({ XDG_STATE_HOME: folder }, (history) => assert.deepEqual(history.load(), recalled, what));
+      assert.equal(statSync(fileIn(folder)).mode & 0o777, 0o600);
+      if (recalled.length === 1000) assert.equal(readFileSync(fileIn(folder), 'utf8').split('\n').length, 1001);
+    }
   });
 
-  for (const [what, value] of [['empty', ''], ['relative', 'state']] as const) {
-    it(`is in ~/.local/state if XDG_STATE_HOME is ${what}`, async (t) => {
+  it('is in ~/.local/state unless XDG_STATE_HOME is absolute, and keeps the lines of two consoles', async (t) => {
+    for (const value of ['', 'state']) {
       const home = makeFolder(t);
-      await withHistory({ HOME: home, XDG_STATE_HOME: value }, (history) => {
-        assert.deepEqual(history.load(), []);
-        history.add('status');
+      await withHistory({ HOME: home, XDG_STATE_HOME: value }, (one) => {
+        const other = new History(true);
+        for (const history of [one, other]) assert.deepEqual(history.load(), []);
+        for (const round of [1, 2]) [one, other].forEach((history, index) => history.add(`# ${round}.${index}`));
       });
-      assert.deepEqual(readHistory(join(home, '.local', 'state')), ['status']);
+      assert.equal(readFileSync(fileIn(join(home, '.local', 'state')), 'utf8'), '# 1.0\n# 1.1\n# 2.0\n# 2.1\n');
       assert.ok(!existsSync('state'));
-    });
-  }
-
-  it('recalls at most 1,000 lines, and shortens a long file', async (t) => {
-    const folder = makeFolder(t);
-    const lines = Array.from({ length: 2500 }, (_, index) => `# ${index}`);
-    const file = writeHistory(folder, `${lines.join('\n')}\n`);
-    assert.deepEqual((await load(folder)).lines, lines.slice(1500).reverse());
-    assert.deepEqual(readHistory(folder), lines.slice(1500));
-    assert.equal(statSync(file).mode & 0o777, 0o600);
-  });
-
-  it('keeps the lines of two consoles at once', async (t) => {
-    const folder = makeFolder(t);
-    await withHistory({ XDG_STATE_HOME: folder }, (one) => {
-      const other = new History(true);
-      for (const history of [one, other]) history.load();
-      for (const round of [1, 2]) [one, other].forEach((history, index) => history.add(`# ${round}.${index}`));
-    });
-    assert.deepEqual(readHistory(folder), ['# 1.0', '# 1.1', '# 2.0', '# 2.1']);
+    }
   });
 
   const spoils: [what: string, before: (folder: string) => void, after?: (folder: string) => void][] = [
-    ['is a folder', (folder) => mkdirSync(join(folder, 'control', 'history'), { recursive: true })],
-    ['has a file in place of its folder', (folder) => writeFileSync(join(folder, 'control'), '')],
+    ['is a folder', (folder) => mkdirSync(fileIn(folder), { recursive: true })],
     ['is deleted with its folder', () => {}, (folder) => rmSync(join(folder, 'control'), { recursive: true })],
+    ['is a link, as to /dev/null', (folder) => {
+      execFileSync('mkfifo', ['--mode=644', join(folder, 'pipe')]); // the file itself, unlike a FIFO, is made private
+      mkdirSync(join(folder, 'control'));
+      symlinkSync(join(folder, 'pipe'), fileIn(folder));
+    }, (folder) => assert.equal(statSync(join(folder, 'pipe')).mode & 0o777, 0o644)],
   ];
   it('warns once about a file that cannot be used or has become unusable', async (t) => {
     for (const [what, before, after] of spoils) {
@@ -84,23 +63,25 @@ describe('The history of control-console', { ...LIMIT, skip: lacks('Unix') }, ()
         after?.(folder);
         for (const line of ['status', 'help']) history.add(line);
       });
-      assert.match(warnings, /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/, what);
+      assert.match(warnings, UNUSABLE, what);
     }
   });
-});
 
-describe('The history of control-console on a terminal', { ...LIMIT, skip: lacks('script') }, () => {
-  it('is neither read nor written with --no-history', async (t) => {
+  it('is neither read nor written with --no-history; errors and the status have colors', async (t) => {
     const folder = makeFolder(t);
-    const { port } = await startServer(t);
-    const file = writeHistory(folder, 'help quit\n', 0o644);
-    const { type } = await terminal(t, `${at(port)} --no-history`, { XDG_STATE_HOME: folder });
-    await type('status\r', shown(ACTIVE));
-    await type(UP, /> status$/); // from this run
+    const { port, server } = await startServer(t);
+    mkdirSync(join(folder, 'control'));
+    writeFileSync(fileIn(folder), 'help quit\n', { mode: 0o644 });
+    const colors = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined };
+    const { type, shows } = await terminal(t, `${at(port)} --no-history`, { XDG_STATE_HOME: folder, ...colors });
+    await type('nonsense\r', /\n\x1b\[31munknown command 'nonsense'.*\x1b\[39m\n.*\(\x1b\[32mactive\x1b\[39m\) > $/);
+    await type(UP, /> nonsense$/); // from this run
     await type(UP, /> $/);
-    assert.deepEqual([readFileSync(file, 'utf8'), statSync(file).mode & 0o777], ['help quit\n', 0o644]);
+    await server.close();
+    await shows(/\(\x1b\[31moffline\x1b\[39m\) > $/);
+    assert.deepEqual([readFileSync(fileIn(folder), 'utf8'), statSync(fileIn(folder)).mode & 0o777],
+      ['help quit\n', 0o644]);
   });
-
 });
 
 /** Uses a history with these environment variables. Returns its output on stderr. */
@@ -118,9 +99,7 @@ async function withHistory(env: Record<string, string>, use: (history: History) 
   }
 }
 
-/** Loads the history in a folder. */
-async function load(folder: string): Promise<{ lines: string[]; warnings: string }> {
-  let lines: string[] = [];
-  const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => (lines = history.load()));
-  return { lines, warnings };
+/** The file in a folder for `XDG_STATE_HOME`. */
+function fileIn(folder: string): string {
+  return join(folder, 'control', 'history');
 }

@@ -1,17 +1,13 @@
-// control-console on a terminal: the prompt, editing, completion, waits, questions, pasted lines, colors. Several tests
+// control-console on a terminal: the prompt, editing, completion, waits, questions, pasted lines. Several tests
 // share a console, because starting it is slow.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus } from '../../../../control.ts';
-import { launchSystem, makeFolder, makeSocketPath, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
+import { launchSystem, LIMIT, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { COMPUTING, startOwnProcess, startSilent } from '../client/systems.ts';
-import {
-  ACTIVE, at, CTRL_C, LEFT, prompt, READY, pseudoTerminal, readHistory, shown, terminal, UP,
-} from './helpers.ts';
+import { startSilent } from '../client/systems.ts';
+import { ACTIVE, at, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { Terminal } from './helpers.ts';
 
@@ -30,30 +26,6 @@ describe('control-console on a terminal', SUITE, () => {
     await type('pause\r', shown('pause not sent: .* does not respond: .*ECONNREFUSED.*', 'offline'));
     await type('quit\r', /quit\n/);
     assert.equal((await ended).code, 0);
-  });
-
-  it('keeps answers out of the history, and names the system in the question', async (t) => {
-    const [folder, socketPath] = [makeFolder(t), makeSocketPath(t)];
-    await launchSystem(t, { saveState: () => sleep(200) }, { webApiAddress: undefined, socketPath });
-    const command = `${process.execPath} dist/bin/console.js`;
-    const env = { CONTROL_SOCKET: socketPath, XDG_STATE_HOME: folder };
-    const { type, shows, ended } = await pseudoTerminal(t, command, READY, env);
-    await shows(new RegExp(`control-console unix:${socketPath} \\(active\\) > $`));
-    const question = new RegExp(`\nShut unix:${socketPath} down\\? \\(y/\\[N\\]\\) $`);
-    for (const answer of ['no', 'shutdown', '']) {
-      await type('shutdown\r', question);
-      await type(`${answer}\r`, /\nshutdown cancelled\n[^\n]*> $/);
-      await type(UP, /> shutdown$/);
-      await type(CTRL_C, /> $/);
-    }
-    await type('shutdown\r', question);
-    await type('ye', /ye$/);
-    await type(CTRL_C, /\nshutdown cancelled\n[^\n]*> $/);
-    await type(UP, /> shutdown$/);
-    await type('\r', question);
-    await type('y\r', /\n(.* … )?offline \(\d+\.\d s\)/); // the status is shown if the console saw it
-    assert.equal((await ended).code, 0);
-    assert.deepEqual(new Set(readHistory(folder)), new Set(['shutdown']));
   });
 
   it('completes own commands and their parameters', async (t) => {
@@ -81,42 +53,10 @@ describe('control-console on a terminal', SUITE, () => {
     await type(' ep\tx', / epx$/); // a console command without arguments
   });
 
-  it('completes the own commands of a busy system', { skip: lacks('Linux') }, async (t) => {
-    const { port } = await startOwnProcess(t, COMPUTING);
-    const { completes } = await completingTerminal(t, port);
-    await completes('ev', /aluate /);
-    await completes('ep', /isodes=/);
-  });
-
   it('completes its own words if the system does not respond', async (t) => {
     const silent = await startSilent(t);
     const { type } = await terminal(t, at(Number(silent.split(':')[1])));
     await type('shutd\t', /shutdown$/);
-  });
-
-  it('edits the line', async (t) => {
-    const { address: { port } } = await launchSystem(t);
-    const { type, write, shows } = await terminal(t, at(port));
-
-    await t.test('with characters whose bytes arrive one by one', async () => {
-      for (const byte of Buffer.from('äß€😀')) {
-        write(Buffer.of(byte));
-        await sleep(1); // most bytes then arrive one by one
-      }
-      await shows(/😀/);
-      await type('\x7fü\r', shown("unknown command 'äß€ü'; type help for a list of commands"));
-    });
-
-    await t.test('after Alt-Enter and after half an escape sequence', async () => {
-      for (const keys of ['\x1b\r', '\x1b[\r', '\x1bO\r', '\x1b[1;5\r']) {
-        await type(`stat${keys}us\r`, shown(ACTIVE));
-      }
-    });
-
-    await t.test('and ignores an empty one or a comment', async () => {
-      await type('\r', new RegExp(`^\\s+${prompt('active')}$`));
-      await type('# pause\r', new RegExp(`^# pause\n${prompt('active')}$`));
-    });
   });
 });
 
@@ -165,22 +105,27 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
       assert.equal(server.hasCommands(), false);
     });
   });
-
-  it('shows each status while it waits, and follows the status in the prompt after Ctrl-C', async (t) => {
-    let status = SystemStatus.PAUSING;
-    const { port } = await startServer(t, { systemStatus: () => status });
-    const { type, shows } = await terminal(t, at(port));
-    await type('pause\r', /\npausing … \(Ctrl-C gives up\) … $/);
-    await type(CTRL_C, shown('not paused after .*: the system is pausing; the command is still pending', 'pausing'));
-    status = SystemStatus.PAUSED;
-    await shows(new RegExp(`${prompt('paused')}$`));
-  });
 });
 
-describe('control-console and pasted lines', SUITE, () => {
-  it('runs them in sequence, with echo and output', async (t) => {
+describe('control-console and the lines that are typed or pasted', SUITE, () => {
+  it('edits them, and runs them in sequence, with echo and output', async (t) => {
     const { address: { port } } = await launchSystem(t);
-    const { type, ended, output } = await terminal(t, at(port));
+    const { type, write, shows, ended, output } = await terminal(t, at(port));
+
+    await t.test('with characters whose bytes arrive one by one', async () => {
+      for (const byte of Buffer.from('äß€😀')) {
+        write(Buffer.of(byte));
+        await sleep(1); // most bytes then arrive one by one
+      }
+      await shows(/😀/);
+      await type('\x7fü\r', shown("unknown command 'äß€ü'; type help for a list of commands"));
+    });
+
+    await t.test('after Alt-Enter and after half an escape sequence', async () => {
+      for (const keys of ['\x1b\r', '\x1b[\r', '\x1bO\r', '\x1b[1;5\r']) {
+        await type(`stat${keys}us\r`, shown(ACTIVE));
+      }
+    });
 
     await t.test('that end in CR, LF or CR LF', async () => {
       const text = 'status\rnonsense\n# comment\r\n\r\npause\r\nstatus\n\nresume\r\rhelp quit\nrest';
@@ -213,20 +158,6 @@ describe('control-console and pasted lines', SUITE, () => {
       assert.doesNotMatch(output(), /offline \(.*\)\s+\S*control-console/);
     });
   });
-});
-
-describe('control-console and its colors', SUITE, () => {
-  const COLORS: NodeJS.ProcessEnv = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined };
-
-  it('colors the status in the prompt, and errors', async (t) => {
-    const { port, server } = await startServer(t);
-    const { type, shows } = await terminal(t, at(port), COLORS);
-    await shows(/\(\x1b\[32mactive\x1b\[39m\) > $/);
-    await type('nonsense\r', /\n\x1b\[31munknown command 'nonsense'.*\x1b\[39m\n/);
-    await server.close();
-    await shows(/\(\x1b\[31moffline\x1b\[39m\) > $/);
-  });
-
 });
 
 /** Returns a console, and a function that types keys and then Tab until the console has completed them. */

@@ -1,5 +1,5 @@
-// The rest of control-demo: what it refuses, saves at intervals and saves that fail, sockets, a terminal, and which
-// checkpoints it keeps and loads.
+// The rest of control-demo: what it refuses, saves at intervals and saves that fail, a terminal, which checkpoints
+// it keeps and loads, and what its learner learns.
 
 import assert from 'node:assert/strict';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { loadCheckpoint, saveCheckpoint } from '../../../demo/checkpoints.ts';
 import { Learner } from '../../../demo/learner.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start, startProgram, until } from '../../helpers.ts';
+import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
   checkpointOf, pathsIn, perform, portOf, savedBy, shutDown, startDemo, startPaused, stateAt,
@@ -51,19 +51,6 @@ describe('control-demo in other uses', LIMIT, () => {
     assert.equal(countSaves(), count);
     await shutDown(demo);
     assert.deepEqual(pathsIn(demo.folder), savedBy(demo).slice(-2));
-  });
-
-  it('serves at a socket, and starts from scratch if there is no latest checkpoint', { skip }, async (t) => {
-    const [folder, sockets] = [makeFolder(t), join(makeFolder(t), 'sockets')];
-    const options = ['--socket', `${sockets}/`, '--name', 'pole', '--load', 'latest', '--states-dir', folder];
-    const demo = startProgram(t, 'demo', options);
-    await demo.shows(/ active\n/);
-    const socketPath = join(sockets, `pole-${demo.child.pid}.sock`);
-    assert.ok(demo.output().includes(`: control-console unix:${socketPath}\n`), demo.output());
-    assert.equal(await clientAt(t, { host: '', port: 0, socketPath }).shutdown(), 'ok');
-    const { code, stderr } = await demo.ended;
-    assert.deepEqual([code, stderr], [0, `control-demo: no checkpoint in '${folder}': starting from scratch\n`]);
-    assert.deepEqual(readdirSync(sockets), []);
   });
 });
 
@@ -166,3 +153,39 @@ describe('The checkpoints of control-demo', () => {
 function save(folder: string, keep: number): string {
   return saveCheckpoint({ learner: new Learner(STATE), cause: null }, folder, keep);
 }
+
+// ───── The learner ───────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('Learner', () => {
+  it('learns to balance the pole, for at most 500 steps', () => {
+    const learner = Learner.fromSeed(1);
+    while (learner.state.episodes < 100) learner.step();
+    assert.ok(learner.meanReturn < 200, `got ${learner.meanReturn} at first`);
+    while (learner.meanReturn < 450 && learner.state.steps < 1_500_000) learner.step();
+    assert.ok(learner.meanReturn >= 450, `got ${learner.meanReturn}`);
+    assert.equal(Math.max(...learner.state.returns), 500);
+    const evaluated = learner.evaluate(100);
+    assert.ok(evaluated > 400, `${evaluated}`);
+    Object.assign(learner.state, { learningRate: 1, exploration: 1 });
+    assert.equal(learner.evaluate(100), evaluated, 'evaluate() neither learns nor explores');
+    learner.state.learningRate = 0.01;
+    for (let last = learner.state.episodes + 100; learner.state.episodes < last; ) learner.step();
+    assert.ok(learner.meanReturn < 50, `${learner.meanReturn} with random actions alone`);
+  });
+
+  it('counts steps, episodes and the mean return of the last 100 episodes', () => {
+    const learner = Learner.fromSeed(3);
+    assert.equal(learner.meanReturn, 0);
+    assert.notDeepEqual(learner.state.cart, stateAt(4, 0).cart, 'the seed matters');
+    const lengths: number[] = [];
+    for (let last = 0; lengths.length < 250; ) {
+      learner.step();
+      if (learner.state.episodes === lengths.length) continue;
+      lengths.push(learner.state.steps - last);
+      last = learner.state.steps;
+      const recent = lengths.slice(-100);
+      assert.equal(learner.meanReturn, recent.reduce((sum, length) => sum + length) / recent.length);
+    }
+    assert.deepEqual(learner.state.returns, lengths.slice(-100));
+  });
+});

@@ -141,8 +141,6 @@ export interface InTerminal extends Terminal {
   say(...lines: string[]): void;
   /** Whether the terminal shows what is typed. */
   isEchoing(): boolean;
-  /** Sets the mode of the terminal, as another process does. */
-  reset(): void;
   /** The process ID of control-kbctl; its helper writes it. */
   processId(): number;
   /** Checks the exit code of control-kbctl, and that the terminal has its original mode again. Returns the output. */
@@ -180,8 +178,7 @@ export async function startInTerminal(
       assert.match(stdout, / -?echo /);
       return / echo /.test(stdout);
     },
-    reset: () => void spawnSync('stty', ['-F', terminal.tty, 'sane']),
-    processId: () => Number(findAll(/^control-kbctl: (\d+)/gm)[0]),
+      processId: () => Number(findAll(/^control-kbctl: (\d+)/gm)[0]),
     async checkEnd(code) {
       const { stdout } = await terminal.ended;
       assert.deepEqual(findAll(/^code (\d+)/gm), [`${code}`]);

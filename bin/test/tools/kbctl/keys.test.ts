@@ -1,7 +1,7 @@
 // Key combinations, the key table, the evdev backend, and what terminals send.
 
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync, writeSync } from 'node:fs';
+import { writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UsageError } from '../../../shared/line/options.ts';
@@ -22,25 +22,18 @@ const PLATFORMS = ['linux', 'darwin', 'win32'] as const;
 describe('key combinations', LIMIT, () => {
   /** The name on Linux, the spellings, and an irregular name on a Mac; null if a Mac has no such key. */
   const good: [name: string, spellings: string[], mac?: string | null][] = [
-    ['Alt+Shift+P', ['alt+shift+p', 'SHIFT+Alt+P', ' shift + p +\talt ', 'option+shift+p', 'Opt+Shift+p']],
-    ['Alt+Shift+P', ['<alt>+<shift>+p', '<shift_r>+<alt_l>+<P>', 'alt+shift+∏', 'alt+shift+π']],
-    ['Alt+Shift+R', ['alt+shift+r', 'alt+shift+‰', '®+shift+alt']],
-    ['Alt+Q', ['alt+q', 'alt+œ', 'Alt+Œ']],
+    ['Alt+Shift+P', ['alt+shift+p', ' SHIFT + p +\tAlt ', 'Opt+Shift+p', '<shift_r>+<alt_l>+<P>', 'alt+shift+∏']],
+    ['Alt+Shift+R', ['alt+shift+r', 'alt+shift+‰', '®+shift+option']], ['Alt+Q', ['alt+œ']],
     ['Ctrl+Alt+F5', ['<ctrl>+<alt>+<f5>', 'control+option+F5', 'F5+Ctrl_R+alt_r']],
-    ['Super+A', ['<cmd_r>+a', 'cmd+a', 'Command+A', 'win+a', 'Windows+a', 'META+a', 'super_l+A']],
+    ['Super+A', ['<cmd_r>+a', 'Command+A', 'win+a', 'Windows+a', 'META+a', 'super_l+A']],
     ['Ctrl+P', ['CommandOrControl+P', 'cmdorctrl+p'], 'Command+P'],
     ['Ctrl+Shift+Z', ['CmdOrCtrl+Shift+Z'], 'Shift+Command+Z'],
-    ['Super+Space', ['Super+Space', '<cmd>+<space>']], ['Ctrl+Esc', ['Control+Escape', '<ctrl>+<esc>']],
     ['Ctrl+Alt+Shift+Super+1', ['super+shift+alt+ctrl+1', '1+shift+ctrl+cmd+alt']],
-    ['Alt+PageUp', ['Alt+PageUp', '<alt>+<page_up>', 'alt+pgup']],
-    ['Alt+PageDown', ['Alt+PageDown', '<alt>+<page_down>', 'alt+pgdn']],
-    ['Alt+Enter', ['Alt+Return', '<alt>+<enter>']], ['Alt+Delete', ['alt+del', '<alt>+<delete>']],
+    ['Alt+PageUp', ['Alt+PageUp', '<alt>+<page_up>', 'alt+pgup']], ['Alt+PageDown', ['<alt>+<page_down>', 'alt+pgdn']],
+    ['Alt+Enter', ['Alt+Return', '<alt>+<enter>']], ['Alt+Delete', ['alt+del']], ['Ctrl+Esc', ['Control+Escape']],
     ['Ctrl+Insert', ['ctrl+ins', '<ctrl>+<insert>'], null], ['Ctrl+Alt+Pause', ['ctrl+alt+pause'], null],
-    ['Alt+PrintScreen', ['alt+PrintScreen', '<alt>+<print_screen>'], null],
-    ['Alt+ScrollLock', ['alt+scrolllock', '<alt>+<scroll_lock>'], null],
-    ['Ctrl+Minus', ['ctrl+-', 'CTRL+Minus']], ['Ctrl+Backslash', ['ctrl+\\', 'ctrl+backslash']],
-    ['F1', ['f1', '<f1>', ' F1 ']], ['F12', ['f12']], ['F13', ['F13']], ['F20', ['f20']], ['F24', ['F24'], null],
-    ['Shift+F5', ['shift+f5']],
+    ['Alt+PrintScreen', ['<alt>+<print_screen>'], null], ['Alt+ScrollLock', ['<alt>+<scroll_lock>'], null],
+    ['Ctrl+Minus', ['ctrl+-', 'CTRL+Minus']], ['F1', ['<f1>']], ['F24', ['F24'], null], ['Shift+F5', ['shift+f5']],
   ];
   it('may be spelled as in pynput, in Electron, or as a Mac types them', () => {
     for (const [name, spellings, mac] of good) {
@@ -56,22 +49,16 @@ describe('key combinations', LIMIT, () => {
     }
   });
 
-  const twice = (word: string): string => `duplicate modifier ${word}`;
-  const more = (keys: string): string => `more than one key: ${keys}`;
   const noKey = (word: string): string => `unknown key ${word}`;
   const bare = 'only function keys work without ctrl, alt or super';
-  const [empty, nothing, missing] = ['it is empty', 'a key is missing next to +', 'the key is missing'];
-  const altGr = 'AltGr is not supported';
+  const nothing = 'a key is missing next to +';
   const bad: [text: string, why: string][] = [
-    ['', empty], [' \t\n', empty], ['alt+', nothing], ['+p', nothing], ['alt+ +p', nothing], ['+', nothing],
-    ['alt+p+q', more('P and Q')], ['alt+p+p', more('P and P')], ['F1+space', more('F1 and Space')],
-    ['alt+shift', missing], ['<ctrl>', missing], ['CommandOrControl', missing],
-    ['alt+F25', noKey('f25')], ['alt+F0', noKey('f0')], ['alt+<>', noKey('<>')], ['alt-shift-p', noKey('alt-shift-p')],
-    ['alt+ä', noKey('ä')], ['alt+constructor', noKey('constructor')], ['__proto__+p', noKey('__proto__')],
-    ['f', bare], ['Enter', bare], ['shift+p', bare],
-    ['altgr+p', altGr], ['AltGr', altGr], ['<alt_gr>+p', altGr],
-    ['alt+alt+p', twice('alt')], ['alt_l+alt_r+p', twice('alt_r')], ['cmd+win+p', twice('win')],
-    [`alt+${'x'.repeat(10_000)}`, noKey('x'.repeat(10_000))],
+    [' \t\n', 'it is empty'], ['alt+ +p', nothing], ['+', nothing],
+    ['alt+p+p', 'more than one key: P and P'], ['F1+space', 'more than one key: F1 and Space'],
+    ['alt+shift', 'the key is missing'], ['alt+F25', noKey('f25')], ['alt+<>', noKey('<>')], ['alt+ä', noKey('ä')],
+    ['alt+constructor', noKey('constructor')], ['__proto__+p', noKey('__proto__')],
+    ['f', bare], ['Enter', bare], ['shift+p', bare], ['<alt_gr>+p', 'AltGr is not supported'],
+    ['alt_l+alt_r+p', 'duplicate modifier alt_r'], ['cmd+win+p', 'duplicate modifier win'],
   ];
   it('are rejected with the reason if they are invalid', () => {
     for (const [text, why] of bad) {
@@ -81,31 +68,24 @@ describe('key combinations', LIMIT, () => {
     }
   });
 
-  it('have defaults for each platform, with a quit key only on Windows', () => {
-    const defaults = PLATFORMS.map((platform) => {
-      return parseBindings({}, platform).map(({ action, combination }) => `${action} ${combination.name}`).join(', ');
-    });
-    assert.deepEqual(defaults, [
+  it('have defaults for each platform, with a quit key only on Windows, and must differ', () => {
+    const namesOf = (values: Parameters<typeof parseBindings>[0], platform: NodeJS.Platform): string => {
+      const bindings = parseBindings(values, platform);
+      return bindings.map(({ action, combination }) => `${action} ${combination.name}`).join(', ');
+    };
+    assert.deepEqual(PLATFORMS.map((platform) => namesOf({}, platform)), [
       'pause Alt+Shift+P, resume Alt+Shift+R',
       'pause Option+Shift+P, resume Option+Shift+R',
       'pause Alt+Shift+P, resume Alt+Shift+R, quit Alt+Shift+Q',
     ]);
-    const bindings = parseBindings({ 'quit-key': 'ctrl+alt+q', 'pause-key': 'f7' }, 'linux');
-    assert.deepEqual(bindings.map(({ combination }) => combination.name), ['F7', 'Alt+Shift+R', 'Ctrl+Alt+Q']);
-  });
-
-  it('must differ between actions, in any spelling', () => {
-    const equal: [values: Parameters<typeof parseBindings>[0], NodeJS.Platform, both: string, name: string][] = [
-      [{ 'pause-key': 'CmdOrCtrl+P', 'resume-key': 'p+<ctrl>' }, 'linux', '--pause-key and --resume-key', 'Ctrl+P'],
-      [{ 'resume-key': '<shift>+<option>+π' }, 'darwin', '--pause-key and --resume-key', 'Option+Shift+P'],
-      [{ 'quit-key': 'alt+shift+r' }, 'linux', '--resume-key and --quit-key', 'Alt+Shift+R'],
-      [{ 'pause-key': 'alt+shift+q' }, 'win32', '--pause-key and --quit-key', 'Alt+Shift+Q'],
-    ];
-    for (const [values, platform, both, name] of equal) {
-      const error = new UsageError(`${both} must differ, got ${name} for both`);
-      assert.throws(() => parseBindings(values, platform), error);
-    }
-    assert.equal(parseBindings({ 'pause-key': 'CmdOrCtrl+P', 'resume-key': 'ctrl+p' }, 'darwin').length, 2);
+    const values = { 'quit-key': 'ctrl+alt+q', 'pause-key': 'f7' };
+    assert.equal(namesOf(values, 'linux'), 'pause F7, resume Alt+Shift+R, quit Ctrl+Alt+Q');
+    const same = { 'pause-key': 'CmdOrCtrl+P', 'resume-key': 'p+<ctrl>' };
+    const both = new UsageError('--pause-key and --resume-key must differ, got Ctrl+P for both');
+    assert.throws(() => namesOf(same, 'linux'), both);
+    assert.equal(namesOf(same, 'darwin'), 'pause Command+P, resume Ctrl+P');
+    const quit = new UsageError('--pause-key and --quit-key must differ, got Alt+Shift+Q for both');
+    assert.throws(() => namesOf({ 'pause-key': 'alt+shift+q' }, 'win32'), quit);
   });
 });
 
@@ -114,19 +94,13 @@ describe('the key table', LIMIT, () => {
 
   /** From keysymdef.h, input-event-codes.h, Carbon's Events.h and winuser.h. */
   const some: [name: string, keysym: number, evdev: number, mac: number, windows: number][] = [
-    ['A', 0x61, 30, 0, 0x41], ['P', 0x70, 25, 35, 0x50], ['R', 0x72, 19, 15, 0x52], ['Z', 0x7a, 44, 6, 0x5a],
-    ['0', 0x30, 11, 29, 0x30], ['9', 0x39, 10, 25, 0x39], ['F1', 0xffbe, 59, 122, 0x70], ['F12', 0xffc9, 88, 111, 0x7b],
-    ['F20', 0xffd1, 190, 90, 0x83], ['F24', 0xffd5, 194, NaN, 0x87], ['Enter', 0xff0d, 28, 36, 0x0d],
-    ['Down', 0xff54, 108, 125, 0x28], ['Pause', 0xff13, 119, NaN, 0x13], ['Backslash', 0x5c, 43, 42, 0xdc],
-    ['BracketRight', 0x5d, 27, 30, 0xdd],
+    ['P', 0x70, 25, 35, 0x50], ['R', 0x72, 19, 15, 0x52], ['0', 0x30, 11, 29, 0x30], ['F12', 0xffc9, 88, 111, 0x7b],
+    ['F24', 0xffd5, 194, NaN, 0x87], ['Enter', 0xff0d, 28, 36, 0x0d], ['Backslash', 0x5c, 43, 42, 0xdc],
   ];
-  it('has the codes of each platform', () => {
+  it('has the codes of each platform, and none twice', () => {
     for (const [name, keysym, evdev, mac, windows] of some) {
       assert.deepEqual(keyOf(name), { name, keysym, evdev, mac, windows });
     }
-  });
-
-  it('has no code twice', () => {
     const functionKeys = Array.from({ length: 24 }, (_, index) => `f${index + 1}`);
     const others =
       'space enter tab esc backspace delete insert home end pageup pagedown up down left right pause printscreen ' +
@@ -155,18 +129,14 @@ const HELD_BINDINGS = parseBindings({ 'quit-key': 'F9' }, 'linux');
 const HELD: [what: string, keys: string, actions: string][] = [
   ['modifiers in order', '+alt +shift +p -p -shift -alt', 'pause'],
   ['modifiers in another order', '+shift +alt +r -r -alt -shift', 'resume'],
-  ['one of each side', '+alt +shiftR +r', 'resume'],
   ['both sides, one released', '+alt +altR +shift -alt +p', 'pause'],
   ['an extra modifier', '+superR +alt +shift +p', ''],
   ['an extra modifier that is released', '+ctrl +alt +shift -ctrl +p', 'pause'],
-  ['a missing modifier', '+alt +p -p -alt +shift +p', ''],
   ['the key first', '+p +alt +shift =p', ''],
   ['auto-repeat of the key', '+alt +shift +p =p =p =p -p', 'pause'],
   ['two presses while the modifiers are held', '+alt +shift +p -p +p -p +r', 'pause pause resume'],
   ['modifiers on one keyboard, key on another', '+alt +shift +p@1', 'pause'],
-  ['modifiers on both keyboards', '+alt +shift@1 +r', 'resume'],
   ['the same modifier on both keyboards, one released', '+alt +alt@1 +shift -alt +p', 'pause'],
-  ['a modifier released on the wrong keyboard', '+alt +shift -alt@1 +p', 'pause'],
 ];
 
 const LONG_BYTES = ['arm', 'ia32'].includes(process.arch) ? 4 : 8;
@@ -266,66 +236,47 @@ describe('the evdev backend', { ...LIMIT, skip: lacks('Linux', 'mkfifo') }, () =
 
   it('sorts simultaneous events of two keyboards by time', async (t) => {
     const { send, pressed } = await listenToKeyboards(t);
-    const [modifiers, late] = [keyEvents('+alt +shift'), keyEvents('+p')];
-    send(0, late);
-    send(1, modifiers);
-    assert.equal(await pressed(), 'pause');
-    const [early, after] = [keyEvents('+p'), keyEvents('+alt +shift')];
-    send(1, after);
-    send(0, early);
-    assert.equal(await pressed(), '');
+    for (const [first, second, actions] of [['+alt +shift', '+p', 'pause'], ['+p', '+alt +shift', '']] as const) {
+      const [early, late] = [keyEvents(first), keyEvents(second)];
+      send(0, late);
+      send(1, early);
+      assert.equal(await pressed(), actions);
+    }
   });
 
   it('resets held keys when events are lost, and ignores events until the next report', async (t) => {
     const { send, pressed } = await listenToKeyboards(t);
-    send(0, '+alt +shift DROPPED REPORT +p');
-    assert.equal(await pressed(), '');
-    send(0, 'DROPPED !alt !shift REPORT +p');
-    assert.equal(await pressed(), '');
-    send(0, 'DROPPED REPORT +alt +shift +p');
-    assert.equal(await pressed(), 'pause');
+    const rows: [keys: string, actions: string][] = [
+      ['+alt +shift DROPPED REPORT +p', ''], ['DROPPED !alt !shift REPORT +p', ''],
+      ['DROPPED REPORT +alt +shift +p', 'pause'],
+    ];
+    for (const [keys, actions] of rows) {
+      send(0, keys);
+      assert.equal(await pressed(), actions, keys);
+    }
     send(0, '+alt +shift');
     send(1, 'DROPPED !r REPORT +p'); // the other keyboard lost no events
     assert.equal(await pressed(), 'pause');
   });
 
-  it('joins an event that arrives in two pieces', async (t) => {
-    const { actions, send, pressed } = await listenToKeyboards(t);
-    const events = keyEvents('+alt +shift +p');
-    const size = events.length / 9; // three for each key
-    for (const [cut, other] of [[1, 'F9'], [2 * size - 3, 'F9'], [6 * size + 6, 'r']] as const) {
-      send(0, events.subarray(0, cut));
-      send(1, `+${other} -${other}`);
-      await until(() => actions.pop() !== undefined); // the first piece has been read as well
-      send(0, events.subarray(cut));
-      assert.equal(await pressed(), 'pause', `cut at ${cut}`);
-    }
-  });
-
-  it('continues with the others when a keyboard is disconnected, and waits after the last one', async (t) => {
+  it('continues with the others when a keyboard is disconnected', async (t) => {
     const folder = makeFolder(t); // opens like a device, but fails to read
     const { notices, pressed, send } = await listenToKeyboards(t, (paths) => [...paths, folder]);
     await until(() => notices.length > 0);
     send(0, '+alt +shift +p');
     assert.equal(await pressed(), 'pause');
     assert.deepEqual(notices, [`keyboard ${folder} was disconnected (EISDIR)`]);
-    const last = await listenToKeyboards(t, () => [folder]);
-    await until(() => last.notices.length > 0);
-    assert.deepEqual(last.notices, [`keyboard ${folder} was disconnected (EISDIR); waiting for another keyboard`]);
   });
 
   it('reports unreadable keyboards, and how to get the permission', async (t) => {
     const path = join(makeFolder(t), 'event0');
     writeFileSync(path, '', { mode: 0 });
-    const unreadable: [findPaths: () => string[], why: string][] = [
-      [() => [path], `cannot read ${path} (EACCES): run 'sudo usermod -aG input $USER' and log in again`],
-      [() => [], 'no keyboard found'],
-      [() => [readFileSync('/nowhere/devices', 'utf8')],
-        "cannot list the keyboards: ENOENT: no such file or directory, open '/nowhere/devices'"],
-    ];
     const { events } = collectReports();
-    for (const [findPaths, why] of unreadable) {
-      await assert.rejects(asNobody(() => listenEvdev(HELD_BINDINGS, events, findPaths)), new BackendError(why));
+    for (const [paths, why] of [
+      [[path], `cannot read ${path} (EACCES): run 'sudo usermod -aG input $USER' and log in again`],
+      [[], 'no keyboard found'],
+    ] as const) {
+      await assert.rejects(asNobody(() => listenEvdev(HELD_BINDINGS, events, () => [...paths])), new BackendError(why));
     }
     const someAre = ([readable = '']: string[]): string[] => [`${path}/below`, readable, `${path}1`];
     const { paths, notices, source } = await listenToKeyboards(t, someAre);
@@ -337,8 +288,6 @@ describe('the evdev backend', { ...LIMIT, skip: lacks('Linux', 'mkfifo') }, () =
     const devices: [handlers: string, keys: string][] = [
       ['kbd event0 ', '8000 10000000000000 0'], // a power button
       ['sysrq kbd event3 leds ', '402000000 3803078f800d001 feffffdfffefffff fffffffffffffffe'],
-      ['mouse0 event5 ', '70000 0 0 0 0'],
-      ['sysrq kbd leds event17 ', '1000000000007 ff9f207ac14057ff febeffdfffefffff fffffffffffffffe'],
       ['kbd event8 ', // media keys
         '3007f 0 0 483ffff17aff32d bfd4444600000000 1 130c730b17c000 267bfad9415fed 9e168000004400 10000002'],
       ['kbd event9', 'fff 7fffffff ffffffff feffffff ffffffff fffffffe'], // words of 32 bits
@@ -346,9 +295,7 @@ describe('the evdev backend', { ...LIMIT, skip: lacks('Linux', 'mkfifo') }, () =
     ];
     const text = devices.map(([handlers, keys]) => `H: Handlers=${handlers}\nB: EV=1f\nB: KEY=${keys}\nB: MSC=10\n`);
     const sound = 'N: Name="A sound card"\nH: Handlers=event11 \nB: EV=21\nB: SW=14\n';
-    const paths = ['/dev/input/event3', '/dev/input/event17', '/dev/input/event9'];
-    assert.deepEqual(findKeyboards(`${[...text, sound].join('\n')}\n`), paths);
-    assert.deepEqual(findKeyboards(''), []);
+    assert.deepEqual(findKeyboards(`${[...text, sound].join('\n')}\n`), ['/dev/input/event3', '/dev/input/event9']);
   });
 });
 
@@ -358,17 +305,11 @@ describe('sequencesOf', LIMIT, () => {
   const sent: [keys: string, sequences: string[], platform?: NodeJS.Platform][] = [
     ['alt+p', ['\x1bp', 'ð']], ['alt+shift+p', ['\x1bP', 'Ð']], ['ctrl+p', ['\x10']], ['ctrl+alt+p', ['\x1b\x10']],
     ['alt+shift+p', ['\x1bP', 'Ð', '∏'], 'darwin'], ['alt+shift+r', ['\x1bR', 'Ò', '‰'], 'darwin'],
-    ['alt+q', ['\x1bq', 'ñ', 'œ'], 'darwin'], ['alt+x', ['\x1bx', 'ø'], 'darwin'],
-    ['alt+5', ['\x1b5', 'µ']], ['alt+-', ['\x1b-', '\xad']], ['alt+space', ['\x1b ', '\xa0']],
-    ['alt+o', ['\x1bo', 'ï']],
-    ['ctrl+a', ['\x01']], ['ctrl+alt+z', []], ['f1', ['\x1bOP', '\x1b[[A', '\x1b[11~']],
-    ['f4', ['\x1bOS', '\x1b[[D', '\x1b[14~']], ['f5', ['\x1b[15~', '\x1b[[E']],
-    ['alt+home', ['\x1b[1;3H']], ['ctrl+left', ['\x1b[1;5D']], ['ctrl+shift+pageup', ['\x1b[5;6~']],
-    ['alt+f1', ['\x1b[1;3P']], ['shift+f2', ['\x1b[1;2Q']], ['f6', ['\x1b[17~']],
-    ['f10', ['\x1b[21~']], ['f12', ['\x1b[24~']], ['alt+f5', ['\x1b[15;3~']], ['ctrl+shift+f11', ['\x1b[23;6~']],
-    ['ctrl+alt+shift+f12', ['\x1b[24;8~']],
-    ...['ctrl+shift+p', 'ctrl+c', 'ctrl+d', 'ctrl+z', 'ctrl+h', 'ctrl+i', 'ctrl+j', 'ctrl+m', 'super+p', 'super+f5',
-      'alt+shift+o', 'alt+shift+5', 'alt+[', 'ctrl+5', 'ctrl+space', 'alt+pause', 'alt+enter', 'alt+tab', 'f13',
+    ['alt+-', ['\x1b-', '\xad']], ['alt+o', ['\x1bo', 'ï']], ['f1', ['\x1bOP', '\x1b[[A', '\x1b[11~']],
+    ['f5', ['\x1b[15~', '\x1b[[E']], ['f12', ['\x1b[24~']], ['alt+home', ['\x1b[1;3H']],
+    ['ctrl+shift+pageup', ['\x1b[5;6~']], ['alt+f1', ['\x1b[1;3P']], ['ctrl+alt+shift+f12', ['\x1b[24;8~']],
+    ...['ctrl+alt+z', 'ctrl+shift+p', 'ctrl+c', 'ctrl+h', 'ctrl+i', 'super+p', 'super+f5', 'alt+shift+o',
+      'alt+shift+5', 'alt+[', 'ctrl+5', 'ctrl+space', 'alt+enter', 'f13',
     ].map((keys): [string, string[]] => [keys, []]),
   ];
   it('returns what terminals send, or nothing if it is ambiguous', () => {

@@ -5,7 +5,6 @@ import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -14,15 +13,15 @@ import { promisify } from 'node:util';
 import { parseBindings } from '../../../kbctl/keys.ts';
 import { BackendError } from '../../../kbctl/listener.ts';
 import { Connection, listenX11, parseDisplay, readRoots, words } from '../../../kbctl/x11.ts';
-import { LIMIT, makeFolder, startProgram, until } from '../../helpers.ts';
+import { LIMIT, makeFolder, startForeign, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { collectReports, startSlowSystem, withEnvironment } from './helpers.ts';
 import type { Action } from '../../../kbctl/keys.ts';
 import type { Listener } from '../../../kbctl/listener.ts';
-import type { AddressInfo } from 'node:net';
 import type { Reports } from './helpers.ts';
 
 const MAGIC = 'MIT-MAGIC-COOKIE-1';
+const [ANY_HOST, THIS_HOST] = [0xffff, 256]; // FamilyWild, FamilyLocal
 const REMEDY = 'XAUTHORITY must name the file with its cookie';
 
 /** A test or a suite. */
@@ -42,19 +41,14 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
   const presses: [what: string, keys: string, count: number][] = [
     ['alt, shift, p', 'alt+shift+p', 1],
-    ['shift before alt', '+shift +alt +p -p -alt -shift', 1],
     ['modifiers released first', '+alt +shift +p -alt -shift -p', 1],
     ['modifiers on the right', 'altR+shiftR+p', 1],
     ['held while the X server repeats it', '+alt +shift +p hold -p -shift -alt', 1],
     ['twice while the modifiers are held', '+alt +shift p p -shift -alt', 2],
     ['fifty times', 'alt+shift+p '.repeat(50), 50],
     ['p before the modifiers, and repeated', '+p +alt +shift hold -shift -alt -p', 0],
-    ['p between the modifiers', '+shift +p +alt -alt -p -shift', 0],
-    ['while w is held', '+w alt+shift+p -w', 1],
     ['with NumLock and CapsLock', 'numLock capsLock alt+shift+p numLock capsLock', 1],
-    ['without shift', 'alt+p', 0],
     ['without alt', 'shift+p', 0],
-    ['with ctrl', 'ctrl+alt+shift+p', 0],
     ['with super', 'super+alt+shift+p', 0],
     ['another letter', 'alt+shift+o', 0],
   ];
@@ -71,9 +65,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
   const others: [pauseKey: string, keys: string, not: string][] = [
     ['ctrl+F9', 'ctrl+F9', 'F9'],
-    ['F8', 'F8', 'shift+F8'],
     ['Super+Space', 'super+space', 'shift+super+space'],
-    ['Ctrl+Alt+-', 'ctrl+alt+minus', 'ctrl+alt+equal'],
     ['ctrl+shift+1', 'ctrl+shift+one', 'ctrl+one'],
     ['<cmd>+<pause>', 'super+pause', 'pause'],
   ];
@@ -86,29 +78,13 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     }
   });
 
-  it('reports a press while another client has grabbed the keyboard', async (t) => {
-    const { arrived } = await listen(t, display);
-    await (await XClient.connect(t, display.env)).grabKeyboard();
-    await display.user.press('alt+shift+p');
-    assert.deepEqual(await arrived(), ['pause']);
-  });
-
-  it('recognizes modifiers held since before the start', async (t) => {
+  it('reports a press while another client has grabbed the keyboard, also with modifiers held before', async (t) => {
     await display.user.press('+alt +shift');
     const { arrived } = await listen(t, display);
     await display.user.press('p -shift -alt');
-    assert.deepEqual(await arrived(), ['pause']);
-  });
-
-  it('recognizes locked modifiers that are not held', async (t) => {
-    const { user } = display;
-    const { arrived } = await listen(t, display);
-    await user.typed();
-    await user.lockModifiers(1 | 8); // Shift and Alt
-    await user.press('p');
-    await user.lockModifiers(0);
-    assert.deepEqual(await user.typed(), []);
-    assert.deepEqual(await arrived(), ['pause']);
+    await (await XClient.connect(t, display.env)).grabKeyboard();
+    await display.user.press('alt+shift+p');
+    assert.deepEqual(await arrived(), ['pause', 'pause']);
   });
 
   it('keeps only the combinations from the focused window, until it closes', async (t) => {
@@ -156,12 +132,9 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     const refusal = new RegExp(`^the X server at :\\d+ refused the connection: .+; ${REMEDY}$`);
     const unusable: [env: NodeJS.ProcessEnv, message: RegExp | string][] = [
       [{ XAUTHORITY: '/nonexistent' }, refusal],
-      [{ XAUTHORITY: '/dev/null' }, refusal],
       [{ XAUTHORITY: wrongCookie }, refusal],
       [{ DISPLAY: undefined }, 'DISPLAY is not set'],
       [{ DISPLAY: 'here' }, "DISPLAY must be a display such as :0 or host:0, got 'here'"],
-      [{ DISPLAY: '127.0.0.1:99999' },
-        "DISPLAY must have a number from 0 to 59535 after the host, got '127.0.0.1:99999'"],
       [{ DISPLAY: ':59999' }, 'no X server at DISPLAY :59999: connect ENOENT /tmp/.X11-unix/X59999'],
     ];
     for (const [env, message] of unusable) {
@@ -191,41 +164,20 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
   });
 
   const toggle = ['us,ru', 'grp:alt_shift_toggle'] as const;
-  const capsKeys = { 'pause-key': 'ctrl+alt+p', 'resume-key': 'ctrl+alt+r' };
-  // Key codes: the keys labeled P and R are P and R in fr and ru, and L and P in dvorak.
-  const rows: [layout: readonly [string, string?], keys: string, pause: number, resume: number, values?: Values][] = [
-    [['fr'], 'alt+shift+CODE', 33, 27],
-    [['dvorak'], 'alt+shift+CODE', 27, 32],
-    [['ru'], 'alt+shift+CODE', 33, 27],
-    [toggle, '+alt +shift CODE -shift -alt', 33, 27],
-    [toggle, '+shift +alt CODE -alt -shift', 33, 27],
-    [['us', 'caps:ctrl_modifier'], 'capsLock+alt+CODE', 33, 27, capsKeys],
-    [['us', 'altwin:swap_alt_win'], 'super+shift+CODE', 33, 27],
-    [['us', 'altwin:meta_win'], 'super+shift+CODE alt+shift+CODE', 33, 27], // Meta is neither Alt nor Super
+  const options: [layout: readonly [string, string], keys: string][] = [
+    [toggle, '+alt +shift CODE -shift -alt'], [toggle, '+shift +alt CODE -alt -shift'],
+    [['us', 'altwin:swap_alt_win'], 'super+shift+CODE'],
   ];
-  it('reports each press once with any layout', async (t) => {
-    for (const [layout, keys, pause, resume, values] of rows) {
+  it('reports each press once where Alt+Shift switches the layout, or where other keys are Alt', async (t) => {
+    for (const [layout, keys] of options) {
       await display.setLayout(...layout);
-      const { arrived, close } = await listen(t, display, values);
+      const { arrived, close } = await listen(t, display);
       for (let round = 0; round < 3; round += 1) { // the toggle leads to us, ru, us
-        await display.user.press(keys.replaceAll('CODE', `${pause}`));
-        assert.deepEqual(await arrived(keys.replaceAll('CODE', `${resume}`)), ['pause'], `${layout}, ${keys}`);
+        await display.user.press(keys.replaceAll('CODE', 'p'));
+        assert.deepEqual(await arrived(keys.replaceAll('CODE', 'r')), ['pause'], `${layout}, ${keys}`);
       }
       close();
     }
-  });
-
-  it('ignores the plain key of a combination whose modifier the layout lacks', async (t) => {
-    const { user, setLayout } = display;
-    await setLayout('us');
-    await user.dropSuper();
-    const { arrived, notices } = await listen(t, display, { 'pause-key': 'super+p' });
-    await user.typed();
-    await user.press('p super+p p');
-    assert.deepEqual(await user.typed(), ['p', 'p', 'p']);
-    assert.deepEqual(await arrived(), []);
-    const why = 'the keyboard layout lacks a modifier of Super+P; set --pause-key to another combination';
-    assert.deepEqual(notices, [why]);
   });
 
   it('follows changes of the layout', async (t) => {
@@ -250,63 +202,28 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 });
 
 describe('the x11 backend over TCP', { ...LIMIT, skip: lacks('Unix') }, () => {
-  const denied = 'Authorization required, but no authorization protocol specified';
-  const EMPTY_SETUP = Buffer.from([1, 0, 11, 0, 0, 0, 8, 0, ...Array(32).fill(0)]);
+  const denied = 'Authorization required, but no authorization protocol specified\n';
+  const refusal = Buffer.from(`\0${String.fromCharCode(denied.length)}\x0b\0\0\0\x10\0${denied}`);
   const failures: [what: string, response: Buffer | null, line: string][] = [
     ['no response', null, 'does not respond'],
-    ['accepted, then no response', EMPTY_SETUP, 'does not respond'],
-    ['too many clients', formatRefusal('Too many clients'), 'refused the connection: Too many clients'],
-    ['cookie required', formatRefusal(`${denied}\n`), `refused the connection: ${denied}; ${REMEDY}`],
-    ['connection closed', Buffer.alloc(0), 'closed the connection'],
-    ['connection closed during the response', formatRefusal(denied).subarray(0, -1), 'closed the connection'],
+    ['cookie required', refusal, `refused the connection: ${denied.trim()}; ${REMEDY}`],
+    ['connection closed during the response', refusal.subarray(0, -1), 'closed the connection'],
   ];
   it('reports why the X server does not accept it', async (t) => {
     for (const [what, response, line] of failures) {
-      const { name, env } = await startStub(t, response);
-      const startMs = line === 'does not respond' ? 100 : undefined;
-      const starting = listen(t, { env: { ...env, XAUTHORITY: '/dev/null' } }, {}, startMs);
-      await assert.rejects(starting, new BackendError(`the X server at ${name} ${line}`), what);
+      const { port } = await startForeign(t, async (socket) => {
+        if (response === null) return;
+        socket.write(response.subarray(0, 5));
+        await sleep(20); // the response arrives in pieces
+        socket.end(response.subarray(5));
+      });
+      const DISPLAY = `127.0.0.1:${port - 6000}`;
+      const startMs = response === null ? 100 : undefined;
+      const starting = listen(t, { env: { DISPLAY, XAUTHORITY: '/dev/null' } }, {}, startMs);
+      await assert.rejects(starting, new BackendError(`the X server at ${DISPLAY} ${line}`), what);
     }
     const refused = /^no X server at DISPLAY 127.0.0.1:59000: connect ECONNREFUSED 127.0.0.1:65000$/;
     await assert.rejects(listen(t, { env: { DISPLAY: '127.0.0.1:59000' } }), { message: refused });
-  });
-
-  it('does not wait for the X server when the start is cancelled', async (t) => {
-    const { env, greetings } = await startStub(t, null);
-    const quitting = new AbortController();
-    const starting = listen(t, { env }, {}, undefined, quitting.signal);
-    await until(() => greetings.length > 0);
-    quitting.abort();
-    await assert.rejects(starting, BackendError);
-  });
-
-  it('chooses from several cookies', async (t) => {
-    const stub = await startStub(t, formatRefusal('Go away'));
-    const [number, home] = [stub.number, makeFolder(t)];
-    const mine = (display = number): Buffer => formatCookie('this host', 256, hostname(), display); // FamilyLocal
-    const wild = (display = number): Buffer => formatCookie('any host', 0xffff, '', display); // FamilyWild
-    const other = formatCookie('other', 256, `not-${hostname()}`, number);
-    const xdm = formatCookie('XDM', 256, hostname(), number, 'XDM-AUTHORIZATION-1');
-    const XAUTHORITY = join(home, '.Xauthority');
-    const files: [what: string, records: Buffer[], chosen: string, env?: NodeJS.ProcessEnv][] = [
-      ['the one of this host, if last', [other, wild(), mine()], 'this host'],
-      ['the one of this host, if first', [mine(), wild(), other], 'this host'],
-      ['the one of any host, if last', [other, wild()], 'any host'],
-      ['the one of any host, if first', [wild(), other], 'any host'],
-      ['the one of the display', [mine(`${number}0`), mine(`1${number}`), other], 'other'],
-      ['the one of all displays', [other, mine('')], 'this host'],
-      ['none of other displays', [mine(`${number}0`), wild(`1${number}`)], ''],
-      ['none of another protocol', [xdm, other], 'other'],
-      ['those before a truncated length', [other, mine().subarray(0, 3)], 'other'],
-      ['those before a truncated cookie', [other, mine().subarray(0, -1)], 'other'],
-      ['the one in ~/.Xauthority by default', [mine()], 'this host', { HOME: home, XAUTHORITY: undefined }],
-      ['the one in ~/.Xauthority if XAUTHORITY is empty', [mine()], 'this host', { HOME: home, XAUTHORITY: '' }],
-    ];
-    for (const [what, records, chosen, env] of files) {
-      writeFileSync(XAUTHORITY, Buffer.concat(records));
-      await assert.rejects(listen(t, { env: { ...stub.env, XAUTHORITY, ...env } }), /Go away/);
-      assert.deepEqual(stub.greetings.at(-1), chosen === '' ? ['', ''] : [MAGIC, chosen], what);
-    }
   });
 });
 
@@ -325,11 +242,10 @@ async function listen(
   { env, user }: Pick<Display, 'env'> & Partial<Display>,
   values: Values = {},
   startMs?: number,
-  quitting: AbortSignal = new AbortController().signal,
 ): Promise<Listening> {
   const { events, ...reports } = collectReports();
   const bindings = parseBindings(values, 'linux');
-  const listener = await withEnvironment(env, () => listenX11(bindings, events, quitting, startMs));
+  const listener = await withEnvironment(env, () => listenX11(bindings, events, new AbortController().signal, startMs));
   const close = (): void => listener.close();
   t.after(close);
   const arrived = async (resume = 'alt+shift+r'): Promise<Action[]> => {
@@ -353,12 +269,13 @@ interface Display {
   end(): Promise<void>;
 }
 
-/** Starts an X server that requires a cookie. */
+/** Starts an X server that requires a cookie, the only right one in a file of many. */
 async function startDisplay(t: Owner): Promise<Display> {
-  const file = join(makeFolder(t), 'auth');
-  writeFileSync(file, formatCookie(randomBytes(16)), { mode: 0o600 });
+  const [folder, cookie] = [makeFolder(t), randomBytes(16)];
+  const [serverFile, file] = [join(folder, 'server'), join(folder, 'auth')];
+  writeFileSync(serverFile, formatCookie(cookie), { mode: 0o600 });
   // Without -noreset, the server drops connections that open while its last client disconnects.
-  const args = ['-displayfd', '1', '-screen', '0', '640x480x24', '-nolisten', 'tcp', '-noreset', '-auth', file];
+  const args = ['-displayfd', '1', '-screen', '0', '640x480x24', '-nolisten', 'tcp', '-noreset', '-auth', serverFile];
   const server = spawn('Xvfb', args, { stdio: ['ignore', 'pipe', 'ignore'] });
   const exited = once(server, 'exit');
   const end = async (): Promise<void> => {
@@ -369,61 +286,32 @@ async function startDisplay(t: Owner): Promise<Display> {
   const failed = exited.then(([code]) => assert.fail(`Xvfb exited with code ${code}`));
   failed.catch(() => {});
   const name = `:${String(await Promise.race([once(server.stdout, 'data'), failed])).trim()}`;
+  const number = name.slice(1);
+  const wrong = (...rest: [family: number, address: string, number: string, protocol?: string]): Buffer => {
+    return formatCookie(randomBytes(16), ...rest);
+  };
+  writeFileSync(file, Buffer.concat([
+    wrong(ANY_HOST, '', number), wrong(THIS_HOST, `not-${hostname()}`, number),
+    wrong(THIS_HOST, hostname(), `${number}0`), wrong(THIS_HOST, hostname(), number, 'XDM-AUTHORIZATION-1'),
+    formatCookie(cookie, THIS_HOST, hostname(), number), wrong(ANY_HOST, '', number),
+    wrong(THIS_HOST, hostname(), number).subarray(0, -1), // somebody still writes it
+  ]));
   const env = { DISPLAY: name, XAUTHORITY: file, WAYLAND_DISPLAY: undefined };
   const user = await XClient.connect(t, env);
   await user.takeFocus();
   const setLayout = async (layout: string, option: string = ''): Promise<void> => {
     const words = ['-layout', layout, '-option', '', '-option', option]; // an empty one removes all others
-    await promisify(execFile)('setxkbmap', words, { env: { ...process.env, ...env } });
+    await promisify(execFile)('setxkbmap', words, { env: { ...process.env, ...env, XAUTHORITY: serverFile } });
   };
   return { name, env, user, setLayout, end };
 }
 
 /** A record of a file of xauth(1), by default for any host (FamilyWild) and display. */
-function formatCookie(cookie: string | Buffer, family = 0xffff, address = '', number = '', protocol = MAGIC): Buffer {
+function formatCookie(cookie: string | Buffer, family = ANY_HOST, address = '', number = '', protocol = MAGIC): Buffer {
   const fields = [address, number, protocol, cookie].map((field) => {
     return Buffer.concat([Buffer.from([0, field.length]), Buffer.from(field)]);
   });
   return Buffer.concat([Buffer.from([family >> 8, family & 0xff]), ...fields]);
-}
-
-interface Stub {
-  name: string;
-  number: string;
-  env: NodeJS.ProcessEnv;
-  /** The protocol and the cookie of each client. */
-  greetings: string[][];
-}
-
-/** Starts an X server that only sends `response`, or nothing. */
-async function startStub(t: Owner, response: Buffer | null): Promise<Stub> {
-  const greetings: string[][] = [];
-  const stub = createServer((socket) => {
-    t.after(() => socket.destroy());
-    socket.on('error', () => {}); // a client that was refused may not read to the end
-    socket.once('data', async (greeting) => {
-      const protocolEnd = 12 + greeting.readUInt16LE(6);
-      const cookieAt = 4 * Math.ceil(protocolEnd / 4);
-      const cookie = greeting.subarray(cookieAt, cookieAt + greeting.readUInt16LE(8));
-      greetings.push([`${greeting.subarray(12, protocolEnd)}`, `${cookie}`]);
-      if (response === null) return;
-      socket.write(response.subarray(0, 5));
-      await sleep(20); // the response arrives in pieces
-      socket.write(response.subarray(5));
-      if (response[0] !== 1) socket.end(); // refused
-    });
-  }).listen(0, '127.0.0.1');
-  t.after(() => stub.close());
-  await once(stub, 'listening');
-  const number = `${(stub.address() as AddressInfo).port - 6000}`;
-  const name = `127.0.0.1:${number}`;
-  return { name, number, env: { DISPLAY: name }, greetings };
-}
-
-/** The response of an X server that refuses a connection. */
-function formatRefusal(reason: string): Buffer {
-  const head = Buffer.from([0, reason.length, 11, 0, 0, 0, Math.ceil(reason.length / 4), 0]);
-  return Buffer.concat([head, Buffer.from(reason.padEnd(4 * (head[6] as number), '\0'))]);
 }
 
 // ───── The keyboard, and the focused window ──────────────────────────────────────────────────────────────────────
@@ -434,7 +322,7 @@ const MODIFIER_CODES: Readonly<Record<string, number>> = {
 
 /** Of a US keyboard. */
 const CODES: Readonly<Record<string, number>> = {
-  ...MODIFIER_CODES, p: 33, r: 27, o: 32, w: 25, one: 10, minus: 20, equal: 21, space: 65, pause: 127, F8: 74, F9: 75,
+  ...MODIFIER_CODES, p: 33, r: 27, o: 32, w: 25, one: 10, space: 65, pause: 127, F9: 75,
 };
 
 const HOLD_MS = 900; // after 660 ms, the X server repeats a key
@@ -504,20 +392,6 @@ class XClient {
   async grabKeyboard(): Promise<void> {
     const [NOW, ASYNC] = [0, 0x0101]; // of the pointer and of the keyboard
     assert.equal((await this.#ask(31, [this.#root, NOW, ASYNC]))[1], 0, 'grabbed'); // GrabKeyboard
-  }
-
-  /** Locks exactly these modifiers, without a key press. */
-  async lockModifiers(bits: number): Promise<void> {
-    const keyboard = await this.#findExtension('XKEYBOARD');
-    await this.#ask(keyboard, [1]); // UseExtension of version 1.0
-    void this.#ask(keyboard, [0x100 | (0xff << 16) | (bits << 24), 0, 0], 5); // LatchLockState of the core keyboard
-    await this.#sync();
-  }
-
-  /** Removes Super from the modifiers. */
-  async dropSuper(): Promise<void> {
-    const rows = Buffer.from([50, 66, 37, 64, 77, 0, 0, 92]); // one key for each bit
-    assert.equal((await this.#ask(118, [rows], 1))[1], 0); // SetModifierMapping
   }
 
   #fakeKey(name: string, isDown: boolean): void {

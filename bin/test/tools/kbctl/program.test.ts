@@ -1,14 +1,20 @@
-// What control-kbctl sends for each key press, and what it prints about the system.
+// What control-kbctl sends for each key press, what it prints about the system, and what it does with its terminal:
+// which job has it, and that its mode is restored at the end.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, HARMLESS, HOSTILE, LIMIT, NO_TOKEN, startServer, TOKEN, until } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, LIMIT, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
-import { isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startSlowSystem } from './helpers.ts';
+import {
+  END, FORWARD, isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startInTerminal,
+  startSlowSystem,
+} from './helpers.ts';
+import type { InTerminal } from './helpers.ts';
 
 const NOT_CONFIRMED = 'accepted, not confirmed';
+const LISTENS = /^press Ctrl-C to quit/m;
 
 describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
   it('each press with its author, even while the previous command runs, and prints the outcomes', async (t) => {
@@ -108,9 +114,9 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
   });
 
   it('a press before the first status, and prints complete lines', async (t) => {
-    const { port, hold, release, holds, end } = await startSlowSystem(t);
+    const { port, hold, release } = await startSlowSystem(t);
     hold('GET');
-    const { say, shows, ended, child } = startHelped(t, ['--port', `${port}`]);
+    const { say, ended, child } = startHelped(t, ['--port', `${port}`]);
     let stdout = '';
     child.stdout?.on('data', (text: string) => (stdout += text));
     say(READY, 'hit 0');
@@ -118,31 +124,8 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     await prints(/^http:.*: no answer\npress Ctrl-C to quit\npause … $/m);
     release();
     await prints(/^pause … \nhttp:.*: paused\npause … paused after \d\.\d\d s\n$/m);
-    hold('POST');
-    say('hit 1');
-    await holds('POST', 1);
-    say('note \x1b[2Jsomething else');
-    await shows(/control-kbctl: {2}\[2Jsomething else\n/);
-    await prints(/^resume … \nresume … $/m);
-    release();
-    await prints(/^resume … \nresume … active after \d\.\d\d s\n$/m);
-    hold('GET');
-    await holds('GET', 1);
-    end(); // it is offline, and does not hang
-    await prints(/^resume … active after.*\nhttp:.*: offline\n$/m);
     child.kill();
     assert.equal((await ended).code, 0);
-  });
-
-  it('commands without effect if the token is wrong', async (t) => {
-    const { port, server } = await startServer(t, { token: TOKEN });
-    const wrong = { env: { CONTROL_TOKEN: `not-${TOKEN}` } };
-    const { say, shows, output } = await listening(t, ['--port', `${port}`], wrong);
-    assert.ok(output().includes(`\nhttp://localhost:${port}: ${NO_TOKEN}\n`), output());
-    say('hit 0');
-    await shows(/^pause … .+\n$/m);
-    assert.deepEqual(readOutcomes(output()), [`pause … refused: m${NO_TOKEN.slice(1)}`]);
-    assert.equal(server.hasCommands(), false);
   });
 
   it('commands, and prints no control characters of a server', async (t) => {
@@ -167,5 +150,74 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     child.kill();
     assert.deepEqual(await ended, { code: 0, stdout: 'quit; the system is unaffected\n', stderr });
     await until(() => !isRunning(Number(helper)));
+  });
+});
+
+describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
+  it('does not show what is typed, not even while the backend starts, and quits on Ctrl-C', async (t) => {
+    const { port } = await startSlowSystem(t);
+    const color = { env: { NO_COLOR: undefined } };
+    const { write, say, shows, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, color);
+    await shows(/^control-kbctl: \d+/m);
+    write('hidden\r\n');
+    say(READY);
+    await shows(LISTENS);
+    write('secret\x1bP\x1bp\t\x1b[A\r');
+    say('hit 0');
+    await shows(/^pause … paused after/m);
+    write('\x03');
+    const [, , note = '', ...lines] = (await checkEnd(0)).split('\r\n');
+    assert.match(note, /^control-kbctl: \d+$/);
+    assert.match(lines.splice(5, 1)[0] ?? '', /^pause … paused after \d\.\d\d s$/);
+    assert.deepEqual(lines.slice(0, -2), [
+      'listening to macOS key events (backend macos: set by --backend)', `  ${PAUSE}  pause`, `  ${RESUME}  resume`,
+      `http://localhost:${port}: \x1b[32mactive\x1b[39m`, 'press Ctrl-C to quit', 'quit; the system is unaffected',
+      'code 0',
+    ]);
+  });
+
+  const ends: [what: string, code: number, act: (typed: InTerminal) => void][] = [
+    ['SIGHUP', 0, ({ processId }) => process.kill(processId(), 'SIGHUP')],
+    ['a failure of the backend', 1, ({ say }) => say('fail')],
+  ];
+  for (const [what, code, act] of ends) {
+    it(`restores it at the end: ${what}`, async (t) => {
+      const { port } = await startSlowSystem(t);
+      const typed = await startInTerminal(t, port, `$KBCTL; ${END}`, { script: FORWARD });
+      typed.say(READY);
+      await typed.shows(LISTENS);
+      assert.equal(typed.isEchoing(), false);
+      act(typed);
+      assert.doesNotMatch(await typed.checkEnd(code), /\^C|\n\r?\n/);
+    });
+  }
+
+  it('returns it to the shell on Ctrl-Z, leaves it alone after bg, and silences it on fg', async (t) => {
+    const script = 'set -m; $KBCTL; echo stopped; read -r line; echo "read $line"; bg; read -r line; echo "read $line"';
+    const { port } = await startSlowSystem(t);
+    const { type, write, say, shows, isEchoing, checkEnd } = await startInTerminal(t, port, `${script}; fg; ${END}`);
+    say(READY);
+    await shows(LISTENS);
+    await type('\x1a', /^stopped/m);
+    await type('visible\n', /^visible\nread visible/m);
+    say('hit 0');
+    await shows(/^pause … paused after/m);
+    await type('too\n', /^too\nread too/m);
+    await until(() => !isEchoing());
+    write('hidden\x04');
+    assert.doesNotMatch(await checkEnd(0), /hidden/);
+  });
+
+  it('reads keys with the terminal backend once it is in the foreground', async (t) => {
+    const script = `set -m; $KBCTL & read -r line; echo "read $line"; fg; ${END}`;
+    const { port } = await startSlowSystem(t);
+    const args = '--backend terminal';
+    const { type, write, shows, isEchoing, checkEnd } = await startInTerminal(t, port, script, { args });
+    await shows(LISTENS);
+    await type('p\n', /^read p/m);
+    await until(() => !isEchoing());
+    await type('r', /^resume … active after/m);
+    write('q');
+    assert.doesNotMatch(await checkEnd(0), /^pause/m);
   });
 });

@@ -1,0 +1,192 @@
+// control-console on a terminal while others change the status, while the system does not respond, and under job
+// control: Ctrl-Z, fg and bg, signals, and the state of the terminal afterwards.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { defer, getInfo, launchSystem, LIMIT, startServer, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { ACTIVE as REPLY, hideFailures, startOwnProcess, startWeb } from '../client/systems.ts';
+import { ACTIVE, at, CTRL_C, CTRL_D, CTRL_Z, prompt, pseudoTerminal, READY, shown, terminal } from './helpers.ts';
+
+const CONSOLE = `${process.execPath} dist/bin/console.js`;
+const STOPPED = /Stopped[^]*SHELL> $/;
+const GIVES_UP = /\(Ctrl-C gives up\) … $/;
+const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
+const BEN = { wait: 60, by: 'ben@desk', reason: 'GPU needed' };
+
+hideFailures();
+
+describe('control-console while others change the status', SUITE, () => {
+  it('prints who has changed it and why, above the typed text', async (t) => {
+    const shutDown = defer();
+    t.after(() => shutDown.resolve()); // first, or a failure would block the system's end
+    const { address: { port }, client } = await launchSystem(t, { onShutdown: () => shutDown.promise });
+    const { type, shows } = await terminal(t, at(port));
+    await type('help qu', /help qu$/);
+    await client.request('pause', { ...BEN, reason: 'GPU \x1b[2Jneeded' });
+    await shows(new RegExp(`paused by ben@desk: GPU {1,2}\\[2Jneeded\n(${prompt('\\w+')}help qu)+$`));
+    await type('it\r', shown('  q, quit, exit .*', 'paused'));
+    await client.request('resume', { wait: 60, by: 'ben@desk' });
+    await shows(new RegExp(`resumed by ben@desk\n(${prompt('\\w+')})+$`));
+    await type('z'.repeat(100), /(z ?){100}$/); // in two rows of the terminal
+    await client.request('pause', BEN);
+    await shows(new RegExp(`\x1b\\[1Apaused by ben@desk: GPU needed\n\n\x1b\\[1A${prompt('\\w+')}z{100}`));
+    await type(CTRL_C, new RegExp(`${prompt('paused')}$`));
+    await client.request('shutdown', { ...BEN, wait: undefined });
+    await shows(new RegExp(`shutting down by ben@desk: GPU needed\n(${prompt('[\\w ]+')})+$`));
+  });
+
+  it('prints nothing about its own commands, saves, no-ops, and changes without an author', async (t) => {
+    let isBusy = true;
+    const { address: { port }, client } = await launchSystem(t, {
+      onPaused: () => assert.ok(!isBusy, 'GPU busy'), saveState: () => 'states/1.json',
+    });
+    const { type, shows, output } = await terminal(t, at(port));
+    await type('pause\r', shown('not paused: onPaused failed: GPU busy'));
+    await client.request('pause', BEN); // fails, too
+    isBusy = false;
+    await client.request('save-state', BEN);
+    await type('p my own\r', shown('(.* … )?paused \\(\\d+\\.\\d s\\)', 'paused'));
+    await client.request('pause', BEN);
+    await type('save\r', shown('saved states/1.json \\(\\d+\\.\\d s\\)', 'paused'));
+    await type('r\r', shown('(.* … )?active \\(\\d+\\.\\d s\\)'));
+    await client.request('pause', { wait: 60 });
+    await shows(new RegExp(`${prompt('paused')}$`));
+    await client.request('resume', BEN); // reported after all earlier changes
+    await shows(/resumed by ben@desk: GPU needed\n/);
+    assert.equal(output().match(/\w+ by \w+/g)?.length, 1, output());
+  });
+
+  it('prints a change during a command even if the first report comes during it, too', async (t) => {
+    const [reported, changed, saved] = [defer(), defer(), defer()];
+    const active = { status: 'active', since: '2026-01-23T06:00:00.000Z', commands: [] };
+    const paused = { status: 'paused', since: '2026-01-23T07:00:00.000Z', by: BEN.by, commands: [] };
+    let reports = 0;
+    const { port } = await startWeb(t, async ({ url, method }) => {
+      if (method === 'POST') await saved.promise;
+      if (url !== '/api/info') return { status: 'active', result: 'ok', id: 'abc-1', state: 'done', value: 'state 1' };
+      await ((reports += 1) === 1 ? reported : changed).promise;
+      return reports === 1 ? active : paused;
+    });
+    const { type, shows } = await terminal(t, at(port));
+    await type('save\r', /\(Ctrl-C gives up\) … $/);
+    reported.resolve();
+    await until(() => reports === 2);
+    changed.resolve();
+    await until(() => reports === 3);
+    saved.resolve();
+    await shows(/ … saved state 1 .*\n[^]*paused by ben@desk\n/);
+  });
+});
+
+describe('control-console and a system that does not respond', { ...SUITE, skip: lacks('script', 'Linux') }, () => {
+  it('counts the seconds in the prompt, shows what it waits for, and sends nothing after Ctrl-C', async (t) => {
+    const { port, child, stop } = await startOwnProcess(t);
+    const { type, shows, output } = await terminal(t, at(port));
+    await shows(new RegExp(`${prompt('active')}$`));
+    await stop();
+    await shows(/no answer for (\d+) s\) > .*no answer for (?!\1 )\d+ s\) > $/);
+    await type('\r'.repeat(15), new RegExp(`^(\n(${prompt('.*')})*){15}(${prompt('no answer for \\d+ s')})+$`));
+    assert.doesNotMatch(output(), /Warning/);
+    const silence = (seconds: string): string => `127.0.0.1:${port} has not responded within ${seconds}(\\.\\d)? s`;
+    for (const command of ['shutdown', 'status', 'save']) {
+      await type(`${command}\r`, new RegExp(`\nwaiting for 127.0.0.1:${port} \\(Ctrl-C gives up\\) … $`));
+      const sent = command === 'status' ? '' : `(${command}|save-state) not sent: `;
+      await type(CTRL_C, new RegExp(`^\n${sent}${silence('[0-4]')}\n${prompt('no answer for \\d+ s')}`));
+    }
+    await type('pause\r', new RegExp(`\npause not sent: ${silence('[5-9]')}\n`));
+    child.kill('SIGCONT');
+    await shows(new RegExp(`${prompt('active')}$`));
+    assert.deepEqual((await getInfo(port)).commands, []);
+    await stop();
+    await shows(/no answer for \d+ s\) > $/);
+    child.kill('SIGKILL');
+    await shows(new RegExp(`${prompt('offline')}$`));
+  });
+
+  it('reports a command as sent, and quits while a request is pending', async (t) => {
+    const silence = defer();
+    t.after(() => silence.resolve());
+    let isMute = false;
+    const { port, requests } = await startWeb(t, async ({ method }) => {
+      isMute ||= method === 'POST';
+      if (isMute) await silence.promise;
+      return REPLY;
+    });
+    const { type, ended } = await terminal(t, at(port));
+    await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
+    await type('y\r', /\(Ctrl-C gives up\) … $/);
+    const summary = 'shutdown sent, but no response within \\d+(\\.\\d)? s: it may still take effect';
+    await type(CTRL_C, shown(summary, '.*'));
+    assert.deepEqual(requests.filter((one) => one.startsWith('POST')), ['POST /api/shutdown']);
+    const start = performance.now();
+    await type('quit\r', /quit\n/);
+    assert.equal((await ended).code, 0);
+    assert.ok(performance.now() - start < 5000, 'the time limit of a request');
+  });
+});
+
+describe('control-console and job control', { ...LIMIT, concurrency: 2, skip: lacks('script', 'bash') }, () => {
+  it('is stopped by Ctrl-Z, and continues after fg', async (t) => {
+    const saved = defer<string>();
+    const { address: { port }, client } = await launchSystem(t, { saveState: () => saved.promise });
+    t.after(() => saved.resolve('')); // a failure would block the system's end
+    const shell = 'bash --norc --noprofile --noediting -i';
+    const { type, shows, output } = await pseudoTerminal(t, shell, /SHELL> $/, { PS1: 'SHELL> ' });
+
+    await t.test('accepts keys after Ctrl-Z and kill -STOP; its own stop is no silence of the system', async () => {
+      await type(`sh -c 'echo pid $$; exec ${CONSOLE} ${at(port)}'\r`, READY);
+      process.kill(Number(output().match(/(?<=\npid )\d+/)?.[0]), 'SIGSTOP');
+      await shows(STOPPED);
+      for (const command of ['fg', 'fg %1']) {
+        await type('sleep 3\r', /SHELL> $/); // longer than the limit for `no answer`
+        const length = output().length;
+        await type(`${command}\r`, new RegExp(`${prompt('active')}$`));
+        await type('statuss', /statuss$/);
+        await type('\x7f\r', shown(ACTIVE));
+        assert.doesNotMatch(output().slice(length), /no answer/);
+        await type(CTRL_Z, STOPPED);
+      }
+    });
+
+    await t.test('keeps a question and a running command', async () => {
+      await type('fg\r', new RegExp(`${prompt('active')}$`));
+      await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
+      await type(CTRL_Z, STOPPED);
+      await type('fg\r', /down\? \(y\/\[N\]\) $/);
+      await type('n\r', shown('shutdown cancelled'));
+      await type('save\r', GIVES_UP);
+      await type(CTRL_Z, STOPPED);
+      saved.resolve('state 1');
+      await type('fg\r', shown('saved state 1 \\(\\d+\\.\\d s\\)'));
+    });
+
+    await t.test('keeps the line, and leaves the terminal to the shell while it is in the background', async () => {
+      await type('stat', /stat$/);
+      await type(CTRL_Z, STOPPED);
+      await type('stty -a | tr ";" "\\n"\r', / icanon [^]* echo [^]*SHELL> $/);
+      await type('bg\r', /SHELL> $/);
+      const length = output().length;
+      await client.request('pause', { wait: 60, by: 'ben@desk' });
+      await type('sleep 2; jobs\r', /Running[^]*SHELL> $/);
+      assert.ok(!output().slice(length).includes('paused'), 'it draws nothing in the background');
+      await type('fg\r', /\npaused by ben@desk\n.*\(paused\) > stat$/);
+      await type('us\r', /paused \d+ s ago[^]*> $/);
+      await type(CTRL_D, /SHELL> $/);
+      await type('echo "code $?"\r', /code 0\n/);
+    });
+  });
+
+  it('restores the terminal', async (t) => {
+    const { port } = await startServer(t);
+    const run = `sh -c "echo pid \\$\\$; exec ${CONSOLE} ${at(port)}"; echo "code $?"; stty -a`;
+    const { type, write, shows, output } = await pseudoTerminal(t, `sh -c '${run}; ${run}'`, READY);
+    const asItWas = (code: number): RegExp => new RegExp(`code ${code}\n[^]* icanon [^]* echo `);
+    await type(CTRL_C + CTRL_C, asItWas(0));
+    await shows(READY);
+    await type('save\r', GIVES_UP);
+    write('');
+    process.kill(Number(output().match(/(?<=^pid )\d+/gm)?.at(-1)), 'SIGTERM');
+    await shows(asItWas(143));
+  });
+});
