@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import {
-  clientAt, getInfo, makeFolder, perform, platformIs, preload, start, startProgram, TOKEN, until,
+  clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until,
 } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
@@ -36,22 +36,19 @@ describe('control-run: a program', suite, () => {
     assert.equal(within.length, without.length + 1, stdout); // both contain that of the folder
   });
 
-  it('receives SIGPIPE when its output is closed; the exit code is 128 + 13', async (t) => {
-    const script = `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`;
-    const { stdout, stderr } = await start(t, 'sh', ['-c', script]).ended;
-    assert.equal(stdout, 'y\n');
-    assert.match(stderr, /\nexit code 141\n$/);
-  });
-
-  it('leaves unread input to the next command', async (t) => {
-    const script = `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`;
-    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'a\nb\n');
-  });
-
-  it('runs even if control-run cannot print', async (t) => {
+  it('shares its streams with other commands of a shell', async (t) => {
     const path = join(makeFolder(t), 'result');
-    const script = `${CONTROL_RUN} sh -c 'echo ran >> "$1"; exit 6' sh '${path}' <&- >&- 2>&-; echo "exit code $?"`;
-    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'exit code 6\n');
+    const runs = `sh -c 'echo ran >> "$1"; exit 6' sh '${path}'`;
+    for (const [what, script, stdout, stderr] of [
+      ['SIGPIPE ends it', `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`, 'y\n', /\nexit code 141\n$/],
+      ['it leaves input unread', `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`, 'a\nb\n', /^/],
+      ['it runs even if control-run cannot print', `${CONTROL_RUN} ${runs} <&- >&- 2>&-; echo "exit code $?"`,
+        'exit code 6\n', /^$/],
+    ] as const) {
+      const ended = await start(t, 'sh', ['-c', script]).ended;
+      assert.equal(ended.stdout, stdout, what);
+      assert.match(ended.stderr, stderr, what);
+    }
     assert.deepEqual(readLines(path), ['ran']);
   });
 
@@ -91,24 +88,14 @@ describe('control-run: a program', suite, () => {
     await until(async () => Number((await showsRun(run, { processes: 3 }))['memory MiB']) >= 16);
     await perform(run.port, 'pause');
     assert.deepEqual(Object.keys(await showsDetail(run, {})), ['run']);
-    const detail = await showsRun(run, { processes: 3, canSave: false });
-    const names = ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB', 'canSave'];
+    const { canSave: _, ...detail } = await showsRun(run, { processes: 3 });
+    const names = ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB'];
     assert.deepEqual(Object.keys(detail), names);
     assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
     const startedAt = Date.parse(String(detail['started']));
     assert.ok(before <= startedAt && startedAt <= Date.now());
     assert.ok(Number(detail['CPU seconds']) > 0, 'includes the child that has ended');
     assert.ok(Number(detail['memory MiB']) < 100, `${detail['memory MiB']} MiB`);
-  });
-});
-
-describe('control-run: the detail on Windows', suite, () => {
-  it('omits what is unknown there', async (t) => {
-    const run = await startRun(t, [], ['sleep', '98765'], preload(platformIs('win32')));
-    const shown = await showsRun(run, { pid: run.pid, processes: 1 });
-    assert.deepEqual(Object.keys(shown), ['pid', 'command', 'started', 'processes']);
-    process.kill(run.pid);
-    assert.equal(await exitCodeOf(run.running), 128 + 15);
   });
 });
 
@@ -126,31 +113,25 @@ describe('control-run: the end of a program', suite, () => {
     killAll(left);
   });
 
-  it('leaves background processes running, and no cgroup', async (t) => {
-    const run = await startRun(t, [], shell('sleep 98765 & read line; exit 2'));
-    await until(() => processesOf(run.running).length === 2);
-    const left = processesOf(run.running).filter((pid) => pid !== run.pid);
-    run.running.child.stdin?.end('\n');
-    assert.equal(await exitCodeOf(run.running), 2);
-    await until(() => cgroupsOf(run.running).length === 0);
-    assert.deepEqual(left.map(stateOf), ['S']);
-    assert.doesNotMatch(run.running.output(), /without control/);
-    killAll(left);
-  });
-
-  it('names a daemon that it leaves behind with exit code 0', { skip: lacks('setsid') }, async (t) => {
-    const run = await startRun(t, [], shell('(setsid sleep 98765 &); read line'));
-    const daemon = (): number[] => processesOf(run.running).filter((pid) => pid !== run.pid);
-    await until(() => daemon().flatMap(readTask).some(({ name }) => name === 'sleep'));
-    const [pid = assert.fail()] = daemon();
-    run.running.child.stdin?.end('\n');
-    assert.equal(await exitCodeOf(run.running), 0);
-    const line = `sh[${run.pid}] has ended and left processes without control, such as process ${pid} (sleep): ` +
-      'run a server in the foreground';
-    await until(() => run.running.output().endsWith(`\ncontrol-run: ${line}\n`), run.running.output);
-    assert.equal(stateOf(pid), 'S');
-    killAll([pid]);
-  });
+  for (const exitCode of [2, 0]) {
+    it(`leaves background processes running, and no cgroup; exit code ${exitCode}`, {
+      skip: lacks('setsid'),
+    }, async (t) => {
+      const { running, pid } = await startRun(t, [], shell('(setsid sleep 98765 &); read -r code; exit $code'));
+      const daemon = (): number[] => processesOf(running).filter((one) => one !== pid);
+      await until(() => daemon().flatMap(readTask).some(({ name }) => name === 'sleep'));
+      const [left = assert.fail()] = daemon();
+      running.child.stdin?.end(`${exitCode}\n`);
+      assert.equal(await exitCodeOf(running), exitCode);
+      await until(() => cgroupsOf(running).length === 0);
+      const line = `sh[${pid}] has ended and left processes without control, such as process ${left} (sleep): ` +
+        'run a server in the foreground'; // it cannot be meant if the program has failed
+      if (exitCode === 0) await until(() => running.output().endsWith(`\ncontrol-run: ${line}\n`), running.output);
+      else assert.doesNotMatch(running.output(), /without control/);
+      assert.equal(stateOf(left), 'S');
+      killAll([left]);
+    });
+  }
 
   for (const [what, options] of [['', []], ['with --restart, ', ['--restart', 'on-failure']]] as const) {
     it(`${what}does so even during --pause-command`, async (t) => {
@@ -173,32 +154,32 @@ describe('control-run: the end of a program', suite, () => {
 });
 
 describe('control-run: how a program ended', suite, () => {
-  type End = [exitCode: number, signal: string | null];
-  const ENDS: readonly [how: string, by: unknown, reason: string, end: End, cause: (run: StartedRun) => unknown][] = [
-    ['exit code 0', 'itself', 'exit code 0', [0, null], ({ running }) => running.child.stdin?.end('0\n')],
-    ['exit code 7', 'itself', 'exit code 7', [7, null], ({ running }) => running.child.stdin?.end('7\n')],
-    ['SIGKILL', 'itself', 'SIGKILL', [137, 'SIGKILL'], ({ pid }) => process.kill(pid, 'SIGKILL')],
-    ['SIGTERM', 'itself', 'SIGTERM', [143, 'SIGTERM'], ({ running }) => running.child.kill('SIGTERM')],
-    ['shutdown by ana@laptop: lunch', 'ana@laptop', 'lunch', [143, 'SIGTERM'], ({ client }) => {
+  const ENDS: readonly [
+    by: string, reason: string, exitCode: number, signal: string | null, cause: (run: StartedRun) => unknown,
+  ][] = [
+    ['itself', 'exit code 0', 0, null, ({ running }) => running.child.stdin?.end('0\n')],
+    ['itself', 'exit code 7', 7, null, ({ running }) => running.child.stdin?.end('7\n')],
+    ['itself', 'SIGKILL', 137, 'SIGKILL', ({ pid }) => process.kill(pid, 'SIGKILL')],
+    ['itself', 'SIGTERM', 143, 'SIGTERM', ({ running }) => running.child.kill('SIGTERM')],
+    ['ana@laptop', 'lunch', 143, 'SIGTERM', ({ client }) => {
       return client.request('shutdown', { by: 'ana@laptop', reason: 'lunch' });
     }],
   ];
-  for (const [how, by, reason, end, cause] of ENDS) {
-    it(`is reported to watching clients: ${how}`, async (t) => {
+  for (const [by, reason, exitCode, signal, cause] of ENDS) {
+    it(`is reported to watching clients: ${reason} by ${by}`, async (t) => {
       const run = await startRun(t, [], shell('read -r code; exit $code'));
-      const address = ['--host', '127.0.0.1', '--port', `${run.port}`];
-      const text = startProgram(t, 'client', ['watch', ...address]);
-      const json = startProgram(t, 'client', ['watch', ...address, '--json']);
+      const text = startProgram(t, 'client', ['watch', '--port', `${run.port}`]);
+      const json = startProgram(t, 'client', ['watch', '--port', `${run.port}`, '--json']);
       await Promise.all([text.shows(/  active\n/), json.shows(/"active"/)]);
       await cause(run);
-      await text.shows(new RegExp(`  offline: ${how}\n`));
+      await text.shows(new RegExp(`  offline: ${by === 'itself' ? reason : `shutdown by ${by}: ${reason}`}\n`));
       await json.shows(/"offline".*\n/);
       const lines = json.output().trimEnd().split('\n').map((line) => JSON.parse(line));
-      const { exitCode, signal } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done').value;
-      const change = lines.at(-1);
+      const { value } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done');
+      const last = lines.at(-1);
       assert.deepEqual(
-        [exitCode, signal, change.status, change.by, change.reason, change.error],
-        [...end, 'offline', by, reason, undefined],
+        [value.exitCode, value.signal, last.status, last.by, last.reason, last.error],
+        [exitCode, signal, 'offline', by, reason, undefined],
       );
     });
   }
