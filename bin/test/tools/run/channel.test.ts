@@ -69,15 +69,12 @@ describe('control-run: lines of a program on CONTROL_FD', {
       }
     });
 
-    await t.test('as statuses without a command', async () => {
+    await t.test('as statuses without a command, and as several things in one line', async () => {
       for (const status of ['active', 'pausing', 'paused', 'resuming', 'shutting down', 'paused']) {
         talk.say({ status });
         await talk.is(status);
       }
       assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined], 'already paused');
-    });
-
-    await t.test('as several things in one line', async () => {
       const resume = perform(talk.port, 'resume');
       const id = await talk.gets('resume');
       talk.say({ done: id, status: 'active', detail: { epoch: 2 }, value: 'x', unknown: [1] });
@@ -147,23 +144,12 @@ describe('control-run: lines of a program on CONTROL_FD', {
       await talk.is('paused');
     });
 
-    await t.test('up to 64 KiB, with details up to 3000 bytes', async () => {
-      talk.say(lineOf(65_536, 'resuming'));
-      await talk.is('resuming');
-      const note = 'x'.repeat(3000 - '{"pid":1,"command":"no","epoch":5,"note":""}'.length);
-      for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
-        talk.say({ detail: { pid: 1, command: 'no', epoch: 5, note: one }, more: note });
-        await showsDetail(talk, { pid: 1, command: 'no', epoch: 5, note: one });
-        const { command } = await showsRun(talk, { pid: talk.pid, processes: 3, canSave: true });
-        assert.match(String(command), /^sh -c /);
-      }
-      talk.say('{"detail":{"epoch":10,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
-      const detail = await showsDetail(talk, { epoch: 10, constructor: 1 });
-      assert.ok(!('note' in detail));
-      const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
-      const escapes = '\\u0062'.repeat(40);
-      talk.say(`{"detail":{"epoch":11,"sums":[${sums.map(() => '1e20').join()}],"\\u0061":"${escapes}"}}\n`);
-      await showsDetail(talk, { epoch: 11, sums, a: 'b'.repeat(40) });
+    await t.test('as an end instead of an outcome', async () => {
+      const shutdown = perform(talk.port, 'shutdown');
+      await talk.gets('shutdown');
+      talk.running.child.stdin?.end();
+      assert.deepEqual(await shutdown, [200, 'exit code 7']);
+      assert.equal(await exitCodeOf(talk.running), 7);
     });
 
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote an invalid line: .*"value":NaN\} to CONTROL_FD\n$/);
@@ -229,24 +215,34 @@ describe('control-run: lines of a program on CONTROL_FD', {
     assert.equal(command, `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92) + '…', '100 characters, not 200');
   });
 
-  it('change nothing if they are too long, however they arrive', async (t) => {
+  it('have limits, and change nothing beyond them, however they arrive', async (t) => {
     const talk = await startTalk(t);
-    talk.say({ status: 'paused', detail: { epoch: 0 } });
+    const note = 'x'.repeat(3000 - '{"epoch":5,"note":""}'.length);
+    for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
+      talk.say({ detail: { epoch: 5, note: one }, more: note });
+      await showsDetail(talk, { epoch: 5, note: one });
+    }
+    const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
+    const escapes = '\\u0062'.repeat(40);
+    talk.say(`{"detail":{"epoch":6,"sums":[${sums.map(() => '1e20').join()}],"\\u0061":"${escapes}"}}\n`);
+    await showsDetail(talk, { epoch: 6, sums, a: 'b'.repeat(40), note: undefined });
+    talk.say('{"detail":{"epoch":7,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
+    await showsDetail(talk, { epoch: 7, constructor: 1 });
+    talk.say(lineOf(65_536, 'paused'));
     await talk.is('paused');
-    for (const [index, length] of [65_537, 131_073, 1_000_000].entries()) {
-      talk.say(lineOf(length, 'resuming'), { detail: { epoch: index + 1 } });
-      await showsDetail(talk, { epoch: index + 1 });
+    for (const length of [65_537, 131_073, 1_000_000]) {
+      talk.say(lineOf(length, 'resuming'), { detail: { length } });
+      await showsDetail(talk, { length });
       await talk.is('paused');
     }
     talk.say('{"status":"resuming"}'.repeat(20_000)); // without a newline
-    const note = 'x'.repeat(3000);
-    talk.say('\n', { detail: { epoch: 9, note } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
+    talk.say('\n', { detail: { epoch: 9, note: `${note}x` } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
     talk.say(`{"detail":{"epoch":9,"sums":[${Array(140).fill('1e20').join()}]}}\n`); // 140 × 22 bytes
     talk.say(`{"detail":{"epoch":9,"deep":${'['.repeat(30_000)}${']'.repeat(30_000)}}}\n`);
     talk.say({ status: 'active' });
     await talk.is('active');
     await sleep(FRESH_MS);
-    await showsDetail(talk, { epoch: 3 });
+    await showsDetail(talk, { epoch: undefined, length: 1_000_000 });
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote a line longer than 64 KiB to CONTROL_FD\n$/);
   });
 
@@ -395,15 +391,6 @@ time.sleep(98765)
     talk.say({ failed: await talk.gets('shutdown', { by: 'itself', reason: 'SIGTERM' }), error: 'still full' });
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.match(talk.complaints(), /did not end within 0\.3 s: killed/);
-  });
-
-  it('may end instead of responding to a shutdown', async (t) => {
-    const talk = await startListener(t, ['--grace', '60']);
-    const shutdown = perform(talk.port, 'shutdown');
-    await talk.gets('shutdown');
-    talk.running.child.stdin?.end();
-    assert.deepEqual(await shutdown, [200, 'exit code 7']);
-    assert.equal(await exitCodeOf(talk.running), 7);
   });
 
   it('may end right after it sends an outcome, while other processes hold the socket open', async (t) => {

@@ -64,7 +64,13 @@ describe('control-run: own commands', {
     for (const wrong of [7, 'set', null, [], true]) talk.say({ accepts: wrong });
     await talk.taken();
     await accepts(talk, 'evaluate');
-    talk.say({ accepts: { set: SET }, status: 'paused' });
+    const first = order(talk.port, 'evaluate');
+    const id = await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const second = order(talk.port, 'evaluate');
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ accepts: { set: SET }, status: 'paused', done: id });
+    assert.deepEqual(await first, [200, undefined]);
+    assert.deepEqual(await second, [500, `evaluate failed: sh[${talk.pid}] no longer takes this command`]);
     await accepts(talk, 'set');
     await talk.is('paused');
     talk.say({ accepts: {} });
@@ -97,18 +103,5 @@ describe('control-run: own commands', {
     assert.deepEqual(await again, [200, 'anew']);
     talk.running.child.stdin?.end();
     assert.equal(await exitCodeOf(talk.running), 7);
-  });
-
-  it('are not passed on if the program declares others while they wait', async (t) => {
-    const talk = await startListener(t);
-    talk.say({ accepts: { evaluate: EVALUATE } });
-    await accepts(talk, 'evaluate');
-    const first = order(talk.port, 'evaluate');
-    const id = await talk.gets('evaluate', { arguments: { episodes: 100 } });
-    const second = order(talk.port, 'evaluate');
-    await until(async () => (await getInfo(talk.port)).commands.length === 2);
-    talk.say({ accepts: { set: SET }, done: id });
-    assert.deepEqual(await first, [200, undefined]);
-    assert.deepEqual(await second, [500, `evaluate failed: sh[${talk.pid}] no longer takes this command`]);
   });
 });
