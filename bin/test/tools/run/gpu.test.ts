@@ -47,19 +47,6 @@ async function messageOf(promise: Promise<void>): Promise<string> {
 }
 
 describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
-  it('locks all processes before it checkpoints any, and restores all before it unlocks any', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t, 3);
-    assert.equal(gpu.isReleased, false);
-    await gpu.release(pids);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
-    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('checkpointed'));
-    assert.equal(gpu.isReleased, true);
-    await gpu.restore();
-    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock', 'get-state'));
-    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
-    assert.equal(gpu.isReleased, false);
-  });
-
   it('asks processes with a CUDA thread; without any, those that have loaded the driver', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 1);
     const stranger = await startShell(t, shell(':'));
@@ -120,9 +107,15 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       `echo 'rm ${LOOK}; fail "device lost"' > ${LOOK}`,
       `${CHECKPOINT}Error getting process state for process ID PID: "device lost"`, 'running'],
   ];
-  it('fails if one process fails, and leaves the others running', async (t) => {
+  it('locks all processes before it checkpoints any; if one fails, it leaves the others running', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 3);
     const [one, late, other] = pids as [number, number, number];
+    assert.equal(gpu.isReleased, false);
+    await gpu.release(pids);
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
+    assert.equal(gpu.isReleased, true);
+    await gpu.restore();
+    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock', 'get-state'), 'all are restored before any runs');
     for (const [what, action, script, error, then] of FAILURES) {
       cuda.setState(late, 'running');
       cuda.on(late, action, script);
@@ -149,9 +142,9 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       `${CANNOT_RESTORE}it is checkpointed`, 'checkpointed'],
     ['an unlock has no effect', [['unlock', 'exit 0']], `${CANNOT_UNLOCK}it is locked`, 'locked'],
   ];
-  it('keeps what is still blocked, and continues from there', async (t) => {
+  it('keeps what is still blocked, and continues from there; asks for enough memory first', async (t) => {
     const { cuda, gpu, pids } = await setUp(t);
-    const [, other] = pids as [number, number];
+    const [one, other] = pids as [number, number];
     for (const [what, scripts, error, state] of BLOCKED) {
       await gpu.release(pids);
       for (const [action, script] of scripts) cuda.on(other, action, script);
@@ -163,11 +156,6 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       await gpu.restore();
       assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false], what);
     }
-  });
-
-  it('does not restore before there is enough memory', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t);
-    const [one, other] = pids as [number, number];
     cuda.setMemory([[one, 'GPU-a', 700], [other, 'GPU-a', 800], [other, 'GPU-b', 9], [1, 'GPU-a', 5000]], {});
     await gpu.release(pids);
     cuda.calls();
