@@ -10,8 +10,8 @@ import {
 } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, readTask, run, shell, showsDetail,
-  showsRun, startRun, stateOf, WAIT, WAIT_FOR_END,
+  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, listTasks, processesOf, readLines, readTask, run, shell,
+  showsDetail, showsRun, startRun, stateOf, tryRead, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
 import type { StartedRun } from './helpers.ts';
 
@@ -62,6 +62,9 @@ describe('control-run: a program', suite, () => {
     await running.shows(/^SPACES= a {2}b $/m);
     await running.shows(BANNER);
     for (const pid of processesOf(running)) assert.ok(!readFileSync(`/proc/${pid}/environ`, 'utf8').includes(TOKEN));
+    const lines = listTasks().map(({ pid }) => tryRead(`/proc/${pid}/cmdline`));
+    const [, mark = assert.fail()] = /^CONTROL_RUN=\d+-([0-9a-f]{32})$/m.exec(running.output()) ?? [];
+    assert.ok(!lines.some((line) => line.includes(mark)), 'every user can read these, and could set the variable');
     const address = { host: '127.0.0.1', port: Number(BANNER.exec(running.output())?.[2]) };
     assert.equal((await clientAt(t, address).request('pause')).ok, false);
     const reply = await clientAt(t, address, TOKEN).request('save-state', { wait: 60 });
@@ -71,7 +74,6 @@ describe('control-run: a program', suite, () => {
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^${folder}\n0?027\n`));
     assert.match(stdout, /^CONTROL_FD=3$/m);
-    assert.match(stdout, /^CONTROL_RUN=\d+-[0-9a-f]{32}$/m);
     assert.equal(stdout.match(/^CONTROL_/gm)?.length, 2);
     assert.match(stderr, /^SPACES=/m);
     assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN|CONTROL_NAME`));

@@ -210,16 +210,6 @@ ctypes.CDLL(None).pthread_exit(None)`;
     assert.deepEqual(all(), []);
   });
 
-  it('identifies them by a mark that others can neither guess nor read', async (t) => {
-    const run = await startRun(t, [], ['sleep', '98765']);
-    await perform(run.port, 'pause');
-    const mark = tryRead(`/proc/${run.pid}/environ`).split('\0').find((one) => one.startsWith('CONTROL_RUN=')) ?? '';
-    assert.match(mark, new RegExp(`^CONTROL_RUN=${run.running.child.pid}-[0-9a-f]{32}$`));
-    const lines = listTasks().map(({ pid }) => tryRead(`/proc/${pid}/cmdline`));
-    assert.ok(lines.some((line) => line.includes(`control-run-keeper-${run.running.child.pid}\0`)));
-    assert.ok(!lines.some((line) => line.includes(mark.slice(-32))));
-  });
-
   it('stops control-run in control-run, and leaves neither cgroup behind', { skip: lacks('cgroup') }, async (t) => {
     const inner = [process.execPath, 'dist/bin/run.js', '--port', '0', '--', 'sleep', '98765'];
     const run = await startRun(t, ['--grace', '60'], inner);

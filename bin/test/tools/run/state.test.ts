@@ -230,15 +230,6 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
   });
 
-  it('starts nothing if the state is damaged', async (t) => {
-    const { path, command, starts } = prepare(t);
-    writeFileSync(path, PAUSED.slice(0, 30));
-    const { code, stderr } = await runProgram(t, 'run', ['--port', '0', '--state', path, ...command]);
-    assert.equal(code, 2);
-    assert.match(stderr, /^control-run: cannot read --state '.*': it is truncated or not JSON; remove the file.*\n$/);
-    assert.deepEqual(starts(), []);
-  });
-
   it('pauses although the state cannot be written, and reports that until a retry succeeds', async (t) => {
     const folder = makeFolder(t);
     const path = join(folder, 'disk', 'state.json');

@@ -99,7 +99,7 @@ describe('control-run: on a terminal', options, () => {
     });
   }
 
-  it('Ctrl-Z suspends both, fg and bg resume both, and a pause waits until then', async (t) => {
+  it('Ctrl-Z suspends both, fg and bg resume both; a pause waits until then, and stays', async (t) => {
     const shell = await startShell(t);
     const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
     await until(() => listTree(pid).length === 2);
@@ -117,8 +117,16 @@ describe('control-run: on a terminal', options, () => {
     await shell.type('fg\n', /\n.*sleep 98765.*\n/);
     assert.deepEqual(await paused, [200, undefined]);
     assert.deepEqual(listTree(pid).map(stateOf), ['T', 'T']);
+    for (const command of ['fg', 'kill -CONT %1']) {
+      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+      assert.equal(stateOf(parent), 'T');
+      await shell.type(`${command}\n`, /\n/);
+      await until(() => stateOf(parent) === 'S');
+      assert.equal((await getInfo(port)).status, 'paused', 'it stays paused');
+      await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
+    }
     await perform(port, 'resume');
-    await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
+    await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
     await shell.type('kill %1; wait; echo $((6 * 7))\n', /^42$/m);
     await until(() => shell.others().length === 0);
   });
@@ -141,26 +149,6 @@ describe('control-run: on a terminal', options, () => {
     await shell.shows(/^ready\n/m);
     await shell.type(`${CTRL_Z}words\n`, /^\^Zwords\nread words\n<0> $/);
     assert.deepEqual([pid, parent].map(stateOf), ['', '']);
-  });
-
-  it('a paused program stays paused after Ctrl-Z and fg or SIGCONT', async (t) => {
-    const shell = await startShell(t);
-    const { port, pid, parent } = await shell.control("$RUN sh -c 'sleep 98765; :'");
-    await until(() => listTree(pid).length === 2);
-    for (const command of ['fg', 'kill -CONT %1']) {
-      await perform(port, 'pause');
-      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
-      assert.equal(stateOf(parent), 'T');
-      await shell.type(`${command}\n`, /\n/);
-      await until(() => stateOf(parent) === 'S');
-      assert.equal((await getInfo(port)).status, 'paused');
-      await until(() => listTree(pid).every((one) => stateOf(one) === 'T'));
-      await perform(port, 'resume');
-      assert.equal((await getInfo(port)).status, 'active');
-      await until(() => listTree(pid).every((one) => stateOf(one) === 'S'));
-      if (command !== 'fg') await shell.type('fg\n', /\n.*sleep 98765.*\n/);
-    }
-    await shell.type(CTRL_C, /<130> $/);
   });
 
   it('Ctrl-C reaches the program once: if it is paused, after a resume, or after Ctrl-Z and fg', async (t) => {
@@ -257,26 +245,6 @@ describe('control-run: on a terminal', options, () => {
     process.kill(pid);
     await until(() => shell.others().length === 0);
     assert.deepEqual(modeOf(shell), ['-icanon', '-echo']);
-  });
-});
-
-describe('control-run: on a terminal, with a pipe as standard input', options, () => {
-  it('Ctrl-Z suspends both, fg resumes both, Ctrl-C shuts down', async (t) => {
-    const shell = await startShell(t);
-    const { port, pid, parent } = await shell.control("sleep 98765 | $RUN sh -c 'sleep 98765; :'");
-    await until(() => listTree(pid).length === 2);
-    const program = listTree(pid);
-    for (const status of ['active', 'paused']) {
-      await shell.type(CTRL_Z, /Stopped.*\n<14[78]> $/);
-      assert.deepEqual([parent, ...program].map(stateOf), ['T', 'T', 'T']);
-      await shell.type('fg\n', /\n.*sleep 98765.*\n/);
-      const then = status === 'paused' ? 'T' : 'S';
-      await until(() => stateOf(parent) === 'S' && program.every((one) => stateOf(one) === then));
-      assert.equal((await getInfo(port)).status, status);
-      await perform(port, status === 'active' ? 'pause' : 'resume');
-    }
-    await shell.type(CTRL_C, /<143> $/);
-    await until(() => shell.others().length === 0);
   });
 });
 
