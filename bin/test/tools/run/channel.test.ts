@@ -1,4 +1,4 @@
-// Programs that take commands on CONTROL_FD, and follow the protocol or violate it.
+// Programs that take commands on CONTROL_FD, also their own, and follow the protocol or violate it.
 
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -8,13 +8,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, getInfo, HOSTILE, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
+  exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';
-import { accepts, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
+import {
+  accepts, declarationsOf, HELLO, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks,
+} from './talk.ts';
 import type { StartedRun } from './helpers.ts';
 
 const FRESH_MS = 200; // twice the age that a detail may have
 const suite = { concurrency: 3, timeout: 300_000 };
+
+const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
+const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };
 
 /** Returns the latest command, its state, and its value or error. */
 async function latestOf({ port }: StartedRun): Promise<unknown> {
@@ -327,28 +332,24 @@ describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux'
     talk.say({ status: 'active' });
     assert.deepEqual(await resume, [200, undefined]);
     await talk.is('active');
+    for (const delayMs of [280, 295, 300, 305]) { // it pauses before, while or after it is stopped
+      const pause = perform(talk.port, 'pause');
+      const pauseId = await talk.gets('pause');
+      await sleep(delayMs);
+      talk.say({ done: pauseId });
+      assert.equal((await pause)[0], 200);
+      await talk.is('paused');
+      const resumed = perform(talk.port, 'resume');
+      talk.say({ done: await talk.gets('resume') });
+      assert.deepEqual(await resumed, [200, undefined]);
+      await talk.is('active');
+    }
     await perform(talk.port, 'pause');
     const shutdown = perform(talk.port, 'shutdown');
     await talk.gets('pause');
     talk.say({ done: await talk.gets('shutdown'), value: 'saved' });
     talk.running.child.stdin?.end();
     assert.deepEqual(await shutdown, [200, 'saved; exit code 7']);
-  });
-
-  it('may pause before, while or after it is stopped', async (t) => {
-    const talk = await startListener(t, ['--force-stop', '0.05', '--grace', '60']);
-    for (const delayMs of [0, 30, 45, 50, 55, 80]) {
-      const pause = perform(talk.port, 'pause');
-      const id = await talk.gets('pause');
-      await sleep(delayMs);
-      talk.say({ done: id });
-      assert.equal((await pause)[0], 200);
-      await talk.is('paused');
-      const resume = perform(talk.port, 'resume');
-      talk.say({ done: await talk.gets('resume') });
-      assert.deepEqual(await resume, [200, undefined]);
-      await talk.is('active');
-    }
   });
 
   for (const direction of ['SHUT_RD', 'SHUT_WR']) {
@@ -405,5 +406,98 @@ time.sleep(98765)
     assert.deepEqual(await perform(talk.port, 'shutdown'), [200, 'the last; SIGKILL']);
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.deepEqual(processesOf(talk.running), [], 'a shutdown ends all processes');
+  });
+});
+
+describe('control-run: own commands', { ...suite, skip: lacks('Linux') }, () => {
+  it('reach the program with arguments, sender and reason, and change no status', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE, set: SET, constructor: {} } });
+    await accepts(talk, 'evaluate', 'set', 'constructor');
+    assert.deepEqual(await declarationsOf(talk.port), { evaluate: EVALUATE, set: SET, constructor: {} });
+
+    const wrong = 'evaluate: episodes must be an integer from 1 to 1000, got 5000';
+    assert.deepEqual(await order(talk.port, 'evaluate', { episodes: 5000 }), [400, wrong]);
+    assert.equal((await order(talk.port, 'steer'))[0], 404);
+
+    const evaluate = order(talk.port, 'evaluate?by=ana&reason=before+lunch', { episodes: 200 });
+    const id = await talk.gets('evaluate', { arguments: { episodes: 200 }, by: 'ana', reason: 'before lunch' });
+    await talk.is('active');
+    talk.say({ done: id, value: { meanReturn: 497.1, returns: [1, null] } });
+    assert.deepEqual(await evaluate, [200, { meanReturn: 497.1, returns: [1, null] }]);
+
+    const failing = order(talk.port, 'evaluate');
+    talk.say({ failed: await talk.gets('evaluate', { arguments: { episodes: 100 } }), error: 'no environment' });
+    assert.deepEqual(await failing, [500, 'evaluate failed: no environment']);
+
+    const pausing = talk.client.request('pause', { wait: 30, by: 'ben' });
+    talk.say({ done: await talk.gets('pause', { by: 'ben' }) });
+    assert.equal((await pausing).ok, true);
+    await talk.is('paused');
+    const constructor = order(talk.port, 'constructor', {});
+    const constructorId = await talk.gets('constructor', { arguments: {} });
+    await talk.is('paused');
+    talk.say({ done: constructorId });
+    assert.deepEqual(await constructor, [200, undefined]);
+    await talk.is('paused');
+    assert.equal(talk.complaints(), '');
+  });
+
+  it('may be declared again; invalid declarations are reported, and the previous ones stay', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const complaint = 'set.rate.type must be one of boolean, integer, number, string, got "float"';
+    talk.say({ accepts: { set: { parameters: { rate: { type: 'float' } } } } });
+    await until(() => talk.complaints() !== '');
+    assert.equal(talk.complaints(), `control-run: sh[${talk.pid}] declares invalid commands: ${complaint}\n`);
+    const before = talk.complaints();
+    talk.say({ accepts: { [HOSTILE]: {} } });
+    await until(() => talk.complaints().length > before.length);
+    assertHarmless(talk.complaints());
+    assert.equal(talk.complaints().split('\n').length, before.split('\n').length + 1);
+    assert.ok(talk.complaints().length < before.length + 1200);
+    for (const wrong of [7, 'set', null, [], true]) talk.say({ accepts: wrong });
+    await talk.taken();
+    await accepts(talk, 'evaluate');
+    const first = order(talk.port, 'evaluate');
+    const id = await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const second = order(talk.port, 'evaluate');
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ accepts: { set: SET }, status: 'paused', done: id });
+    assert.deepEqual(await first, [200, undefined]);
+    assert.deepEqual(await second, [500, `evaluate failed: sh[${talk.pid}] no longer takes this command`]);
+    await accepts(talk, 'set');
+    await talk.is('paused');
+    talk.say({ accepts: {} });
+    await accepts(talk);
+  });
+
+  it('are gone when the program ends; a restarted program declares them again', async (t) => {
+    const talk = await startListener(t, ['--restart', 'on-failure:1']);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const running = order(talk.port, 'evaluate');
+    await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const waiting = order(talk.port, 'evaluate', { episodes: 7 });
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ status: 'shutting down' });
+    await talk.is('shutting down');
+    killAll(processesOf(talk.running));
+    assert.deepEqual(await running, [500, 'evaluate failed: the program closed CONTROL_FD']);
+    const late = /^500,evaluate failed: sh\[\d+\] (has ended: SIGKILL|no longer takes this command)$/;
+    assert.match(String(await waiting), late);
+    await accepts(talk);
+    await talk.is('active');
+    assert.equal((await order(talk.port, 'evaluate'))[0], 404);
+    await talk.running.shows(/ended with SIGKILL: restart 1 in 1 s\n[^]* web API at /);
+    talk.say(HELLO, { accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const again = order(talk.port, 'evaluate');
+    await talk.running.shows(/(\{"id":1,"command":"evaluate",.*\n[^]*){2}/);
+    talk.say({ done: 1, value: 'anew' });
+    assert.deepEqual(await again, [200, 'anew']);
+    talk.running.child.stdin?.end();
+    assert.equal(await exitCodeOf(talk.running), 7);
   });
 });

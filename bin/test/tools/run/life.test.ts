@@ -5,9 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import {
-  clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until,
-} from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
   BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, listTasks, processesOf, readLines, readTask, run, shell,

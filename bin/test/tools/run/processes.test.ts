@@ -94,17 +94,14 @@ const SCENARIOS: Scenario[] = [
   },
 ];
 
-/** It has a stopped child, and has called vfork(): that child does not reach exec() before the FIFO has a writer. */
+/** It has called vfork(): its child does not reach exec() before the FIFO has a writer. */
 const VFORK = `
 import os, sys
-stopped = os.posix_spawn('/bin/sh', ['sh', '-c', 'kill -STOP $$; exit 8'], os.environ)
-os.waitpid(stopped, os.WUNTRACED)
 path = os.path.join(sys.argv[1], 'fifo')
 os.mkfifo(path)
 action = (os.POSIX_SPAWN_OPEN, 3, path, os.O_RDONLY, 0)
 child = os.posix_spawn('/bin/sh', ['sh', '-c', 'read line; exit 9'], os.environ, file_actions=[action])
-print(os.WEXITSTATUS(os.waitpid(child, 0)[1]))
-os.kill(stopped, 9)`;
+print(os.WEXITSTATUS(os.waitpid(child, 0)[1]))`;
 
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
@@ -152,9 +149,6 @@ describe('control-run: a pause of all processes', suite, () => {
     const folder = makeOpenFolder(t);
     const run = await startRun(t, [], [PYTHON, '-c', VFORK, folder], {}, IN_PROC);
     await until(() => existsSync(join(folder, 'fifo')) && readTask(run.pid)[0]?.state === 'D');
-    const stopped = (): number[] => findTree(run).filter(({ state }) => state === 'T').map(({ pid }) => pid);
-    const before = stopped();
-    assert.equal(before.length, 1);
     const [statusCode, error] = await perform(run.port, 'pause');
     assert.equal(statusCode, 500);
     assert.match(String(error), new RegExp(`^pause failed: not stopped within 10 s: .*\\b${run.pid} \\(state D\\)`));
@@ -166,8 +160,6 @@ describe('control-run: a pause of all processes', suite, () => {
     assert.deepEqual(await paused, [200, undefined]);
     await assertRest(run);
     await perform(run.port, 'resume');
-    await until(() => stopped().length <= 1);
-    assert.deepEqual(stopped(), before, 'it was stopped before');
     run.running.child.stdin?.end('\n');
     assert.equal((await run.running.ended).stdout, '9\n');
   });
