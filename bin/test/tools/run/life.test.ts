@@ -191,37 +191,32 @@ describe('control-run: --restart', suite, () => {
     assert.deepEqual(ended, { code: 128 + 15, stdout: '', stderr: '' });
   });
 
-  it('waits longer each time, and reports the number of restarts and the last end', async (t) => {
-    const run = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
-    process.kill(run.pid, 'SIGKILL');
-    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
-    await showsRun(run, { processes: 0, restarts: 1, 'last end': 'SIGKILL' });
-    await run.running.shows(/(web API [^]*){2}/);
-    const [pid = assert.fail()] = processesOf(run.running);
-    await showsRun(run, { pid, processes: 1, restarts: 1, 'last end': 'SIGKILL' });
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(stateOf(pid), 'T');
-    process.kill(pid, 'SIGKILL');
-    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 2 in 2 s\n/);
-    run.running.child.kill('SIGTERM');
-    assert.equal(await exitCodeOf(run.running), 128 + 9, 'a signal ends the wait');
-  });
-
-  it('takes all commands while it waits; they do not affect background processes', async (t) => {
+  it('waits longer each time, takes all commands meanwhile, and leaves background processes alone', async (t) => {
     const options = ['--restart', 'on-failure', '--save-command', 'echo no'];
-    const { running, port, pid } = await startRun(t, options, shell('sleep 98765 & sleep 98765 & wait'));
-    await until(() => processesOf(running).length === 3);
-    const left = processesOf(running).filter((one) => one !== pid);
+    const { running, port, pid, client } = await startRun(t, options, shell('sleep 98765 & wait'));
+    const isChild = (one: number): boolean => readTask(one)[0]?.name === 'sleep';
+    await until(() => processesOf(running).some(isChild));
+    const [left = assert.fail()] = processesOf(running).filter(isChild);
+    t.after(() => killAll([left]));
     process.kill(pid, 'SIGKILL');
-    await running.shows(/restart 1/);
+    await running.shows(/sh\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
+    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ended: 'SIGKILL', exitCode: 137, signal: 'SIGKILL' });
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
     assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: sh[${pid}] has ended: SIGKILL`]);
     running.child.kill('SIGUSR2');
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await running.shows(/(web API [^]*){2}/);
+    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ended: undefined });
+    const next = Number((await showsRun({ port }, {}))['pid']);
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.deepEqual([stateOf(next), await client.getStatus()], ['T', SystemStatus.PAUSED]);
+    process.kill(next, 'SIGKILL');
+    await running.shows(/sh\[\d+\] ended with SIGKILL: restart 2 in 2 s\n/);
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
     assert.equal(await exitCodeOf(running), 128 + 9);
     await until(() => cgroupsOf(running).length === 0);
-    assert.deepEqual(left.map(stateOf), ['S', 'S']);
-    killAll(left);
+    assert.equal(stateOf(left), 'S');
+    killAll(processesOf(running));
   });
 
   it('keeps a program paused that ends during a failing resume, and its background processes running', async (t) => {

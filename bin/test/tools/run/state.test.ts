@@ -279,6 +279,11 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
     await until(() => starts().length === 1);
     assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+    await perform(port, 'pause');
+    killAll(processesOf(running));
+    await running.shows(/ended with SIGKILL: restart \d in \d s\n[^]*restart \d in \d s/);
+    running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(running), 128 + 9, 'a signal ends the wait');
   });
 });
 
