@@ -8,25 +8,10 @@ import { SystemStatus } from '../../../control.ts';
 import { clientAt, getInfo, makeFolder, perform, runProgram, startProgram, startServer, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import {
-  exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsDetail, showsRun, startRun, stateOf, WAIT,
+  exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsRun, startRun, stateOf, WAIT,
 } from './run/helpers.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
-
-/** A program that takes commands on CONTROL_FD, prints them, and fails to pause. */
-const LISTENER = `
-say() { echo "$1" >&3; }
-say '{"status":"active","detail":{"epoch":3}}'
-while read -r line <&3; do
-  echo "$line"
-  id=\${line#*:}
-  id=\${id%%,*}
-  case $line in
-    *pause*) say "{\\"failed\\":$id,\\"error\\":\\"GPU busy\\"}";;
-    *) say "{\\"done\\":$id,\\"value\\":\\"ckpt/$id.pt\\"}";;
-  esac
-  case $line in *shutdown*) exit 4;; esac
-done`;
 
 describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
   it('leaves the standard streams to the program, prints one line on stderr, and exits like the program', async (t) => {
@@ -157,20 +142,5 @@ describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux')
     assert.equal(reply.ok, true);
     assert.equal(await exitCodeOf(running), 128 + 15);
     assert.deepEqual(readdirSync(folder), []);
-  });
-
-  it('passes commands to a program on CONTROL_FD, and reports its detail', async (t) => {
-    const run = await startRun(t, [], shell(LISTENER));
-    await showsDetail(run, { epoch: 3 });
-    await showsRun(run, { pid: run.pid, processes: 1, canSave: true });
-    assert.deepEqual(await perform(run.port, 'save-state'), [200, 'ckpt/1.pt']);
-    assert.deepEqual(await perform(run.port, 'pause'), [500, 'pause failed: GPU busy']);
-    assert.equal(stateOf(run.pid), 'S');
-    assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/3.pt; exit code 4']);
-    const { code, stdout } = await run.running.ended;
-    assert.equal(code, 4);
-    assert.equal(stdout, ['save-state', 'pause', 'shutdown'].map((command, index) => {
-      return `{"id":${index + 1},"command":"${command}"}\n`;
-    }).join(''));
   });
 });

@@ -1,4 +1,4 @@
-// Programs that take commands on CONTROL_FD, and follow the protocol or violate it.
+// Programs that take commands on CONTROL_FD, also their own, and follow the protocol or violate it.
 
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync } from 'node:fs';
@@ -8,13 +8,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, getInfo, HOSTILE, makeFolder, perform, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
+  exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';
-import { accepts, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks } from './talk.ts';
+import {
+  accepts, declarationsOf, HELLO, order, RELAY, SEVERAL_GRACES_MS, startListener, startTalk, talks,
+} from './talk.ts';
 import type { StartedRun } from './helpers.ts';
 
 const FRESH_MS = 200; // twice the age that a detail may have
 const suite = { concurrency: 3, timeout: 300_000 };
+
+const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
+const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };
 
 /** Returns the latest command, its state, and its value or error. */
 async function latestOf({ port }: StartedRun): Promise<unknown> {
@@ -69,15 +74,12 @@ describe('control-run: lines of a program on CONTROL_FD', {
       }
     });
 
-    await t.test('as statuses without a command', async () => {
+    await t.test('as statuses without a command, and as several things in one line', async () => {
       for (const status of ['active', 'pausing', 'paused', 'resuming', 'shutting down', 'paused']) {
         talk.say({ status });
         await talk.is(status);
       }
       assert.deepEqual(await perform(talk.port, 'pause'), [200, undefined], 'already paused');
-    });
-
-    await t.test('as several things in one line', async () => {
       const resume = perform(talk.port, 'resume');
       const id = await talk.gets('resume');
       talk.say({ done: id, status: 'active', detail: { epoch: 2 }, value: 'x', unknown: [1] });
@@ -147,23 +149,12 @@ describe('control-run: lines of a program on CONTROL_FD', {
       await talk.is('paused');
     });
 
-    await t.test('up to 64 KiB, with details up to 3000 bytes', async () => {
-      talk.say(lineOf(65_536, 'resuming'));
-      await talk.is('resuming');
-      const note = 'x'.repeat(3000 - '{"pid":1,"command":"no","epoch":5,"note":""}'.length);
-      for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
-        talk.say({ detail: { pid: 1, command: 'no', epoch: 5, note: one }, more: note });
-        await showsDetail(talk, { pid: 1, command: 'no', epoch: 5, note: one });
-        const { command } = await showsRun(talk, { pid: talk.pid, processes: 3, canSave: true });
-        assert.match(String(command), /^sh -c /);
-      }
-      talk.say('{"detail":{"epoch":10,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
-      const detail = await showsDetail(talk, { epoch: 10, constructor: 1 });
-      assert.ok(!('note' in detail));
-      const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
-      const escapes = '\\u0062'.repeat(40);
-      talk.say(`{"detail":{"epoch":11,"sums":[${sums.map(() => '1e20').join()}],"\\u0061":"${escapes}"}}\n`);
-      await showsDetail(talk, { epoch: 11, sums, a: 'b'.repeat(40) });
+    await t.test('as an end instead of an outcome', async () => {
+      const shutdown = perform(talk.port, 'shutdown');
+      await talk.gets('shutdown');
+      talk.running.child.stdin?.end();
+      assert.deepEqual(await shutdown, [200, 'exit code 7']);
+      assert.equal(await exitCodeOf(talk.running), 7);
     });
 
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote an invalid line: .*"value":NaN\} to CONTROL_FD\n$/);
@@ -229,24 +220,34 @@ describe('control-run: lines of a program on CONTROL_FD', {
     assert.equal(command, `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92) + '…', '100 characters, not 200');
   });
 
-  it('change nothing if they are too long, however they arrive', async (t) => {
+  it('have limits, and change nothing beyond them, however they arrive', async (t) => {
     const talk = await startTalk(t);
-    talk.say({ status: 'paused', detail: { epoch: 0 } });
+    const note = 'x'.repeat(3000 - '{"epoch":5,"note":""}'.length);
+    for (const one of [note, 'x'.repeat(note.length % 3) + '€'.repeat(note.length / 3)]) {
+      talk.say({ detail: { epoch: 5, note: one }, more: note });
+      await showsDetail(talk, { epoch: 5, note: one });
+    }
+    const sums = Array<number>(130).fill(1e20); // 22 bytes each, with the comma
+    const escapes = '\\u0062'.repeat(40);
+    talk.say(`{"detail":{"epoch":6,"sums":[${sums.map(() => '1e20').join()}],"\\u0061":"${escapes}"}}\n`);
+    await showsDetail(talk, { epoch: 6, sums, a: 'b'.repeat(40), note: undefined });
+    talk.say('{"detail":{"epoch":7,"__proto__":{"pid":1},"constructor":1,"toJSON":2}}\n');
+    await showsDetail(talk, { epoch: 7, constructor: 1 });
+    talk.say(lineOf(65_536, 'paused'));
     await talk.is('paused');
-    for (const [index, length] of [65_537, 131_073, 1_000_000].entries()) {
-      talk.say(lineOf(length, 'resuming'), { detail: { epoch: index + 1 } });
-      await showsDetail(talk, { epoch: index + 1 });
+    for (const length of [65_537, 131_073, 1_000_000]) {
+      talk.say(lineOf(length, 'resuming'), { detail: { length } });
+      await showsDetail(talk, { length });
       await talk.is('paused');
     }
     talk.say('{"status":"resuming"}'.repeat(20_000)); // without a newline
-    const note = 'x'.repeat(3000);
-    talk.say('\n', { detail: { epoch: 9, note } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
+    talk.say('\n', { detail: { epoch: 9, note: `${note}x` } }, { detail: { epoch: 9, note: '€'.repeat(1000) } });
     talk.say(`{"detail":{"epoch":9,"sums":[${Array(140).fill('1e20').join()}]}}\n`); // 140 × 22 bytes
     talk.say(`{"detail":{"epoch":9,"deep":${'['.repeat(30_000)}${']'.repeat(30_000)}}}\n`);
     talk.say({ status: 'active' });
     await talk.is('active');
     await sleep(FRESH_MS);
-    await showsDetail(talk, { epoch: 3 });
+    await showsDetail(talk, { epoch: undefined, length: 1_000_000 });
     assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote a line longer than 64 KiB to CONTROL_FD\n$/);
   });
 
@@ -331,28 +332,24 @@ describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux'
     talk.say({ status: 'active' });
     assert.deepEqual(await resume, [200, undefined]);
     await talk.is('active');
+    for (const delayMs of [280, 295, 300, 305]) { // it pauses before, while or after it is stopped
+      const pause = perform(talk.port, 'pause');
+      const pauseId = await talk.gets('pause');
+      await sleep(delayMs);
+      talk.say({ done: pauseId });
+      assert.equal((await pause)[0], 200);
+      await talk.is('paused');
+      const resumed = perform(talk.port, 'resume');
+      talk.say({ done: await talk.gets('resume') });
+      assert.deepEqual(await resumed, [200, undefined]);
+      await talk.is('active');
+    }
     await perform(talk.port, 'pause');
     const shutdown = perform(talk.port, 'shutdown');
     await talk.gets('pause');
     talk.say({ done: await talk.gets('shutdown'), value: 'saved' });
     talk.running.child.stdin?.end();
     assert.deepEqual(await shutdown, [200, 'saved; exit code 7']);
-  });
-
-  it('may pause before, while or after it is stopped', async (t) => {
-    const talk = await startListener(t, ['--force-stop', '0.05', '--grace', '60']);
-    for (const delayMs of [0, 30, 45, 50, 55, 80]) {
-      const pause = perform(talk.port, 'pause');
-      const id = await talk.gets('pause');
-      await sleep(delayMs);
-      talk.say({ done: id });
-      assert.equal((await pause)[0], 200);
-      await talk.is('paused');
-      const resume = perform(talk.port, 'resume');
-      talk.say({ done: await talk.gets('resume') });
-      assert.deepEqual(await resume, [200, undefined]);
-      await talk.is('active');
-    }
   });
 
   for (const direction of ['SHUT_RD', 'SHUT_WR']) {
@@ -397,15 +394,6 @@ time.sleep(98765)
     assert.match(talk.complaints(), /did not end within 0\.3 s: killed/);
   });
 
-  it('may end instead of responding to a shutdown', async (t) => {
-    const talk = await startListener(t, ['--grace', '60']);
-    const shutdown = perform(talk.port, 'shutdown');
-    await talk.gets('shutdown');
-    talk.running.child.stdin?.end();
-    assert.deepEqual(await shutdown, [200, 'exit code 7']);
-    assert.equal(await exitCodeOf(talk.running), 7);
-  });
-
   it('may end right after it sends an outcome, while other processes hold the socket open', async (t) => {
     const talk = await startTalk(t, ['--grace', '60'], `
       sleep 98765 &
@@ -418,5 +406,98 @@ time.sleep(98765)
     assert.deepEqual(await perform(talk.port, 'shutdown'), [200, 'the last; SIGKILL']);
     assert.equal((await talk.running.ended).code, 128 + 9);
     assert.deepEqual(processesOf(talk.running), [], 'a shutdown ends all processes');
+  });
+});
+
+describe('control-run: own commands', { ...suite, skip: lacks('Linux') }, () => {
+  it('reach the program with arguments, sender and reason, and change no status', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE, set: SET, constructor: {} } });
+    await accepts(talk, 'evaluate', 'set', 'constructor');
+    assert.deepEqual(await declarationsOf(talk.port), { evaluate: EVALUATE, set: SET, constructor: {} });
+
+    const wrong = 'evaluate: episodes must be an integer from 1 to 1000, got 5000';
+    assert.deepEqual(await order(talk.port, 'evaluate', { episodes: 5000 }), [400, wrong]);
+    assert.equal((await order(talk.port, 'steer'))[0], 404);
+
+    const evaluate = order(talk.port, 'evaluate?by=ana&reason=before+lunch', { episodes: 200 });
+    const id = await talk.gets('evaluate', { arguments: { episodes: 200 }, by: 'ana', reason: 'before lunch' });
+    await talk.is('active');
+    talk.say({ done: id, value: { meanReturn: 497.1, returns: [1, null] } });
+    assert.deepEqual(await evaluate, [200, { meanReturn: 497.1, returns: [1, null] }]);
+
+    const failing = order(talk.port, 'evaluate');
+    talk.say({ failed: await talk.gets('evaluate', { arguments: { episodes: 100 } }), error: 'no environment' });
+    assert.deepEqual(await failing, [500, 'evaluate failed: no environment']);
+
+    const pausing = talk.client.request('pause', { wait: 30, by: 'ben' });
+    talk.say({ done: await talk.gets('pause', { by: 'ben' }) });
+    assert.equal((await pausing).ok, true);
+    await talk.is('paused');
+    const constructor = order(talk.port, 'constructor', {});
+    const constructorId = await talk.gets('constructor', { arguments: {} });
+    await talk.is('paused');
+    talk.say({ done: constructorId });
+    assert.deepEqual(await constructor, [200, undefined]);
+    await talk.is('paused');
+    assert.equal(talk.complaints(), '');
+  });
+
+  it('may be declared again; invalid declarations are reported, and the previous ones stay', async (t) => {
+    const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const complaint = 'set.rate.type must be one of boolean, integer, number, string, got "float"';
+    talk.say({ accepts: { set: { parameters: { rate: { type: 'float' } } } } });
+    await until(() => talk.complaints() !== '');
+    assert.equal(talk.complaints(), `control-run: sh[${talk.pid}] declares invalid commands: ${complaint}\n`);
+    const before = talk.complaints();
+    talk.say({ accepts: { [HOSTILE]: {} } });
+    await until(() => talk.complaints().length > before.length);
+    assertHarmless(talk.complaints());
+    assert.equal(talk.complaints().split('\n').length, before.split('\n').length + 1);
+    assert.ok(talk.complaints().length < before.length + 1200);
+    for (const wrong of [7, 'set', null, [], true]) talk.say({ accepts: wrong });
+    await talk.taken();
+    await accepts(talk, 'evaluate');
+    const first = order(talk.port, 'evaluate');
+    const id = await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const second = order(talk.port, 'evaluate');
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ accepts: { set: SET }, status: 'paused', done: id });
+    assert.deepEqual(await first, [200, undefined]);
+    assert.deepEqual(await second, [500, `evaluate failed: sh[${talk.pid}] no longer takes this command`]);
+    await accepts(talk, 'set');
+    await talk.is('paused');
+    talk.say({ accepts: {} });
+    await accepts(talk);
+  });
+
+  it('are gone when the program ends; a restarted program declares them again', async (t) => {
+    const talk = await startListener(t, ['--restart', 'on-failure:1']);
+    talk.say({ accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const running = order(talk.port, 'evaluate');
+    await talk.gets('evaluate', { arguments: { episodes: 100 } });
+    const waiting = order(talk.port, 'evaluate', { episodes: 7 });
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
+    talk.say({ status: 'shutting down' });
+    await talk.is('shutting down');
+    killAll(processesOf(talk.running));
+    assert.deepEqual(await running, [500, 'evaluate failed: the program closed CONTROL_FD']);
+    const late = /^500,evaluate failed: sh\[\d+\] (has ended: SIGKILL|no longer takes this command)$/;
+    assert.match(String(await waiting), late);
+    await accepts(talk);
+    await talk.is('active');
+    assert.equal((await order(talk.port, 'evaluate'))[0], 404);
+    await talk.running.shows(/ended with SIGKILL: restart 1 in 1 s\n[^]* web API at /);
+    talk.say(HELLO, { accepts: { evaluate: EVALUATE } });
+    await accepts(talk, 'evaluate');
+    const again = order(talk.port, 'evaluate');
+    await talk.running.shows(/(\{"id":1,"command":"evaluate",.*\n[^]*){2}/);
+    talk.say({ done: 1, value: 'anew' });
+    assert.deepEqual(await again, [200, 'anew']);
+    talk.running.child.stdin?.end();
+    assert.equal(await exitCodeOf(talk.running), 7);
   });
 });

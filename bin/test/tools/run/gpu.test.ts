@@ -47,36 +47,20 @@ async function messageOf(promise: Promise<void>): Promise<string> {
 }
 
 describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
-  it('locks all processes before it checkpoints any, and restores all before it unlocks any', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t, 3);
-    assert.equal(gpu.isReleased, false);
-    await gpu.release(pids);
-    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
-    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('checkpointed'));
-    assert.equal(gpu.isReleased, true);
-    await gpu.restore();
-    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock', 'get-state'));
-    assert.deepEqual(pids.map((pid) => cuda.stateOf(pid)), Array(3).fill('running'));
-    assert.equal(gpu.isReleased, false);
-  });
-
-  it('does not ask about processes that do not use CUDA', async (t) => {
+  it('asks processes with a CUDA thread; without any, those that have loaded the driver', async (t) => {
     const { cuda, gpu, pids } = await setUp(t, 1);
     const stranger = await startShell(t, shell(':'));
-    const forked = await startShell(t, [cuda.shell, '-c', ':']); // it has loaded the driver
+    const loaded = await Promise.all(Array.from({ length: 9 }, () => startShell(t, [cuda.shell, '-c', ':'])));
     await gpu.release([stranger, 2 ** 22 + 1]);
     assert.deepEqual([cuda.calls(), gpu.isReleased], [[], false]);
-    await gpu.release([stranger, forked, ...pids]);
+    await gpu.release([stranger, ...loaded, ...pids]);
     assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
-  });
-
-  it('asks about all processes that have loaded the driver if it finds no CUDA thread', async (t) => {
-    const { cuda, gpu } = await setUp(t, 0);
-    const pids = await Promise.all(Array.from({ length: 9 }, () => startShell(t, [cuda.shell, '-c', ':'])));
-    const pid = pids.at(-1) as number;
+    await gpu.restore();
+    cuda.calls();
+    const pid = loaded.at(-1) as number;
     cuda.setState(pid, 'running');
-    await gpu.release(pids);
-    assert.deepEqual(cuda.calls().slice(9), each([pid], 'lock', 'checkpoint', 'get-state'));
+    await gpu.release([stranger, ...loaded]);
+    assert.deepEqual(cuda.calls().slice(loaded.length), each([pid], 'lock', 'checkpoint', 'get-state'));
   });
 
   it('leaves alone what another tool has checkpointed, and fails if a process is in another state', async (t) => {
@@ -123,29 +107,25 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       `echo 'rm ${LOOK}; fail "device lost"' > ${LOOK}`,
       `${CHECKPOINT}Error getting process state for process ID PID: "device lost"`, 'running'],
   ];
-  for (const [what, action, script, error, then] of FAILURES) {
-    it(`fails if ${what}, and leaves the others running`, async (t) => {
-      const { cuda, gpu, pids } = await setUp(t, 3);
-      const [one, late, other] = pids as [number, number, number];
+  it('locks all processes before it checkpoints any; if one fails, it leaves the others running', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t, 3);
+    const [one, late, other] = pids as [number, number, number];
+    assert.equal(gpu.isReleased, false);
+    await gpu.release(pids);
+    assert.deepEqual(cuda.calls(), each(pids, 'get-state', 'lock', 'checkpoint', 'get-state'));
+    assert.equal(gpu.isReleased, true);
+    await gpu.restore();
+    assert.deepEqual(cuda.calls(), each(pids, 'restore', 'unlock', 'get-state'), 'all are restored before any runs');
+    for (const [what, action, script, error, then] of FAILURES) {
+      cuda.setState(late, 'running');
       cuda.on(late, action, script);
-      assert.equal(await messageOf(gpu.release(pids)), error.replaceAll('PID', `${late}`));
-      assert.deepEqual([one, late, other].map((pid) => cuda.stateOf(pid)), ['running', then, 'running']);
-      assert.equal(gpu.isReleased, false);
+      assert.equal(await messageOf(gpu.release(pids)), error.replaceAll('PID', `${late}`), what);
+      const states = [one, late, other].map((pid) => cuda.stateOf(pid));
+      assert.deepEqual([...states, gpu.isReleased], ['running', then, 'running', false], what);
       const calls = cuda.calls();
-      assert.ok(calls.lastIndexOf(`get-state ${late}`) > calls.lastIndexOf(`unlock ${other}`), 'it comes last');
-    });
-  }
-
-  it('reports what it could not undo', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t);
-    const [one, other] = pids as [number, number];
-    cuda.on(other, 'checkpoint', "fail 'unknown error'");
-    cuda.on(one, 'restore', "fail 'out of memory'");
-    const undone = `; the GPU's memory is in use: process ${one} could not be restored: ` +
-      `Could not restore on process ID ${one}: "out of memory"`;
-    assert.ok((await messageOf(gpu.release(pids))).endsWith(undone));
-    assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['checkpointed', 'locked', true]);
-    assert.equal(await messageOf(gpu.restore()), undone.slice(2));
+      assert.ok(calls.lastIndexOf(`get-state ${late}`) > calls.lastIndexOf(`unlock ${other}`), `${what}: it is last`);
+      cuda.on(late, action, '');
+    }
   });
 
   const CANNOT_RESTORE = 'the GPU cannot be restored: process PID could not be restored: ';
@@ -162,25 +142,20 @@ describe('Gpu', { ...LIMIT, skip: lacks('Linux') }, () => {
       `${CANNOT_RESTORE}it is checkpointed`, 'checkpointed'],
     ['an unlock has no effect', [['unlock', 'exit 0']], `${CANNOT_UNLOCK}it is locked`, 'locked'],
   ];
-  for (const [what, scripts, error, state] of BLOCKED) {
-    it(`keeps what is still blocked if ${what}, and continues from there`, async (t) => {
-      const { cuda, gpu, pids } = await setUp(t);
-      const [, other] = pids as [number, number];
+  it('keeps what is still blocked, and continues from there; asks for enough memory first', async (t) => {
+    const { cuda, gpu, pids } = await setUp(t);
+    const [one, other] = pids as [number, number];
+    for (const [what, scripts, error, state] of BLOCKED) {
       await gpu.release(pids);
       for (const [action, script] of scripts) cuda.on(other, action, script);
       for (let count = 0; count < 2; count += 1) {
-        assert.equal(await messageOf(gpu.restore()), error.replaceAll('PID', `${other}`));
-        assert.deepEqual([cuda.stateOf(other), gpu.isReleased], [state, true]);
+        assert.equal(await messageOf(gpu.restore()), error.replaceAll('PID', `${other}`), what);
+        assert.deepEqual([cuda.stateOf(other), gpu.isReleased], [state, true], what);
       }
       for (const [action] of scripts) cuda.on(other, action, '');
       await gpu.restore();
-      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false]);
-    });
-  }
-
-  it('does not restore before there is enough memory', async (t) => {
-    const { cuda, gpu, pids } = await setUp(t);
-    const [one, other] = pids as [number, number];
+      assert.deepEqual([...pids.map((pid) => cuda.stateOf(pid)), gpu.isReleased], ['running', 'running', false], what);
+    }
     cuda.setMemory([[one, 'GPU-a', 700], [other, 'GPU-a', 800], [other, 'GPU-b', 9], [1, 'GPU-a', 5000]], {});
     await gpu.release(pids);
     cuda.calls();

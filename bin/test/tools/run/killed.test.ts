@@ -1,24 +1,21 @@
 // kill -9 of control-run at random moments: no process of the program stays behind, stopped or running.
 
 import { execFileSync } from 'node:child_process';
-import {
-  chmodSync, chownSync, copyFileSync, mkdtempSync, readdirSync, rmdirSync, rmSync, symlinkSync, writeFileSync,
-} from 'node:fs';
+import { chmodSync, copyFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder, perform, start, until } from '../../helpers.ts';
 import { randomNumbers } from '../../module/helpers.ts';
-import { lacks, ownCgroup } from '../../needs.ts';
-import { BANNER, DEFAULT_WAY, IN_PROC, killAll, listTasks, shell, tryRead } from './helpers.ts';
+import { lacks } from '../../needs.ts';
+import { BANNER, cgroupsOf, killAll, listTasks, tryRead, WAYS } from './helpers.ts';
 import type { ControlCommand } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
-import type { Task, Way } from './helpers.ts';
+import type { Task } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const KILLS = Number(process.env['KILLS'] ?? 12); // KILLS=100 takes some minutes
 const SEED = Number(process.env['SEED'] ?? Date.now() % 1_000_000);
-const NOBODY_ID = 65_534;
 
 /**
  * Its processes ignore SIGTERM, have no environment, or have left their session or parent, and new ones keep starting.
@@ -63,41 +60,17 @@ const PHASES: Record<string, { limitMs: number; wasPaused?: boolean; prepare(vic
 
 const NAMES = Object.keys(PHASES);
 
-/** Both as root and as a user. `parent` is the cgroup in which control-run creates its own. */
-const WAYS: (Omit<Way, 'line'> & { line(t: TestContext, parent: string): [string, ...string[]] })[] = [
-  {
-    name: 'by root, in a cgroup', skip: lacks('cgroup'),
-    line: (t, parent) => into(parent, DEFAULT_WAY.line(t)),
-  },
-  {
-    name: 'by a user, in a cgroup', skip: lacks('cgroup', 'nobody'),
-    line: (t, parent) => {
-      for (const name of ['', 'cgroup.procs']) chownSync(join(parent, name), NOBODY_ID, NOBODY_ID);
-      return into(parent, IN_PROC.line(t));
-    },
-  },
-  {
-    name: 'by root, found in /proc', skip: lacks('namespace'),
-    line: (t) => {
-      const script = '! grep -q cgroup2 /proc/self/mounts || umount -a -l -t cgroup2; exec "$@"';
-      return ['unshare', '--mount', ...shell(script, ...DEFAULT_WAY.line(t))];
-    },
-  },
-  { name: 'by a user, found in /proc', skip: IN_PROC.skip, line: (t) => IN_PROC.line(t) },
-];
-
 describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lacks('Linux', 'setsid') }, () => {
   for (const [index, { name, skip, line }] of WAYS.entries()) {
     it(`leaves nothing of a program that runs ${name}, with SEED=${SEED}`, { skip }, async (t) => {
       const random = randomNumbers(SEED + index);
-      const parent = makeCgroup(t);
-      const words = line(t, parent);
+      const words = line(t);
       const kills = Math.ceil(KILLS / WAYS.length);
       const counts: Record<string, number> = {};
       for (let count = 0; count < kills; count += 1) {
         const phase = NAMES[(SEED + index * kills + count) % NAMES.length] as string; // all, if there are enough kills
         counts[phase] = (counts[phase] ?? 0) + 1;
-        await kill(t, words, parent, phase, random());
+        await kill(t, words, phase, random());
       }
       t.diagnostic(JSON.stringify(counts));
     });
@@ -121,7 +94,6 @@ describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lac
 async function kill(
   t: TestContext,
   [file, ...args]: [string, ...string[]],
-  parent: string,
   phase: string,
   part: number,
 ): Promise<void> {
@@ -155,20 +127,7 @@ async function kill(
   running.child.kill('SIGKILL');
   const left = (): string[] => [
     ...[...find(folder), ...find(`keeper-${own}\0`)].map(({ pid, name, state }) => `${pid} ${name} ${state}`),
-    ...(parent === '' ? [] : readdirSync(parent).filter((name) => name.startsWith('control-run-'))),
+    ...cgroupsOf(running),
   ];
   await until(() => left().length === 0, () => `left ${phase}, ${part * limitMs} ms: ${left().join(', ')}`);
-}
-
-function makeCgroup(t: TestContext): string {
-  const own = ownCgroup();
-  if (own === null) return '';
-  const path = mkdtempSync(join(own, 'control-test-'));
-  t.after(() => rmdirSync(path));
-  return path;
-}
-
-/** Enters a cgroup first. */
-function into(path: string, line: readonly string[]): [string, ...string[]] {
-  return ['sh', '-c', 'echo $$ > "$0/cgroup.procs"; exec "$@"', path, ...line];
 }

@@ -5,13 +5,11 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import {
-  clientAt, getInfo, makeFolder, perform, platformIs, preload, start, startProgram, TOKEN, until,
-} from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
 import {
-  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, processesOf, readLines, readTask, run, shell, showsDetail,
-  showsRun, startRun, stateOf, WAIT, WAIT_FOR_END,
+  BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, listTasks, processesOf, readLines, readTask, run, shell,
+  showsDetail, showsRun, startRun, stateOf, tryRead, WAIT, WAIT_FOR_END,
 } from './helpers.ts';
 import type { StartedRun } from './helpers.ts';
 
@@ -36,22 +34,19 @@ describe('control-run: a program', suite, () => {
     assert.equal(within.length, without.length + 1, stdout); // both contain that of the folder
   });
 
-  it('receives SIGPIPE when its output is closed; the exit code is 128 + 13', async (t) => {
-    const script = `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`;
-    const { stdout, stderr } = await start(t, 'sh', ['-c', script]).ended;
-    assert.equal(stdout, 'y\n');
-    assert.match(stderr, /\nexit code 141\n$/);
-  });
-
-  it('leaves unread input to the next command', async (t) => {
-    const script = `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`;
-    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'a\nb\n');
-  });
-
-  it('runs even if control-run cannot print', async (t) => {
+  it('shares its streams with other commands of a shell', async (t) => {
     const path = join(makeFolder(t), 'result');
-    const script = `${CONTROL_RUN} sh -c 'echo ran >> "$1"; exit 6' sh '${path}' <&- >&- 2>&-; echo "exit code $?"`;
-    assert.equal((await start(t, 'sh', ['-c', script]).ended).stdout, 'exit code 6\n');
+    const runs = `sh -c 'echo ran >> "$1"; exit 6' sh '${path}'`;
+    for (const [what, script, stdout, stderr] of [
+      ['SIGPIPE ends it', `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`, 'y\n', /\nexit code 141\n$/],
+      ['it leaves input unread', `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`, 'a\nb\n', /^/],
+      ['it runs even if control-run cannot print', `${CONTROL_RUN} ${runs} <&- >&- 2>&-; echo "exit code $?"`,
+        'exit code 6\n', /^$/],
+    ] as const) {
+      const ended = await start(t, 'sh', ['-c', script]).ended;
+      assert.equal(ended.stdout, stdout, what);
+      assert.match(ended.stderr, stderr, what);
+    }
     assert.deepEqual(readLines(path), ['ran']);
   });
 
@@ -65,6 +60,9 @@ describe('control-run: a program', suite, () => {
     await running.shows(/^SPACES= a {2}b $/m);
     await running.shows(BANNER);
     for (const pid of processesOf(running)) assert.ok(!readFileSync(`/proc/${pid}/environ`, 'utf8').includes(TOKEN));
+    const lines = listTasks().map(({ pid }) => tryRead(`/proc/${pid}/cmdline`));
+    const [, mark = assert.fail()] = /^CONTROL_RUN=\d+-([0-9a-f]{32})$/m.exec(running.output()) ?? [];
+    assert.ok(!lines.some((line) => line.includes(mark)), 'every user can read these, and could set the variable');
     const address = { host: '127.0.0.1', port: Number(BANNER.exec(running.output())?.[2]) };
     assert.equal((await clientAt(t, address).request('pause')).ok, false);
     const reply = await clientAt(t, address, TOKEN).request('save-state', { wait: 60 });
@@ -74,7 +72,6 @@ describe('control-run: a program', suite, () => {
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^${folder}\n0?027\n`));
     assert.match(stdout, /^CONTROL_FD=3$/m);
-    assert.match(stdout, /^CONTROL_RUN=\d+-[0-9a-f]{32}$/m);
     assert.equal(stdout.match(/^CONTROL_/gm)?.length, 2);
     assert.match(stderr, /^SPACES=/m);
     assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN|CONTROL_NAME`));
@@ -91,24 +88,14 @@ describe('control-run: a program', suite, () => {
     await until(async () => Number((await showsRun(run, { processes: 3 }))['memory MiB']) >= 16);
     await perform(run.port, 'pause');
     assert.deepEqual(Object.keys(await showsDetail(run, {})), ['run']);
-    const detail = await showsRun(run, { processes: 3, canSave: false });
-    const names = ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB', 'canSave'];
+    const { canSave: _, ...detail } = await showsRun(run, { processes: 3 });
+    const names = ['pid', 'command', 'started', 'processes', 'CPU seconds', 'memory MiB'];
     assert.deepEqual(Object.keys(detail), names);
     assert.equal(detail['command'], `sh -c ${script} sh ${'x'.repeat(300)}`.slice(0, 200) + '…');
     const startedAt = Date.parse(String(detail['started']));
     assert.ok(before <= startedAt && startedAt <= Date.now());
     assert.ok(Number(detail['CPU seconds']) > 0, 'includes the child that has ended');
     assert.ok(Number(detail['memory MiB']) < 100, `${detail['memory MiB']} MiB`);
-  });
-});
-
-describe('control-run: the detail on Windows', suite, () => {
-  it('omits what is unknown there', async (t) => {
-    const run = await startRun(t, [], ['sleep', '98765'], preload(platformIs('win32')));
-    const shown = await showsRun(run, { pid: run.pid, processes: 1 });
-    assert.deepEqual(Object.keys(shown), ['pid', 'command', 'started', 'processes']);
-    process.kill(run.pid);
-    assert.equal(await exitCodeOf(run.running), 128 + 15);
   });
 });
 
@@ -126,31 +113,25 @@ describe('control-run: the end of a program', suite, () => {
     killAll(left);
   });
 
-  it('leaves background processes running, and no cgroup', async (t) => {
-    const run = await startRun(t, [], shell('sleep 98765 & read line; exit 2'));
-    await until(() => processesOf(run.running).length === 2);
-    const left = processesOf(run.running).filter((pid) => pid !== run.pid);
-    run.running.child.stdin?.end('\n');
-    assert.equal(await exitCodeOf(run.running), 2);
-    await until(() => cgroupsOf(run.running).length === 0);
-    assert.deepEqual(left.map(stateOf), ['S']);
-    assert.doesNotMatch(run.running.output(), /without control/);
-    killAll(left);
-  });
-
-  it('names a daemon that it leaves behind with exit code 0', { skip: lacks('setsid') }, async (t) => {
-    const run = await startRun(t, [], shell('(setsid sleep 98765 &); read line'));
-    const daemon = (): number[] => processesOf(run.running).filter((pid) => pid !== run.pid);
-    await until(() => daemon().flatMap(readTask).some(({ name }) => name === 'sleep'));
-    const [pid = assert.fail()] = daemon();
-    run.running.child.stdin?.end('\n');
-    assert.equal(await exitCodeOf(run.running), 0);
-    const line = `sh[${run.pid}] has ended and left processes without control, such as process ${pid} (sleep): ` +
-      'run a server in the foreground';
-    await until(() => run.running.output().endsWith(`\ncontrol-run: ${line}\n`), run.running.output);
-    assert.equal(stateOf(pid), 'S');
-    killAll([pid]);
-  });
+  for (const exitCode of [2, 0]) {
+    it(`leaves background processes running, and no cgroup; exit code ${exitCode}`, {
+      skip: lacks('setsid'),
+    }, async (t) => {
+      const { running, pid } = await startRun(t, [], shell('(setsid sleep 98765 &); read -r code; exit $code'));
+      const daemon = (): number[] => processesOf(running).filter((one) => one !== pid);
+      await until(() => daemon().flatMap(readTask).some(({ name }) => name === 'sleep'));
+      const [left = assert.fail()] = daemon();
+      running.child.stdin?.end(`${exitCode}\n`);
+      assert.equal(await exitCodeOf(running), exitCode);
+      await until(() => cgroupsOf(running).length === 0);
+      const line = `sh[${pid}] has ended and left processes without control, such as process ${left} (sleep): ` +
+        'run a server in the foreground'; // it cannot be meant if the program has failed
+      if (exitCode === 0) await until(() => running.output().endsWith(`\ncontrol-run: ${line}\n`), running.output);
+      else assert.doesNotMatch(running.output(), /without control/);
+      assert.equal(stateOf(left), 'S');
+      killAll([left]);
+    });
+  }
 
   for (const [what, options] of [['', []], ['with --restart, ', ['--restart', 'on-failure']]] as const) {
     it(`${what}does so even during --pause-command`, async (t) => {
@@ -173,32 +154,32 @@ describe('control-run: the end of a program', suite, () => {
 });
 
 describe('control-run: how a program ended', suite, () => {
-  type End = [exitCode: number, signal: string | null];
-  const ENDS: readonly [how: string, by: unknown, reason: string, end: End, cause: (run: StartedRun) => unknown][] = [
-    ['exit code 0', 'itself', 'exit code 0', [0, null], ({ running }) => running.child.stdin?.end('0\n')],
-    ['exit code 7', 'itself', 'exit code 7', [7, null], ({ running }) => running.child.stdin?.end('7\n')],
-    ['SIGKILL', 'itself', 'SIGKILL', [137, 'SIGKILL'], ({ pid }) => process.kill(pid, 'SIGKILL')],
-    ['SIGTERM', 'itself', 'SIGTERM', [143, 'SIGTERM'], ({ running }) => running.child.kill('SIGTERM')],
-    ['shutdown by ana@laptop: lunch', 'ana@laptop', 'lunch', [143, 'SIGTERM'], ({ client }) => {
+  const ENDS: readonly [
+    by: string, reason: string, exitCode: number, signal: string | null, cause: (run: StartedRun) => unknown,
+  ][] = [
+    ['itself', 'exit code 0', 0, null, ({ running }) => running.child.stdin?.end('0\n')],
+    ['itself', 'exit code 7', 7, null, ({ running }) => running.child.stdin?.end('7\n')],
+    ['itself', 'SIGKILL', 137, 'SIGKILL', ({ pid }) => process.kill(pid, 'SIGKILL')],
+    ['itself', 'SIGTERM', 143, 'SIGTERM', ({ running }) => running.child.kill('SIGTERM')],
+    ['ana@laptop', 'lunch', 143, 'SIGTERM', ({ client }) => {
       return client.request('shutdown', { by: 'ana@laptop', reason: 'lunch' });
     }],
   ];
-  for (const [how, by, reason, end, cause] of ENDS) {
-    it(`is reported to watching clients: ${how}`, async (t) => {
+  for (const [by, reason, exitCode, signal, cause] of ENDS) {
+    it(`is reported to watching clients: ${reason} by ${by}`, async (t) => {
       const run = await startRun(t, [], shell('read -r code; exit $code'));
-      const address = ['--host', '127.0.0.1', '--port', `${run.port}`];
-      const text = startProgram(t, 'client', ['watch', ...address]);
-      const json = startProgram(t, 'client', ['watch', ...address, '--json']);
+      const text = startProgram(t, 'client', ['watch', '--port', `${run.port}`]);
+      const json = startProgram(t, 'client', ['watch', '--port', `${run.port}`, '--json']);
       await Promise.all([text.shows(/  active\n/), json.shows(/"active"/)]);
       await cause(run);
-      await text.shows(new RegExp(`  offline: ${how}\n`));
+      await text.shows(new RegExp(`  offline: ${by === 'itself' ? reason : `shutdown by ${by}: ${reason}`}\n`));
       await json.shows(/"offline".*\n/);
       const lines = json.output().trimEnd().split('\n').map((line) => JSON.parse(line));
-      const { exitCode, signal } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done').value;
-      const change = lines.at(-1);
+      const { value } = lines.find(({ command, state }) => command === 'shutdown' && state === 'done');
+      const last = lines.at(-1);
       assert.deepEqual(
-        [exitCode, signal, change.status, change.by, change.reason, change.error],
-        [...end, 'offline', by, reason, undefined],
+        [value.exitCode, value.signal, last.status, last.by, last.reason, last.error],
+        [exitCode, signal, 'offline', by, reason, undefined],
       );
     });
   }
@@ -210,37 +191,32 @@ describe('control-run: --restart', suite, () => {
     assert.deepEqual(ended, { code: 128 + 15, stdout: '', stderr: '' });
   });
 
-  it('waits longer each time, and reports the number of restarts and the last end', async (t) => {
-    const run = await startRun(t, ['--restart', 'on-failure'], ['sleep', '98765']);
-    process.kill(run.pid, 'SIGKILL');
-    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
-    await showsRun(run, { processes: 0, restarts: 1, 'last end': 'SIGKILL' });
-    await run.running.shows(/(web API [^]*){2}/);
-    const [pid = assert.fail()] = processesOf(run.running);
-    await showsRun(run, { pid, processes: 1, restarts: 1, 'last end': 'SIGKILL' });
-    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
-    assert.equal(stateOf(pid), 'T');
-    process.kill(pid, 'SIGKILL');
-    await run.running.shows(/sleep\[\d+\] ended with SIGKILL: restart 2 in 2 s\n/);
-    run.running.child.kill('SIGTERM');
-    assert.equal(await exitCodeOf(run.running), 128 + 9, 'a signal ends the wait');
-  });
-
-  it('takes all commands while it waits; they do not affect background processes', async (t) => {
+  it('waits longer each time, takes all commands meanwhile, and leaves background processes alone', async (t) => {
     const options = ['--restart', 'on-failure', '--save-command', 'echo no'];
-    const { running, port, pid } = await startRun(t, options, shell('sleep 98765 & sleep 98765 & wait'));
-    await until(() => processesOf(running).length === 3);
-    const left = processesOf(running).filter((one) => one !== pid);
+    const { running, port, pid, client } = await startRun(t, options, shell('sleep 98765 & wait'));
+    const isChild = (one: number): boolean => readTask(one)[0]?.name === 'sleep';
+    await until(() => processesOf(running).some(isChild));
+    const [left = assert.fail()] = processesOf(running).filter(isChild);
+    t.after(() => killAll([left]));
     process.kill(pid, 'SIGKILL');
-    await running.shows(/restart 1/);
+    await running.shows(/sh\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
+    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ended: 'SIGKILL', exitCode: 137, signal: 'SIGKILL' });
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
     assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: sh[${pid}] has ended: SIGKILL`]);
     running.child.kill('SIGUSR2');
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    await running.shows(/(web API [^]*){2}/);
+    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ended: undefined });
+    const next = Number((await showsRun({ port }, {}))['pid']);
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.deepEqual([stateOf(next), await client.getStatus()], ['T', SystemStatus.PAUSED]);
+    process.kill(next, 'SIGKILL');
+    await running.shows(/sh\[\d+\] ended with SIGKILL: restart 2 in 2 s\n/);
     assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
     assert.equal(await exitCodeOf(running), 128 + 9);
     await until(() => cgroupsOf(running).length === 0);
-    assert.deepEqual(left.map(stateOf), ['S', 'S']);
-    killAll(left);
+    assert.equal(stateOf(left), 'S');
+    killAll(processesOf(running));
   });
 
   it('keeps a program paused that ends during a failing resume, and its background processes running', async (t) => {

@@ -90,13 +90,12 @@ describe('control-run: the command line', () => {
       assert.throws(() => parseCommandLine(args), { message });
       assert.throws(() => parseCommandLine(args), UsageError);
     }
+    for (const [what, args, token, message] of WRONG_ACCESS) {
+      if (token !== '') continue; // the token is read when the program starts
+      const command = args.at(-1) === '--socket' ? [] : ['true'];
+      assert.throws(() => parseCommandLine([...args, ...command]), { message }, what);
+    }
   });
-
-  for (const [what, args, token, message] of WRONG_ACCESS) {
-    if (token !== '') continue; // the token is read when the program starts
-    const command = args.at(-1) === '--socket' ? [] : ['true'];
-    it(`refuses ${what}`, () => assert.throws(() => parseCommandLine([...args, ...command]), { message }));
-  }
 
   it('takes the first argument that is no option, or follows --, as COMMAND', () => {
     const rest = ['--', '--help', '-h', '--version', '--port', 'x', '--', '--grace=', '-', '', "it's $HOME", 'ü\n'];
@@ -119,18 +118,14 @@ describe('control-run: the command line', () => {
     assert.deepEqual([host, port, allowedHosts, name], ['::1', 0, ['box.lan', '.test'], 'sleep']);
     assert.equal(parse('--name', 'lr 0.1 €', 'python3', '-u', 'train.py').access.name, 'lr 0.1 €');
     assert.equal(parse('--save-signal', 'Usr2', 'true').settings.saveSignal, 'SIGUSR2');
+    assert.equal(parse('--restart', 'on-failure', 'true').settings.maxRestarts, Infinity);
+    assert.deepEqual(parse('true').settings, {
+      ...DEFAULTS, line: ['true'], name: 'true', graceMs: 10_000, forceStopMs: undefined, maxRestarts: 0,
+    });
   });
 
   it('names the program after the first script, or else after the command; never with an empty text', () => {
     assert.deepEqual(NAMES.map(([line]) => [line, parse('--', ...line).access.name]), NAMES);
-  });
-
-  it('waits 10 s and never restarts by default; --restart on-failure restarts without limit', () => {
-    assert.deepEqual(parse('true').settings, {
-      ...DEFAULTS, line: ['true'], name: 'true', graceMs: 10_000, forceStopMs: undefined,
-      maxRestarts: 0,
-    });
-    assert.equal(parse('--restart', 'on-failure', 'true').settings.maxRestarts, Infinity);
   });
 
   it('prints the help and the version instead of starting anything', (t) => {

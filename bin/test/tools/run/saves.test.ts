@@ -10,6 +10,7 @@ import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpe
 import { lacks } from '../../needs.ts';
 import {
   exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
+  WAIT_FOR_END,
 } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -58,36 +59,31 @@ describe('control-run: save-state', suite, () => {
     const closes = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exec 3>&-; exec sleep 98765');
     const ends = shell('echo \'{"status":"active"}\' >&3; read -r line <&3; exit 1');
     const handles = handler('trap "echo saved" USR1');
-    for (const [options, command, canSave, statusCode, canSaveLater] of [
+    await Promise.all(([
       [[], handler(':'), undefined, 500, false], // it could still open CONTROL_FD at first
       [['--save-command', 'true'], handler(':'), true, 200, true],
       [['--save-signal', 'USR1'], handles, true, 200, true],
       [[], closes, true, 500, undefined], [[], ends, true, 500, undefined],
-    ] as const) {
-      const run = await startRun(t, ['--restart', 'on-failure', ...options], [...command]);
+    ] as const).map(async ([options, command, canSave, statusCode, canSaveLater]) => {
+      const run = await startRun(t, ['--restart', 'on-failure', '--grace', '0.3', ...options], [...command]);
       if (command !== closes && command !== ends) await run.running.shows(/ready/);
       await showsRun(run, { pid: run.pid, canSave });
       assert.equal((await perform(run.port, 'save-state'))[0], statusCode);
       const ended = command === ends ? 'exit code 1' : undefined;
       await showsRun(run, { pid: run.pid, ended, canSave: canSaveLater });
+    }));
+  });
+
+  it('waits for --save-command even if the program ends meanwhile, which no failure cancels', async (t) => {
+    const failed = 'shutdown failed: the save command ended with exit code 1: late';
+    for (const [command, then, outcome] of [
+      ['save-state', 'true', [200, 'late']], ['shutdown', 'false', [500, failed]],
+    ] as const) {
+      const save = `kill -KILL $CONTROL_PID; ${WAIT_FOR_END}; echo late; ${then}`;
+      const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
+      assert.deepEqual(await perform(port, command), outcome);
+      assert.equal(await exitCodeOf(running), 128 + 9);
     }
-  });
-
-  it('may become possible once a program that starts paused begins', async (t) => {
-    const state = join(makeFolder(t), 'state.json');
-    writeFileSync(state, '{"status":"paused"}');
-    const command = shell('echo \'{"status":"active"}\' >&3; exec sleep 98765');
-    const run = await startRun(t, ['--state', state, '--grace', '0.3'], command);
-    await showsRun(run, { pid: run.pid, canSave: undefined });
-    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
-    await showsRun(run, { canSave: true });
-  });
-
-  it('waits for --save-command even if the program ends meanwhile', async (t) => {
-    const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; echo late';
-    const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
-    assert.deepEqual(await perform(port, 'save-state'), [200, 'late']);
-    assert.equal(await exitCodeOf(running), 128 + 9);
   });
 
   it('sends --save-signal to the topmost process that handles it', {
@@ -161,13 +157,6 @@ describe('control-run: shutdown', suite, () => {
     await waiting;
   });
 
-  it('is not cancelled if the program ended while its last save failed', async (t) => {
-    const save = 'kill -KILL $CONTROL_PID; while kill -0 $CONTROL_PID; do sleep 0.05; done 2>/dev/null; false';
-    const { running, port } = await startRun(t, ['--save-command', save], ['sleep', '98765']);
-    assert.equal((await perform(port, 'shutdown'))[0], 500);
-    assert.equal(await exitCodeOf(running), 128 + 9);
-  });
-
   it('sends --save-signal even to a paused program, waits for --grace, and sends SIGTERM', async (t) => {
     const command = handler('trap "echo saving" USR1', 'trap "echo ends; exit 9" TERM');
     const { running, port, pid } = await startRun(t, ['--save-signal', 'USR1', '--grace', '0.4'], command);
@@ -181,38 +170,28 @@ describe('control-run: shutdown', suite, () => {
 });
 
 describe('control-run: a signal during a save', suite, () => {
-  it('gives --save-command --grace to finish, and kills it with its child processes', async (t) => {
-    const log = join(makeFolder(t), 'log');
-    const save = 'echo $$ >> "$LOG"; sleep 98765 & echo $! >> "$LOG"; wait';
-    const options = ['--save-command', save, '--grace', '0.3'];
-    const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
-    const saved = perform(port, 'save-state');
-    await until(() => readLines(log).length === 2);
-    const [command] = readTask(Number(readLines(log)[0]));
-    assert.deepEqual([command?.session, command?.group], [command?.pid, command?.pid], 'Ctrl-C does not reach it');
-    await sleep(600); // twice the grace: a save may take long while nothing waits
-    assert.equal((await getInfo(port)).commands[0]?.state, 'running');
-    running.child.kill('SIGHUP');
-    const why = 'because control-run received a signal';
-    const error = `save-state failed: the save command was killed after 0.3 s of --grace, ${why}`;
-    assert.deepEqual(await saved, [500, error]);
-    assert.equal(await exitCodeOf(running), 128 + 15);
-    const pids = readLines(log).map(Number);
-    assert.equal(pids.length, 4, 'the last save, too');
-    await until(() => pids.every((pid) => stateOf(pid) === ''));
-  });
-
-  it('also ends the program after a shutdown command whose save fails', async (t) => {
-    const log = join(makeFolder(t), 'log');
-    const options = ['--save-command', 'echo save >> "$LOG"; sleep 98765', '--grace', '0.3'];
-    const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
-    const shutdown = perform(port, 'shutdown');
-    await until(() => readLines(log).length === 1);
-    running.child.kill('SIGTERM');
-    assert.match(String((await shutdown)[1]), /^shutdown failed: the save command was killed after /);
-    assert.equal(await exitCodeOf(running), 128 + 15);
-    assert.equal(readLines(log).length, 1);
-  });
+  for (const [command, saves] of [['save-state', 2], ['shutdown', 1]] as const) {
+    it(`gives the --save-command of a ${command} --grace, kills it with its child processes, and ends`, async (t) => {
+      const log = join(makeFolder(t), 'log');
+      const save = 'sleep 98765 & echo $$ $! >> "$LOG"; wait';
+      const options = ['--save-command', save, '--grace', '0.3'];
+      const { running, port } = await startRun(t, options, ['sleep', '98765'], { LOG: log });
+      const outcome = perform(port, command);
+      await until(() => readLines(log).length === 1);
+      const [process] = readTask(parseInt(readLines(log)[0] as string, 10));
+      assert.deepEqual([process?.session, process?.group], [process?.pid, process?.pid], 'Ctrl-C does not reach it');
+      await sleep(600); // twice the grace: a save may take long while nothing waits
+      assert.equal((await getInfo(port)).commands[0]?.state, 'running');
+      running.child.kill('SIGHUP');
+      const why = 'because control-run received a signal';
+      const error = `${command} failed: the save command was killed after 0.3 s of --grace, ${why}`;
+      assert.deepEqual(await outcome, [500, error]);
+      assert.equal(await exitCodeOf(running), 128 + 15);
+      assert.equal(readLines(log).length, saves, 'the last save is another one');
+      const pids = readLines(log).flatMap((line) => line.split(' ').map(Number));
+      await until(() => pids.every((pid) => stateOf(pid) === ''));
+    });
+  }
 
   it('ends the program even if the last save fails', async (t) => {
     const { running, port } = await startRun(t, ['--save-command', 'false'], ['sleep', '98765']);
