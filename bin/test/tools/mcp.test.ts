@@ -40,7 +40,6 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual([info?.status, info?.by, info?.reason], ['paused', 'mcp:test', 'GPU needed']);
     const { error } = await mcp.fail('resume', { system, reason: 'go on' });
     assert.match(error, /^resume is not allowed: .* --allow resume$/);
-    await mcp.end();
   });
 });
 

@@ -55,7 +55,7 @@ export interface Mcp {
   call(tool: string, args?: object): Promise<any>;
   /** Calls a tool, which must fail. Returns the fields of the error. */
   fail(tool: string, args?: object): Promise<any>;
-  /** Closes standard input, and checks that the program ends with 0, with nothing on stderr. */
+  /** Closes standard input, and checks that the program ends with 0, with nothing on stderr. Each test ends so. */
   end(): Promise<Ended>;
 }
 
@@ -74,6 +74,7 @@ export function metaOf(version: string = MODERN, clientName: string = 'test'): R
  * @param env May have another `XDG_RUNTIME_DIR`, from `openSession()`.
  */
 export function startMcp(t: TestContext, args: readonly string[] = [], env: NodeJS.ProcessEnv = {}): Mcp {
+  t.after(() => child.exitCode ?? child.signalCode ?? mcp.end());
   const running = startProgram(t, 'mcp', args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });
   const { child } = running;
   const messages: Message[] = [];
@@ -92,7 +93,6 @@ export function startMcp(t: TestContext, args: readonly string[] = [], env: Node
     }
     arrivals.emit('message');
   });
-  t.after(() => assert.ifError(violation));
 
   const responsesTo: Mcp['responsesTo'] = (id) => messages.filter((one) => one.id === id && one.method === undefined);
   const responseTo: Mcp['responseTo'] = async (id) => {
@@ -125,7 +125,7 @@ export function startMcp(t: TestContext, args: readonly string[] = [], env: Node
     assert.equal(error, undefined, JSON.stringify(error));
     return result;
   };
-  return {
+  const mcp: Mcp = {
     running, child, messages, send, request, modern, responseTo, responsesTo,
     notify: (method, params) => send({ jsonrpc: '2.0', method, params }),
     notifications: (method) => messages.filter((message) => message.method === method),
@@ -147,6 +147,7 @@ export function startMcp(t: TestContext, args: readonly string[] = [], env: Node
       return ended;
     },
   };
+  return mcp;
 }
 
 /** The structured content of the result of a tool that has succeeded; the text is the same as JSON. */

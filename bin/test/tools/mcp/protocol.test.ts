@@ -28,23 +28,8 @@ const META = 'io.modelcontextprotocol';
 /** Fields of a result that only one era has. */
 const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' };
 
-describe('control-mcp in the legacy era', SUITE, () => {
-  it('responds to initialize with the newest version that is not newer than the requested one', async (t) => {
-    const mcp = startMcp(t);
-    for (const [requested, version] of [
-      ...LEGACY.map((version) => [version, version] as const),
-      ['2026-07-28', '2025-11-25'], ['9999-12-31', '2025-11-25'], ['2025-11-24', '2025-06-18'],
-      ['2025-03-26', '2024-11-05'], ['2024-11-04', '2025-11-25'], ['1900-01-01', '2025-11-25'],
-    ] as const) {
-      const { protocolVersion, capabilities, serverInfo, instructions, ...others } = await mcp.initialize(requested);
-      assert.deepEqual([protocolVersion, capabilities, others], [version, { tools: {} }, {}], requested);
-      checkServer(serverInfo);
-      assert.match(instructions, /\bdata\b/);
-    }
-    await mcp.end();
-  });
-
-  it('refuses a request before initialize, except ping, and says what is missing', async (t) => {
+describe('control-mcp', SUITE, () => {
+  it('takes initialize and ping first in the legacy era, and has the newest version that is not newer', async (t) => {
     const mcp = startMcp(t);
     for (const [method, params] of [
       ['tools/list'], ['tools/call', { name: 'list_systems', arguments: {} }], ['server/discover'], ['nothing'],
@@ -58,17 +43,19 @@ describe('control-mcp in the legacy era', SUITE, () => {
     assert.deepEqual((await mcp.request('ping')).result, {});
     const { result } = await mcp.request('initialize', { protocolVersion: '2025-06-18', clientInfo: { name: 7 } });
     assert.equal(result.protocolVersion, '2025-06-18');
-    await mcp.end();
+    for (const [requested, version] of [
+      ...LEGACY.map((version) => [version, version] as const),
+      ['2026-07-28', '2025-11-25'], ['9999-12-31', '2025-11-25'], ['2025-11-24', '2025-06-18'],
+      ['2025-03-26', '2024-11-05'], ['2024-11-04', '2025-11-25'], ['1900-01-01', '2025-11-25'],
+    ] as const) {
+      const { protocolVersion, capabilities, serverInfo, instructions, ...others } = await mcp.initialize(requested);
+      assert.deepEqual([protocolVersion, capabilities, others], [version, { tools: {} }, {}], requested);
+      checkServer(serverInfo);
+      assert.match(instructions, /\bdata\b/);
+    }
   });
-});
 
-/** Methods of other servers, and some that do not exist. */
-const OTHER_METHODS = [
-  'resources/list', 'prompts/get', 'logging/setLevel', 'notifications/initialized', 'Tools/list', '', '__proto__',
-];
-
-describe('control-mcp in the modern era', SUITE, () => {
-  it('requires its version and the capabilities of the client, but not its name', async (t) => {
+  it('requires its version and the capabilities of the client in the modern era, which has subscriptions', async (t) => {
     const mcp = startMcp(t);
     const rows: [field: string, values: unknown[], code: number | undefined][] = [
       ['clientCapabilities', [undefined, null, [], 'all', true], PARAMS],
@@ -84,11 +71,6 @@ describe('control-mcp in the modern era', SUITE, () => {
         if (code === VERSION) assert.deepEqual(error?.data, { supported: [MODERN], requested: value });
       }
     }
-    await mcp.end();
-  });
-
-  it('acknowledges subscriptions, without notifications, and keeps them open', async (t) => {
-    const mcp = startMcp(t);
     const filter = { notifications: { toolsListChanged: true, resourceSubscriptions: ['file:///x'] } };
     const ids: Id[] = ['s', '7', 7];
     for (const id of ids) mcp.send(modern(id, 'subscriptions/listen', filter));
@@ -102,13 +84,26 @@ describe('control-mcp in the modern era', SUITE, () => {
   });
 });
 
+/** Methods of other servers, and some that do not exist. */
+const OTHER_METHODS = [
+  'resources/list', 'prompts/get', 'logging/setLevel', 'notifications/initialized', 'Tools/list', '', '__proto__',
+];
+
 describe('control-mcp in both eras', SUITE, () => {
-  it('supports its methods and no others', async (t) => {
-    const mcp = startMcp(t, ['--dir', makeFolder(t)]);
+  it('has its methods and no others, with tools that clients can use', async (t) => {
+    const mcp = startMcp(t, ['--allow', 'all', '--dir', makeFolder(t)]);
     await mcp.initialize();
     const ofLegacy = (await mcp.request('tools/list')).result;
     const { tools, ...hints } = withoutServer((await mcp.modern('tools/list')).result);
     assert.deepEqual([ofLegacy, hints], [{ tools }, CACHE_HINTS]);
+    assert.equal(tools.length, 8);
+    for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
+      for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
+      assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
+      assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
+      assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
+      assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
+    }
     const { instructions, ...described } = withoutServer((await mcp.modern('server/discover')).result);
     assert.match(instructions, /\bdata\b/);
     assert.deepEqual(described, { supportedVersions: [MODERN], capabilities: { tools: {} }, ...CACHE_HINTS });
@@ -122,11 +117,10 @@ describe('control-mcp in both eras', SUITE, () => {
     for (const method of [...OTHER_METHODS, 'ping', 'initialize']) {
       checkError(await mcp.modern(method, { protocolVersion: '2025-11-25' }), NO_METHOD, new RegExp(method));
     }
-    await mcp.end();
   });
 
-  it('refuses wrong parameters', async (t) => {
-    const mcp = startMcp(t);
+  it('refuses wrong parameters, and wrong arguments as the result of the tool, which models see', async (t) => {
+    const mcp = startMcp(t, ['--allow', 'all']);
     await mcp.initialize();
     const rows: [method: string, params: object, message: RegExp][] = [
       ['tools/list', { cursor: '' }, /./],
@@ -146,15 +140,9 @@ describe('control-mcp in both eras', SUITE, () => {
       mcp.send({ jsonrpc: '2.0', id, method: 'tools/list', params });
       checkError(await mcp.responseTo(id), PARAMS, /params/);
     }
-    await mcp.end();
-  });
-
-  it('returns an error about arguments as the result of the tool, which models see', async (t) => {
-    const mcp = startMcp(t, ['--allow', 'all']);
-    await mcp.initialize();
     const system = 'x';
     const reason = 'a test';
-    const rows: [tool: string, args: object, error: RegExp][] = [
+    const faults: [tool: string, args: object, error: RegExp][] = [
       ['list_systems', { system }, /^list_systems takes name, got 'system'$/],
       ['get_info', {}, /^system is required$/],
       ['get_info', { system: null }, /^system must be a string of 1 to 200 characters, got null$/],
@@ -165,58 +153,22 @@ describe('control-mcp in both eras', SUITE, () => {
       ['wait', { system, seconds: 3601 }, /^seconds must be /],
       ['wait', { system, seconds: '5' }, /^seconds must be /],
       ['wait', { system, tag: 7 }, /^tag must be /],
-      ...['pause', 'save_state', 'resume', 'shutdown', 'run_command'].map((tool): typeof rows[number] => {
+      ...['pause', 'save_state', 'resume', 'shutdown', 'run_command'].map((tool): typeof faults[number] => {
         return [tool, { system, command: 'x' }, /^reason is required$|^\w+ takes system, reason and seconds, got/];
       }),
       ['pause', { system, reason: 'x'.repeat(201) }, /^reason must be /],
       ['run_command', { system, reason }, /^command is required$/],
       ['run_command', { system, reason, command: 'x', arguments: [] }, /^arguments must be an object, got \[\]$/],
     ];
-    for (const [name, args, error] of rows) {
+    for (const [name, args, error] of faults) {
       const params = { name, arguments: args };
       for (const { result } of [await mcp.request('tools/call', params), await mcp.modern('tools/call', params)]) {
         assert.match(failureOf(result).error, error, JSON.stringify(params));
       }
     }
-    await mcp.end();
   });
 
-  it('ignores other notifications, responses, and requests without an id', async (t) => {
-    const { mcp, system, requests } = await startWatching(t);
-    await mcp.initialize();
-    const before = mcp.messages.length;
-    for (const message of [
-      { method: 'notifications/initialized' }, { method: 'notifications/roots/list_changed', params: {} },
-      { method: 'notifications/progress', params: { progressToken: 1, progress: 1 } }, { method: 'nothing' },
-      { method: 'notifications/cancelled', params: null }, { method: '', params: 7 },
-      { method: 'ping' }, { method: 'initialize', params: { protocolVersion: MODERN } }, { method: 'tools/list' },
-      { method: 'tools/call', params: { name: 'pause', arguments: { system, reason: 'a test' } } },
-      { method: 'subscriptions/listen', params: { _meta: metaOf(), notifications: {} } },
-      { id: 1, result: {} }, { id: 'x', error: { code: 1, message: 'no' } }, { error: { code: 1, message: 'no' } },
-    ]) mcp.send({ jsonrpc: '2.0', ...message });
-    await mcp.call('get_info', { system }); // what the line before had sent would have arrived by then
-    assert.equal(mcp.messages.length, before + 1);
-    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
-    await mcp.end();
-  });
-});
-
-it('The tools that control-mcp lists have descriptions and hints that clients can use', SUITE, async (t) => {
-  const mcp = startMcp(t, ['--allow', 'all']);
-  const { tools } = (await mcp.modern('tools/list')).result;
-  assert.equal(tools.length, 8);
-  for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
-    for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
-    assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
-    assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
-    assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
-    assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
-  }
-  await mcp.end();
-});
-
-describe('A line that control-mcp reads', SUITE, () => {
-  it('is refused if it is not a message, with its id if it has one, or if it has more than 4 MiB', async (t) => {
+  it('refuses a line that is not a message, with its id if it has one, or if it has more than 4 MiB', async (t) => {
     const mcp = startMcp(t);
     const lines: [line: string, id: Id | undefined, code: number | undefined][] = [
       ...['hello', '{', '\ufffd', '{"jsonrpc":"2.0","id":1,"method":"ping"}{}', '"'.padEnd(100_000, '\\')]
@@ -245,10 +197,9 @@ describe('A line that control-mcp reads', SUITE, () => {
       assert.deepEqual([response.id, response.error?.code], [id, code], line.slice(0, 100));
       assert.deepEqual([pong.result, rest], [{}, []]);
     }
-    await mcp.end();
   });
 
-  it('may arrive in any chunks and with any line end', async (t) => {
+  it('reads lines in any chunks and with any line end, and responds with the id of the request', async (t) => {
     const mcp = startMcp(t);
     const ping = (id: Id): string => JSON.stringify({ jsonrpc: '2.0', id, method: 'ping' });
     const bytes = Buffer.from(`${ping('é😀')}\n`);
@@ -264,13 +215,6 @@ describe('A line that control-mcp reads', SUITE, () => {
     mcp.send(`${ping(5).slice(20)}\n`);
     for (const id of [1, 2, 3, 4, 5]) assert.deepEqual((await mcp.responseTo(id)).result, {});
     assert.equal(mcp.messages.length, 6, 'nothing for empty lines');
-    await mcp.end();
-  });
-});
-
-describe('control-mcp and ids', SUITE, () => {
-  it('responds with the id of the request, which may be used again', async (t) => {
-    const mcp = startMcp(t);
     for (const id of [0, -1, Number.MAX_SAFE_INTEGER, '', '1', '__proto__', '\x1b[2J\u202e', 'x'.repeat(10_000)]) {
       mcp.send(legacy(id, 'ping'));
       assert.deepEqual(await mcp.responseTo(id), { jsonrpc: '2.0', id, result: {} });
@@ -279,25 +223,6 @@ describe('control-mcp and ids', SUITE, () => {
     assert.deepEqual((await mcp.responseTo(300)).result, {});
     await mcp.settled();
     assert.equal(mcp.responsesTo(0).length, 2);
-    await mcp.end();
-  });
-
-  it('refuses an id that is in flight; 1 and "1" are different', async (t) => {
-    const { mcp, system, untilAsked } = await startWatching(t);
-    await mcp.initialize();
-    for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
-    await untilAsked();
-    mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
-    await mcp.settled();
-    for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
-    assert.deepEqual([mcp.responsesTo(1).length, mcp.responsesTo('1').length], [2, 0]);
-    mcp.notify('notifications/cancelled', { requestId: 1 });
-    await until(async () => {
-      mcp.send(legacy(1, 'ping'));
-      await mcp.settled();
-      return mcp.responsesTo(1).at(-1)?.error === undefined; // free again
-    });
-    await mcp.end();
   });
 
   it('refuses the 1001st request in flight, and serves again when there are fewer', async (t) => {
@@ -310,14 +235,24 @@ describe('control-mcp and ids', SUITE, () => {
     await until(async () => 'result' in await mcp.request('ping'));
     mcp.send(listen('the place of 7'));
     checkError(await mcp.request('ping'), INTERNAL, /1,?000/);
-    await mcp.end();
   });
-});
 
-describe('control-mcp and cancellation', SUITE, () => {
-  it('ends a request at once, without a response', async (t) => {
+  it('ignores what is no request, refuses an id that is in flight, and ends what is cancelled at once', async (t) => {
     const { mcp, system, requests, untilAsked, checkReleased } = await startWatching(t);
     await mcp.initialize();
+    const before = mcp.messages.length;
+    for (const message of [
+      { method: 'notifications/initialized' }, { method: 'notifications/roots/list_changed', params: {} },
+      { method: 'notifications/progress', params: { progressToken: 1, progress: 1 } }, { method: 'nothing' },
+      { method: 'notifications/cancelled', params: null }, { method: '', params: 7 },
+      { method: 'ping' }, { method: 'initialize', params: { protocolVersion: MODERN } }, { method: 'tools/list' },
+      { method: 'tools/call', params: { name: 'pause', arguments: { system, reason: 'a test' } } },
+      { method: 'subscriptions/listen', params: { _meta: metaOf(), notifications: {} } },
+      { id: 1, result: {} }, { id: 'x', error: { code: 1, message: 'no' } }, { error: { code: 1, message: 'no' } },
+    ]) mcp.send({ jsonrpc: '2.0', ...message });
+    await mcp.call('get_info', { system }); // what the line before had sent would have arrived by then
+    assert.equal(mcp.messages.length, before + 1);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
     for (const [id, condition] of [['change', 'change'], ['status', 'paused'], ['detail', 'loss < 0']] as const) {
       mcp.send(legacy(id, 'tools/call', waitFor(system, { until: condition })));
       await untilAsked();
@@ -333,27 +268,32 @@ describe('control-mcp and cancellation', SUITE, () => {
     await until(() => requests.includes('POST /api/pause?by=mcp%3Atest&reason=a+test'));
     mcp.notify('notifications/cancelled', { requestId: 'pause' });
     await checkReleased();
+    for (const id of [1, '1']) mcp.send(legacy(id, 'tools/call', waitFor(system)));
+    await untilAsked();
+    mcp.send(legacy(1, 'ping'), legacy(1, 'tools/call', waitFor(system)));
+    await mcp.settled();
+    for (const response of mcp.responsesTo(1)) checkError(response, INVALID, /id/);
+    assert.deepEqual([mcp.responsesTo(1).length, mcp.responsesTo('1').length], [2, 0]);
+    mcp.notify('notifications/cancelled', { requestId: 1 });
+    await until(async () => {
+      mcp.send(legacy(1, 'ping'));
+      await mcp.settled();
+      return mcp.responsesTo(1).at(-1)?.error === undefined; // free again
+    });
+    mcp.send(modern(5, 'tools/call', waitFor(system)), legacy('done', 'ping'));
+    await untilAsked();
+    await mcp.settled();
+    const others = mcp.messages.length;
+    for (const requestId of ['5', 'done', null, [1], undefined]) mcp.notify('notifications/cancelled', { requestId });
+    for (const params of [[1], 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
+    await mcp.settled();
+    assert.equal(mcp.messages.length, others + 1);
+    await untilAsked();
     await mcp.end();
     assert.deepEqual(['change', 'status', 'detail', 'modern', 'both', 'pause'].flatMap(mcp.responsesTo), []);
   });
 
-  it('is ignored for requests that are unknown or done', async (t) => {
-    const { mcp, system, untilAsked } = await startWatching(t);
-    mcp.send(modern(1, 'tools/call', waitFor(system)), legacy('done', 'ping'));
-    await untilAsked();
-    await mcp.settled();
-    const before = mcp.messages.length;
-    for (const requestId of ['1', 'done', null, [1], undefined]) mcp.notify('notifications/cancelled', { requestId });
-    for (const params of [[1], 1, null]) mcp.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params });
-    await mcp.settled();
-    assert.equal(mcp.messages.length, before + 1);
-    await untilAsked();
-    await mcp.end();
-  });
-});
-
-describe('control-mcp and progress', SUITE, () => {
-  it('reports it every 5 seconds if the client asks for it, until the response', async (t) => {
+  it('reports progress every 5 seconds if the client asks for it, until the response', async (t) => {
     const { mcp, system } = await startWatching(t);
     await mcp.initialize();
     const wait = (id: Id, progressToken: unknown, seconds: number = 12): object => {
@@ -376,11 +316,8 @@ describe('control-mcp and progress', SUITE, () => {
       assert.ok(mcp.messages.indexOf(own.at(-1) as Message) < mcp.messages.indexOf(await mcp.responseTo(id)));
     }
     assert.deepEqual(reports.filter(({ params }) => ![7, 'modern'].includes(params.progressToken)), []);
-    await mcp.end();
   });
-});
 
-describe('control-mcp at the end', SUITE, () => {
   it('responds to what has arrived when its input ends, but waits neither for a wait nor for a system', async (t) => {
     const [silent, { target }] = [await startSilent(t), await startWeb(t)];
     const mcp = startMcp(t, [silent, target]);
