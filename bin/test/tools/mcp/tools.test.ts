@@ -42,14 +42,16 @@ function at(port: number): string {
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('The commands of control-mcp', SUITE, () => {
-  it('arrive with their sender and reason, in both eras', async (t) => {
+  it('arrive with their sender and reason, in both eras, and say who had already paused the system', async (t) => {
     const received: unknown[] = [];
-    const note = ({ command, by, reason }: CommandRequest<string>): void => void received.push([command, by, reason]);
-    const { address: { port } } = await launchSystem(t, {
-      onPaused: note,
-      onResumed: note,
-      saveState: (_, request) => note(request),
-      commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run: (_, request) => note(request) } },
+    const record = ({ command, by, reason }: CommandRequest<string>): void => {
+      received.push([command, by, reason]);
+    };
+    const { address: { port }, client } = await launchSystem(t, {
+      onPaused: record,
+      onResumed: record,
+      saveState: (_, request) => record(request),
+      commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run: (_, request) => record(request) } },
     });
     const mcp = startAt(t, [port], ['--allow', 'all']);
     const call = { system: at(port), reason: 'ü 😀' };
@@ -69,12 +71,6 @@ describe('The commands of control-mcp', SUITE, () => {
     await mcp.call('run_command', { ...call, ...command, reason: 'r'.repeat(200) });
     const reasons = { pause: 'ü 😀', 'save-state': 'ü 😀', resume: 'ü 😀', evaluate: 'r'.repeat(200) };
     assert.deepEqual(received, Object.entries(reasons).map(([name, reason]) => [name, 'mcp:inspector', reason]));
-  });
-
-  it('say who had already paused the system', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    const mcp = startAt(t, [port]);
-    const call = { system: at(port), reason: 'a test' };
     for (let time = 0; time < 2; time += 1) assert.equal((await mcp.call('pause', call)).note, undefined);
     await client.request('resume', { wait: 30 });
     await client.request('pause', { by: 'ana@laptop', wait: 30 });
@@ -270,77 +266,62 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
 // ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('wait of control-mcp', SUITE, () => {
-  it('ends when a status is reached, or at once if it already is', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    const mcp = startAt(t, [port]);
-    const system = at(port);
-    const first = await mcp.call('wait', { system, until: 'active' });
-    assert.deepEqual([first.system, first.ended, first.status], [system, 'reached', 'active']);
-    const waiting = mcp.call('wait', { system, until: 'paused', seconds: 60 });
-    await mcp.settled();
-    await client.request('pause', { by: 'ana', reason: 'lunch' });
-    const { ended, status, tag, reported } = await waiting;
-    assert.deepEqual([ended, status, reported.by, reported.reason], ['reached', 'paused', 'ana', 'lunch']);
-    assert.match((await mcp.fail('wait', { system, until: 'paused', tag })).error, /^tag is for until: change/);
-  });
-
-  it('ends with a change of the status, of its cause, or of a command, but not of the detail', async (t) => {
-    let step = 0;
-    const { address: { port }, client } = await launchSystem(t, { describe: () => ({ step: step += 1 }) });
-    const mcp = startAt(t, [port]);
-    const system = at(port);
-    const idle = await mcp.call('wait', { system, seconds: 3 });
-    assert.deepEqual([idle.ended, idle.status, idle.silentSeconds], ['timeout', 'active', undefined]);
-    for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
-      const waiting = mcp.call('wait', { system, until: 'change', seconds: 60 });
-      await sleep(300);
-      await client.request(command, { by: 'ana', wait: 30 });
-      const { ended, reported } = await waiting;
-      assert.deepEqual([ended, reported.commands[0]?.command], ['changed', command]);
-      await until(async () => (await mcp.call('get_info', { system })).status === status);
-    }
-  });
-
-  it('misses no change since the tag of an earlier result', async (t) => {
+  it('ends with a status, a change, also since a tag, or when the detail meets a condition', async (t) => {
     const evaluated = defer();
     t.after(() => evaluated.resolve());
+    const detail = { step: 0, loss: 0.5, phase: 'train' };
     const { address: { port }, client } = await launchSystem(t, {
+      describe: () => ({ ...detail, step: detail.step += 1 }),
       commands: { look: { run() {} }, evaluate: { run: () => evaluated.promise } },
     });
     const mcp = startAt(t, [port]);
     const system = at(port);
+    const wait = (args: object): Promise<any> => mcp.call('wait', { system, seconds: 60, ...args });
+    const first = await mcp.call('wait', { system, until: 'active' });
+    assert.deepEqual([first.system, first.ended, first.status], [system, 'reached', 'active']);
+    const idle = await wait({ seconds: 3 });
+    assert.deepEqual([idle.ended, idle.silentSeconds], ['timeout', undefined], 'a new detail is no change');
+    for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
+      const waiting = wait({ until: 'change' });
+      const reached = wait({ until: status });
+      await sleep(300);
+      await client.request(command, { by: 'ana', reason: 'lunch', wait: 30 });
+      const { ended, reported } = await waiting;
+      assert.deepEqual([ended, reported.commands[0]?.command], ['changed', command]);
+      const end = await reached;
+      assert.deepEqual([end.ended, end.status], ['reached', status]);
+      if (command === 'pause') assert.deepEqual([end.reported.by, end.reported.reason], ['ana', 'lunch']);
+    }
+
     for (let count = 0; count < 20; count += 1) await client.request('look', { wait: 30 });
     let { tag } = await mcp.call('get_info', { system });
+    assert.match((await mcp.fail('wait', { system, until: 'paused', tag })).error, /^tag is for until: change/);
     assert.equal((await client.request('evaluate')).ok, true);
-    assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout', 'it runs');
+    assert.equal((await wait({ tag, seconds: 1 })).ended, 'timeout', 'it runs');
     evaluated.resolve();
-    for (const command of ['evaluate', 'pause', 'save-state']) {
+    for (const command of ['evaluate', 'pause', 'save-state', 'resume']) {
       if (command !== 'evaluate') await client.request(command, { by: 'ana', wait: 30 });
-      const changed = await mcp.call('wait', { system, tag, seconds: 60 });
+      const changed = await wait({ tag });
       assert.deepEqual([changed.ended, changed.reported.commands[0].command], ['changed', command]);
       tag = changed.tag;
     }
     await mcp.call('save_state', { system, reason: 'a test' });
-    assert.equal((await mcp.call('wait', { system, tag, seconds: 60 })).ended, 'changed', 'its own command counts');
-  });
+    assert.equal((await wait({ tag })).ended, 'changed', 'its own command counts');
 
-  it('ends when the detail meets a condition, and returns the value', async (t) => {
-    const detail: Record<string, unknown> = { loss: 0.5, phase: 'train' };
-    const { address: { port }, client } = await launchSystem(t, { describe: () => detail });
-    const mcp = startAt(t, [port]);
-    const system = at(port);
-    const { ended, value } = await mcp.call('wait', { system, until: 'phase != test', seconds: 60 });
+    const { ended, value } = await wait({ until: 'phase != test' });
     assert.deepEqual([ended, value], ['reached', 'train']);
-    const late = mcp.call('wait', { system, until: 'loss < 0.1', seconds: 60 });
-    const never = mcp.call('wait', { system, until: 'missing > 0', seconds: 2 });
-    assert.deepEqual([(await never).ended, (await never).note], [
-      'timeout', `the detail has no field 'missing', only loss, phase`,
-    ]);
-    detail['loss'] = 0.05;
+    const late = wait({ until: 'loss < 0.1' });
+    const never = await wait({ until: 'missing > 0', seconds: 2 });
+    const fields = "the detail has no field 'missing', only step, loss, phase";
+    assert.deepEqual([never.ended, never.note], ['timeout', fields]);
+    detail.loss = 0.05;
     assert.deepEqual([(await late).ended, (await late).value], ['reached', 0.05]);
     await client.request('pause', { wait: 30 });
-    detail['loss'] = 0.01;
-    assert.equal((await mcp.call('wait', { system, until: 'loss < 0.02', seconds: 60 })).ended, 'reached', 'paused');
+    detail.loss = 0.01;
+    assert.equal((await wait({ until: 'loss < 0.02' })).ended, 'reached', 'paused');
+    for (const goal of ['', 'pause', 'pausedx', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
+      assert.match((await mcp.fail('wait', { system, until: goal })).error, /^(until|a condition) must /, goal);
+    }
   });
 
   it('ends at once when a system goes offline, whatever the goal', async (t) => {
@@ -412,18 +393,6 @@ describe('wait of control-mcp', SUITE, () => {
     await server.close();
     const ended = await Promise.all(all);
     assert.deepEqual([...new Set(ended)].sort(), ['changed', 'offline', 'reached']);
-  });
-
-  it('accepts any status or condition, and nothing else', async (t) => {
-    const { port } = await startServer(t, { host: '127.0.0.1', systemStatus: () => SystemStatus.SHUTTING_DOWN });
-    const mcp = startAt(t, [port]);
-    for (const goal of ['shutting-down', 'shutting down', 'Shutting-Down']) {
-      assert.equal((await mcp.call('wait', { system: at(port), until: goal })).ended, 'reached', goal);
-    }
-    for (const goal of ['', 'pause', 'pausedx', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
-      const { error } = await mcp.fail('wait', { system: at(port), until: goal });
-      assert.match(error, /^(until|a condition) must /, goal);
-    }
   });
 });
 
@@ -508,7 +477,7 @@ describe('The argument system of control-mcp', SUITE, () => {
 // ───── Where systems are looked for ──────────────────────────────────────────────────────────────────────────────
 
 describe('The systems of control-mcp', SUITE, () => {
-  it('are the targets, those in a file with their tokens, or the systems in --dir', async (t) => {
+  it('are the targets, those in a file with their tokens, the one of the environment, or those in --dir', async (t) => {
     const { folder, env, launch } = openSession(t);
     await launch('train');
     const { address } = await launchSystem(t);
@@ -527,17 +496,11 @@ describe('The systems of control-mcp', SUITE, () => {
     const ofDir = startMcp(t, ['--dir', folder]);
     assert.deepEqual(await idsOf(ofDir), [`train-${process.pid}`]);
     assert.equal((await ofDir.call('get_info', { system: 'train' })).status, 'active');
+    const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${address.port}` });
+    assert.deepEqual(await idsOf(byPort), [at(address.port)], 'not those in the folder');
+    assert.equal((await byPort.call('get_info', { system: at(address.port) })).status, 'active');
     const withFile = startMcp(t, [at(locked)], { CONTROL_TOKEN_FILE: tokenFile });
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
-  });
-
-  it('are the one at the address in the environment, not those in the folder', async (t) => {
-    const { env, launch } = openSession(t);
-    await launch('train');
-    const { address: { port } } = await launchSystem(t);
-    const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}` });
-    assert.deepEqual(await idsOf(byPort), [at(port)]);
-    assert.equal((await byPort.call('get_info', { system: at(port) })).status, 'active');
   });
 
   it('are the one at the default port if there is none in the folder', async (t) => {
