@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../../control.ts';
 import {
-  freePort, launchSystem, makeSocketPath, runProgram, startProgram, startServer, TOKEN, until,
+  assertHarmless, freePort, launchSystem, makeSocketPath, runProgram, startProgram, startServer, TOKEN, until,
 } from '../helpers.ts';
 import { LIMIT } from '../module/helpers.ts';
 import { lacks } from '../needs.ts';
@@ -20,13 +20,16 @@ hideFailures();
 const LOCAL = { webApiAddress: ['localhost', 0] } as const;
 
 describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
-  it('sends a command with its sender and reason', async (t) => {
+  it('sends a command with its sender and reason, or neither', async (t) => {
     const { port, server, client: api } = await startServer(t);
-    const sent = await client(t, port, 'save-state', '--reason', 'before the update');
-    assert.deepEqual(sent, { code: 0, stdout: 'ok\n', stderr: '' });
-    assert.equal(server.receiveCommand(), 'save-state');
-    const { by, reason } = (await api.info())?.commands[0] ?? {};
-    assert.match(`${by}: ${reason}`, new RegExp(`^[^@]+@${hostname()}: before the update$`));
+    for (const options of [['--reason', 'the GPU is free & mine'], ['--by', '']]) {
+      const sent = await client(t, port, 'save-state', ...options);
+      assert.deepEqual(sent, { code: 0, stdout: 'ok\n', stderr: '' });
+      assert.equal(server.receiveCommand(), 'save-state');
+    }
+    const [given, none] = (await api.info())?.commands ?? [];
+    assert.match(`${given?.by}: ${given?.reason}`, new RegExp(`^[^@]+@${hostname()}: the GPU is free & mine$`));
+    assert.deepEqual([none?.by, none?.reason], [undefined, undefined]);
   });
 
   it('waits with --wait until the command is done, and exits with 1 if it fails', async (t) => {
@@ -50,7 +53,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     assert.ok(seconds > 0.1, `the last save alone takes 0.15 s, got ${seconds}`);
   });
 
-  it('prints the info', async (t) => {
+  it('prints the info, and with --json as received, without control characters', async (t) => {
     const describe = (): object => ({ episode: 7, note: '\u202e' });
     const { address: { port }, client: api } = await launchSystem(t, { describe }, { ...LOCAL, name: 'cartpole' });
     await api.request('pause', { wait: 60, by: 'ana@laptop', reason: 'lunch' });
@@ -65,6 +68,10 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
       /^name      cartpole \(process \d+ on .+\)$/m, /^status    paused \d+ s ago by ana@laptop: lunch$/m,
       /^detail    episode 7, note  $/m, /^commands  pause by ana@laptop \(lunch\) done in \d+\.\d\d s$/m,
     ]) assert.match(stdout, line);
+    const asJson = await client(t, port, 'info', '--json');
+    assertHarmless(asJson.stdout);
+    const { heardAt, ...received } = JSON.parse(asJson.stdout);
+    assert.deepEqual({ heardAt, ...received }, { ...await api.info(), heardAt });
   });
 
   it('watches each new status and each completed command, and runs the command of --exec', async (t) => {
@@ -74,7 +81,9 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     await shows(/  offline: http.*ECONNREFUSED.*\n$/);
     let isBroken = true;
     const saveState = (): string => (isBroken ? assert.fail('ENOSPC') : 'states/1.json');
-    const { client: api } = await launchSystem(t, { saveState }, { webApiAddress: ['localhost', port] });
+    const parameters = { episodes: { type: 'integer' } } as const;
+    const commands = { evaluate: { parameters, run: () => ({ meanReturn: 497.1 }) } };
+    const { client: api } = await launchSystem(t, { saveState, commands }, { webApiAddress: ['localhost', port] });
     await shows(/  active\n/);
     const by = 'ana@laptop';
     await api.request('pause', { by, reason: 'lunch' });
@@ -85,6 +94,10 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     isBroken = false;
     await api.request('save-state', { wait: 60 });
     await shows(/  save-state done in \d+\.\d\d s: states\/1.json\n/);
+    await api.request('evaluate', { arguments: { episodes: 200 }, by, wait: 60 });
+    const outcome = /  evaluate \{"episodes":200\} by ana@laptop done in \d+\.\d\d s: \{"meanReturn":497\.1\}\n/;
+    await shows(outcome);
+    assert.match((await client(t, port, 'info')).stdout, outcome);
     await api.shutdown();
     await shows(/  save-state done [^]*  offline: .*\n/); // the last outcome may be lost when the system ends
     for (const run of ['offline>active', '(active|pausing)>paused', '[\\w ]+>offline']) {

@@ -1,38 +1,20 @@
-// What control-client prints of a status and an outcome, also from a server that reports only its status.
+// What control-client prints of a status and an outcome: in a pipe, on a terminal, in color, without control characters.
 
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
-import { assertHarmless, getDetail, launchSystem, startOldServer, startServer } from '../../helpers.ts';
-import { AT_ONCE, at, call, watch } from './helpers.ts';
-import { hideFailures, startWeb } from './systems.ts';
+import {
+  assertHarmless, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
+} from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { AT_ONCE, at, call, linesOf, onTerminal, run, watch } from './helpers.ts';
+import { ACTIVE, startSilent, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
 
-hideFailures();
+const SUITE = { ...AT_ONCE, skip: lacks('script') };
 
 describe('control-client', AT_ONCE, () => {
-  it('sends sender and reason, or neither', async (t) => {
-    const { address: { port }, client } = await launchSystem(t);
-    await call([...at(port), 'resume', '--by', 'ana@laptop', '--reason', 'the GPU is free & mine']);
-    await call([...at(port), 'resume', '--by', '', '--wait']);
-    const { commands = [] } = await client.info() ?? {};
-    assert.deepEqual(commands.map(({ by, reason }) => [by, reason]), [
-      ['ana@laptop', 'the GPU is free & mine'], [undefined, undefined],
-    ]);
-  });
-
-  it('--json prints the status, and info as received, without control characters', async (t) => {
-    const describe = (): object => ({ episode: 7, note: '\u202e' });
-    const { address: { port }, client } = await launchSystem(t, { describe });
-    const status = await call([...at(port), 'status', '--json']);
-    assert.deepEqual(status, { code: 0, stdout: '{"status":"active"}\n', stderr: '' });
-    await getDetail(port);
-    await client.request('pause', { wait: 60, by: 'ana@laptop', reason: 'lunch' });
-    const info = await call([...at(port), 'info', '--json']);
-    assertHarmless(info.stdout);
-    const { heardAt, ...received } = JSON.parse(info.stdout);
-    assert.deepEqual({ heardAt, ...received }, { ...await client.info(), heardAt });
-  });
 
   it('uses the address in the environment unless there are targets', async (t) => {
     const { port, target } = await startWeb(t);
@@ -118,4 +100,153 @@ describe('control-client and a server that reports only its status', AT_ONCE, ()
       assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'pause', 'shutdown']);
     });
   }
+});
+
+describe('control-client on a terminal', SUITE, () => {
+  it('prints the cause of the status', async (t) => {
+    const { port, server, client } = await startServer(t);
+    await client.pause();
+    const { stdout } = await onTerminal(t, [...at(port), 'status']).ended;
+    assert.equal(stdout.trim(), 'active; pause waits for the step');
+    assert.equal(server.receiveCommand(), 'pause');
+    assert.equal((await call([...at(port), 'status'])).stdout, 'active\n');
+    await client.saveState();
+    assert.equal(server.receiveCommand(), 'save-state');
+    server.report({});
+    const saved = await onTerminal(t, [...at(port), 'status']).ended;
+    assert.match(saved.stdout, /^active(, in a step for \d+ s)?; saved \d+ s ago\r\n$/);
+  });
+
+  it('shows each status once during --wait', async (t) => {
+    const commands = { evaluate: { run: () => ({ meanReturn: 497.1 }) } };
+    const { address: { port } } = await launchSystem(t, { saveState: () => 'states/1.json', commands });
+    const rows: [args: string[], stdout: RegExp][] = [
+      [[...at(port), 'pause'], /^(active … )?(pausing … )?paused \(\d+\.\d s\)\r\n$/],
+      [[...at(port), 'save-state'], /^saved states\/1\.json \(\d+\.\d s\)\r\n$/],
+      [[...at(port), 'run', 'evaluate'], /^evaluate: \{"meanReturn":497\.1\} \(\d+\.\d s\)\r\n$/],
+      [[...at(port), 'resume', '--json'], /^(\w+ … )*active \(\d+\.\d s\)\r\n\{[^\n]*"active"\}\r\n$/],
+      [['pause', `127.0.0.1:${port}`], new RegExp(`^127\\.0\\.0\\.1:${port}  paused\r\n$`)],
+    ];
+    for (const [args, pattern] of rows) {
+      const { code, stdout } = await onTerminal(t, [...args, '--wait']).ended;
+      assert.match(stdout, pattern);
+      assert.equal(code, 0);
+    }
+  });
+
+  it('reports a full queue during --wait, and sends a shutdown once', async (t) => {
+    const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
+    await client.pause();
+    const { shows, ended } = onTerminal(t, [...at(port), 'shutdown', '--wait']);
+    await shows(/the queue is full … /);
+    assert.equal(await server.nextCommand(), 'pause');
+    assert.equal(await server.nextCommand(), 'shutdown');
+    assert.equal(server.hasCommands(), false);
+    await server.close();
+    const { code, stdout } = await ended;
+    assert.match(stdout, /^the queue is full … (active … )?offline \(\d+\.\d s\)\r\n$/);
+    assert.equal(code, 0);
+  });
+});
+
+describe('control-client and colors', SUITE, () => {
+  const COLORED = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined, CI: undefined, TERM: 'xterm' };
+  const [GREEN, YELLOW, RED, END] = ['\x1b[32m', '\x1b[33m', '\x1b[31m', '\x1b[39m'];
+
+  it('colors statuses and errors', async (t) => {
+    const port = await freePort();
+    const watching = onTerminal(t, [...at(port), 'watch'], COLORED);
+    const shows = (text: string): Promise<void> => until(() => watching.output().includes(text), watching.output);
+    await shows(`  ${RED}offline${END}: `);
+    const { client } = await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
+    await shows(`  ${GREEN}active${END}\r\n`);
+    await client.request('pause', { by: 'ana' });
+    await shows(`  ${YELLOW}paused${END} by ana\r\n`);
+    const wrong = await onTerminal(t, ['stop'], COLORED).ended;
+    assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
+  });
+
+  it('prints none with NO_COLOR or TERM=dumb, into a pipe, even if the other stream is a terminal, and in JSON', async (t) => {
+    const port = await freePort();
+    for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
+      const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLORED, ...env }).ended;
+      assert.match(stdout, /^offline\r\ncontrol-client: http:.*\r\n$/);
+    }
+    const piped = await run(t, [...at(port), 'status'], '', { ...COLORED, FORCE_COLOR: '1' });
+    assert.match(`${piped.stdout}${piped.stderr}`, /^offline\ncontrol-client: http:.*\n$/);
+    const program = `${process.execPath} dist/bin/client.js status --port ${port} | sed 's/^/piped: /'`;
+    const { stdout } = await start(t, 'script', ['--quiet', '--command', program, '/dev/null'], COLORED).ended;
+    assert.match(stdout, /^piped: offline\r$/m);
+    assert.match(stdout, /^\x1b\[31mcontrol-client: .*\x1b\[39m\r$/m);
+    const { port: live } = await startServer(t);
+    const json = await onTerminal(t, [...at(live), 'status', '--json'], COLORED).ended;
+    assert.equal(json.stdout, '{"status":"active"}\r\n');
+  });
+});
+
+const PARAMETER = { type: HOSTILE, description: HOSTILE, default: HOSTILE, enum: [HOSTILE, [HOSTILE]] };
+const PARAMETERS = { a: PARAMETER, b: { ...PARAMETER, enum: HOSTILE, default: { [HOSTILE]: 1 } }, [HOSTILE]: {} };
+const ACCEPTS = {
+  set: { description: HOSTILE, parameters: PARAMETERS }, [HOSTILE]: {}, odd: null, list: [], text: HOSTILE,
+};
+const ENTRY = { id: '1', command: 'set', state: 'done', arguments: { [HOSTILE]: HOSTILE }, value: [HOSTILE] };
+const FIELDS = Object.fromEntries(['name', 'pid', 'since', 'by', 'reason'].map((field) => [field, HOSTILE]));
+const UNKNOWN = `the status must be one of active, pausing, paused, resuming, shutting down, got '${HARMLESS}'`;
+
+/** What a system responds, a command, its exit code, and what both outputs show, or what --json prints. */
+const ROWS: readonly [body: object, args: string[], code: number, shown: string | RegExp | object][] = [
+  [{ status: HOSTILE }, ['status'], 1, `unknown\ncontrol-client: ${UNKNOWN}\n`],
+  [{ status: HOSTILE }, ['status', '--json'], 1, { status: HOSTILE, error: UNKNOWN }],
+  [{ status: 'offline' }, ['status'], 1, /^unknown\n/], // only clients say that
+  [{ result: HOSTILE }, ['pause'], 0, `${HARMLESS}\n`],
+  [{ result: HOSTILE }, ['pause', '--json'], 0, { result: HOSTILE }],
+  [{ code: 500, error: HOSTILE }, ['status'], 1, `control-client: ${HARMLESS}\n`],
+  [{ code: 500, error: HOSTILE }, ['pause', '--json'], 1, { error: HOSTILE }],
+  [{ status: HOSTILE, result: HOSTILE }, ['pause', '--wait', '--timeout', '2'], 4, /^control-client: not paused /],
+  [{ ...ACTIVE, accepts: ACCEPTS }, ['run'], 0, /^ {2}set [^]*^ {4}a [^]*^ {4}b [^]*^ {2}odd\n {2}list\n {2}text\n$/m],
+  ...[7, HOSTILE, null, [HOSTILE]].map((accepts): [object, string[], number, RegExp] => {
+    return [{ ...ACTIVE, accepts }, ['run', HOSTILE], 1, /^control-client: /];
+  }),
+  [{ ...ACTIVE, ...FIELDS, commands: [ENTRY, { ...ENTRY, arguments: HOSTILE }] }, ['info'], 0, HARMLESS.slice(0, 40)],
+  ...['loss < 1', 'text = x', 'long = x'].map((condition): [object, string[], number, RegExp] => {
+    const detail = { [HOSTILE]: 1, text: HOSTILE, long: 'x'.repeat(100_000) };
+    return [{ ...ACTIVE, detail }, ['wait', condition, '--timeout', '1'], 4, /^.{1,3000}\n$/];
+  }),
+  [{ ...ACTIVE, detail: { text: HOSTILE } }, ['wait', 'text != \x1b[2J'], 0, HARMLESS.slice(0, 40)],
+  [{ ...ACTIVE, detail: { text: HOSTILE } }, ['wait', 'text != x', '--json'], 0, { status: 'active', value: HOSTILE }],
+];
+
+describe('control-client prints no control characters', { ...AT_ONCE, skip: lacks('Unix') }, () => {
+  it('of a server; with --json, it escapes them', async (t) => {
+    await Promise.all(ROWS.map(async ([body, args, code, expected]) => {
+      const { port } = await startWeb(t, () => body);
+      const ended = await call(['--host', '127.0.0.1', '--port', `${port}`, ...args]);
+      const shown = ended.stdout + ended.stderr;
+      assertHarmless(shown);
+      assert.equal(ended.code, code, shown);
+      if (expected instanceof RegExp) return assert.match(shown, expected);
+      if (typeof expected === 'string') return assert.ok(shown.includes(expected), shown);
+      const { seconds, ...printed } = JSON.parse(ended.stdout) as { seconds?: number };
+      assert.deepEqual([printed, linesOf(ended.stdout).length], [expected, 1]);
+    }));
+  });
+
+  it('of a name, a path or a target', async (t) => {
+    const folder = makeFolder(t);
+    const systems = [['a\x1b[2J\n-5', ACTIVE], ['b\x1b[2J-6', { ...FIELDS, status: HOSTILE }],
+      ['c\x1b[2J-7', { code: 500, error: HOSTILE }]] as const;
+    for (const [name, body] of systems) await startWeb(t, () => body, { socketPath: join(folder, `${name}.sock`) });
+    await startSilent(t, join(folder, 'd\x1b[2J-8.sock'));
+    const rows: [args: string[], shown: RegExp][] = [
+      [['list', '--timeout', '0.5'], /^PW \]0;title .*\n/m], [['list', '--json', '--timeout', '0.5'], /^\{/],
+      [['status', '--all', '--timeout', '0.5'], /: c \[2J-7: PW /], [['pause', '5'], /a \[2J -5/],
+      [['pause', '7', '--json'], /c \[2J-7/], [['pause', 'x'], /only a \[2J , b \[2J/],
+      [['status', `unix:${folder}/\x1b[2J\u202e`], / \[2J {3}offline: /],
+    ];
+    await Promise.all(rows.map(async ([args, pattern]) => {
+      const { stdout, stderr } = await run(t, args[1]?.startsWith('unix:') ? args : [...args, '--dir', folder]);
+      assertHarmless(stdout + stderr);
+      assert.match(stdout + stderr, pattern);
+    }));
+  });
 });

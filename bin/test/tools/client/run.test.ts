@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, launchSystem, startOldServer, startServer } from '../../helpers.ts';
-import { AT_ONCE, at, call, linesOf, watch } from './helpers.ts';
+import { AT_ONCE, at, call, linesOf } from './helpers.ts';
 import { ACTIVE, hideFailures, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 
@@ -60,7 +60,7 @@ describe('control-client run', AT_ONCE, () => {
     }
   });
 
-  it('exits with 2 and sends nothing if the system does not take the command or an argument', async (t) => {
+  it('exits with 2 if the system takes neither the command nor its arguments, with 1 if it takes none', async (t) => {
     const { port, server } = await startServer(t, { commands: COMMANDS });
     const { port: plain } = await startServer(t);
     const episodes = 'evaluate: episodes must be an integer from 1 to 1000, got';
@@ -94,6 +94,20 @@ describe('control-client run', AT_ONCE, () => {
     const json = await call([...at(port), 'run', 'evaluate', 'episodes=0', '--json']);
     assert.deepEqual(JSON.parse(json.stdout), { error: `${episodes} 0` });
     assert.equal(server.hasCommands(), false);
+
+    const { port: undeclared } = await startWeb(t);
+    const { port: statusOnly } = await startOldServer(t);
+    const { port: full, server: busy } = await startServer(t, { commands: COMMANDS, maxQueueSize: 1 });
+    await call([...at(full), 'run', 'list']);
+    const none = 'the server takes only pause, resume, save-state and shutdown';
+    const refusals: [args: string[], error: string][] = [
+      [at(undeclared), none], [['--port', `${statusOnly}`], none], [at(full), 'Command queue is full, try again later'],
+    ];
+    for (const [address, error] of refusals) {
+      const ended = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
+      assert.deepEqual(await call([...address, 'run', 'list']), ended);
+    }
+    assert.equal(busy.receiveCommand(), 'list');
   });
 
   it('prints the value with --wait: a string as it is, any other value as JSON, or ok', async (t) => {
@@ -185,41 +199,5 @@ describe('control-client run', AT_ONCE, () => {
     assert.equal(stderr, `control-client: ${plain}: the program declares no commands, got 'say'\n`);
     const taken = systems.slice(0, 2).map(({ server }) => [server.receiveCommand(), server.request?.arguments]);
     assert.deepEqual(taken, [['say', { text: 5 }], ['say', { text: '5' }]]);
-  });
-
-  it('reports systems that take no own commands or whose queue is full', async (t) => {
-    const { port: undeclared } = await startWeb(t);
-    const { port: statusOnly } = await startOldServer(t);
-    const { port: full, server } = await startServer(t, { commands: COMMANDS, maxQueueSize: 1 });
-    await call([...at(full), 'run', 'list']);
-    const none = 'the server takes only pause, resume, save-state and shutdown';
-    const rows: [args: string[], error: string][] = [
-      [at(undeclared), none], [['--port', `${statusOnly}`], none], [at(full), 'Command queue is full, try again later'],
-    ];
-    for (const [address, error] of rows) {
-      const refused = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
-      assert.deepEqual(await call([...address, 'run', 'list']), refused);
-    }
-    assert.equal(server.receiveCommand(), 'list');
-  });
-});
-
-describe('control-client info, status and watch', AT_ONCE, () => {
-  it('show the arguments and values of own commands', async (t) => {
-    const { address: { port }, client } = await launchSystem(t, {
-      commands: {
-        evaluate: { parameters: { episodes: { type: 'integer' } }, run: () => ({ meanReturn: 497.1 }) },
-        say: { run: () => 'hello' },
-      },
-    });
-    const { shows } = watch(t, at(port));
-    await shows(/  active\n/);
-    await client.request('evaluate', { arguments: { episodes: 200 }, by: 'ana', wait: 60 });
-    await client.request('say', { wait: 60 });
-    await shows(/  evaluate \{"episodes":200\} by ana done in \d+\.\d\d s: \{"meanReturn":497\.1\}\n/);
-    const { stdout } = await call([...at(port), 'info']);
-    const [first, second] = linesOf(stdout).filter((line) => line.includes(' done in '));
-    assert.match(`${first}`, /^commands  evaluate \{"episodes":200\} by ana done in .* s: \{"meanReturn":497\.1\}$/);
-    assert.match(`${second}`, /^ {10}say done in \d\.\d\d s: hello$/);
   });
 });

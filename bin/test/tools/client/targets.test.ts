@@ -6,7 +6,6 @@ import { join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseTargets } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { inParallel } from '../../../shared/reach/targets.ts';
 import { defer, freePort, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
@@ -99,24 +98,6 @@ describe('control-client with several targets', SUITE, () => {
     const { target } = await startWeb(t, () => ACTIVE, { host: '::1' });
     assert.match(target, /^\[::1\]:/);
     assert.deepEqual(await call(['status', target]), { code: 0, stdout: `${target}  active\n`, stderr: '' });
-  });
-
-  it('starts at most 32 requests at once', async () => {
-    const open: (() => void)[] = [];
-    const done = inParallel(Array.from({ length: 40 }), () => new Promise<void>((end) => open.push(end)));
-    const settle = async (): Promise<void> => { // without a timer, so that no target counts as slow
-      for (let turn = 0; turn < 50; turn += 1) await null;
-    };
-    await settle();
-    assert.equal(open.length, 32);
-    open[7]?.();
-    await settle();
-    assert.equal(open.length, 33);
-    for (let index = 0; index < 40; index += 1) {
-      open[index]?.();
-      await settle();
-    }
-    await done;
   });
 
   it('is not delayed by targets that do not respond', async (t) => {

@@ -7,7 +7,6 @@ import { inspect } from 'node:util';
 import { createClient } from '../../../shared/reach/access.ts';
 import { commandsFor, findCommand, helpOf, STATUS_WORDS } from '../../../shared/words/commands.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { suggest } from '../../../shared/line/suggest.ts';
 import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -228,19 +227,6 @@ describe('The help of control-client', LIMIT, () => {
     assert.deepEqual(await call(['pasue', '--help']), whole);
     assert.deepEqual(await call(['help', '--help']), whole);
   });
-});
-
-it('suggest() returns the words closest to a mistyped one', () => {
-  const words = ['pause', 'p', 'resume', 'save', 'save-state', 'status', 'shutdown', 'gpu1', 'gpu2', 'Trainer'];
-  const rows: [word: string, nearest: string][] = [
-    ['pasue', 'pause'], ['paus', 'pause'], ['paause', 'pause'], ['pauze', 'pause'], ['PAUSE', 'pause'],
-    ['reusem', 'resume'], ['shutdwn', 'shutdown'], ['stauts', 'status'], ['sav', 'save'], ['shut', 'shutdown'],
-    ['t', 'Trainer'], ['trainr', 'Trainer'], ['gpu3', 'gpu1 or gpu2'], ['gpu', 'gpu1 or gpu2'],
-    ['', ''], ['x', ''], ['pp', ''], ['paws', ''], ['use', ''], ['s', ''], ['quit', ''], ['x'.repeat(1e5), ''],
-  ];
-  for (const [word, nearest] of rows) {
-    assert.equal(suggest(word, words), nearest === '' ? '' : ` (did you mean ${nearest}?)`, word.slice(0, 20));
-  }
 });
 
 function missing(word: string, hint: string = ''): RegExp {

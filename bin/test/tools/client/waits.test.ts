@@ -105,13 +105,6 @@ describe('control-client --wait', AT_ONCE, () => {
     assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
   });
 
-  it('sends one request for a command that completes at once', async (t) => {
-    const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', id: '1', value: 'a.json' }));
-    for (const command of ['save-state', 'pause']) await call([...at(port), command, '--wait']);
-    const others = requests.filter((request) => request !== 'GET /api/status'); // a busy machine may watch it meanwhile
-    assert.deepEqual(others, ['POST /api/save-state', 'POST /api/pause']);
-  });
-
   it('relies on the status if the list of commands no longer contains the command', async (t) => {
     let status = 'active';
     const { port } = await startWeb(t, ({ method }) => {

@@ -319,6 +319,9 @@ describe('wait of control-mcp', SUITE, () => {
     await client.request('pause', { wait: 30 });
     detail.loss = 0.01;
     assert.equal((await wait({ until: 'loss < 0.02' })).ended, 'reached', 'paused');
+    await Promise.all(['shutting-down', 'shutting down', 'Shutting-Down'].map(async (goal) => {
+      assert.equal((await wait({ until: goal, seconds: 1 })).ended, 'timeout', `${goal} is a status`);
+    }));
     for (const goal of ['', 'pause', 'pausedx', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
       assert.match((await mcp.fail('wait', { system, until: goal })).error, /^(until|a condition) must /, goal);
     }

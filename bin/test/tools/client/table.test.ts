@@ -1,21 +1,150 @@
-// control-client top, on a pseudo-terminal.
+// The tables of control-client on a pseudo-terminal: list, list --watch and top; and the detail as list, top, watch and
+// the board show it.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { HOSTILE, launchSystem, until } from '../../helpers.ts';
+import { join } from 'node:path';
+import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
+import { assertHarmless, HOSTILE, launchSystem, LIMIT, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
-import { AT_ONCE } from './helpers.ts';
-import { openTable, screenOf } from './screen.ts';
-import { startSilent, startWeb } from './systems.ts';
-import type { Screen } from './screen.ts';
+import { AT_ONCE, call, linesOf, onTerminal, run } from './helpers.ts';
+import { openSession, startSilent, startWeb } from './systems.ts';
+import type { Terminal } from '../console/helpers.ts';
+import type { Session, Web } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
+import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 const DOWN = '\x1b[B';
 const ENTER_SCREEN = '\x1b[?1049h';
 const LEAVE_SCREEN = '\x1b[?1049l';
+
+describe('control-client list on a terminal', SUITE, () => {
+  it('prints a table in natural order, and tells systems of the same name apart', async (t) => {
+    const { folder, show } = openTable(t);
+    const since = new Date(Date.now() - 3 * 60_000 - 30_000).toISOString();
+    const run = { pid: 4711, started: '2026-11-21T14:03:07.120Z', processes: 1, canSave: false };
+    await show('t10', { since, detail: { loss: 0.3, step: 42, unit: 'k', of: 100 } });
+    await show('t2', { status: 'paused', since, by: 'ana', reason: 'GPU needed', detail: 'idle' });
+    await show('train', { detail: { epoch: 3, run } });
+    for (const socket of ['a', 'b']) await show(socket, { name: 'same' });
+    assert.deepEqual(await tableIn(t, folder, 91), [
+      'NAME   PROCESS  STATUS                     SINCE  DETAIL',
+      'a-7    7        active',
+      'b-7    7        active',
+      't2     7        paused by ana: GPU needed  3 min  idle',
+      't10    7        active                     3 min  [####      ] 42 %, loss 0.3, step 42 of …',
+      'train  4711     active                            epoch 3', // of the program, not of control-run
+    ]);
+    const rows = linesOf((await call(['list', '--json', '--dir', folder])).stdout).map((text) => JSON.parse(text));
+    assert.deepEqual([rows.at(-1).pid, rows.at(-1).detail], [4711, { epoch: 3, run }]);
+  });
+
+  it('aligns the columns of any characters', async (t) => {
+    const { folder, show } = openTable(t);
+    const names = ['e\u0301é…☀', '漢字カｶ한', '\u1112\u1161\u11ab😀⚡', '🇩🇪𠀀＃', '👨\u200d👩❤\ufe0f'];
+    for (const [index, name] of names.entries()) await show(`t${index}`, { name: `${index}${name}` });
+    assert.deepEqual((await tableIn(t, folder, 30)).map((line) => line.normalize()), [
+      'NAME        PROCE…  STATUS',
+      '0éé…☀       7       active',
+      '1漢字カｶ한  7       active',
+      '2\u1112\u1161\u11ab😀⚡     7       active'.normalize(),
+      '3🇩🇪𠀀＃     7       active',
+      '4👨👩❤      7       active',
+    ]);
+  });
+
+  it('prints no line wider than the terminal, whatever the texts contain', async (t) => {
+    const { folder, show } = openTable(t);
+    const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE } };
+    await show('a', { name: HOSTILE, status: 'paused', ...texts });
+    await show('b', { name: '漢字'.repeat(8), ...texts });
+    await show('c', { name: 'c', detail: { step: 1, of: 3 } });
+    for (const width of [12, 40, 100]) {
+      const lines = await tableIn(t, folder, width);
+      assert.equal(lines.length, 4);
+      for (const line of lines) {
+        assertHarmless(line);
+        const wide = line.match(/[漢字😀]/gu) ?? [];
+        assert.ok([...line].length + wide.length <= width, `${width}: ${line}`);
+      }
+    }
+  });
+});
+
+describe('control-client list --watch', SUITE, () => {
+  it('redraws the table when systems change, come and go, with as many as fit', async (t) => {
+    const { show, open } = openTable(t);
+    for (let number = 2; number <= 40; number++) await show(`t${number}`);
+    let info: object = {};
+    const { end, requests } = await show('t1', () => info);
+    const { lines, showsLine, write, ended } = await open('list --watch');
+    await showsLine(/^… 14 more: control-client top shows all$/);
+    await until(() => lines().every((line, index) => index === 0 || index > 26 || line.startsWith(`t${index} `)));
+    assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
+    info = { status: 'paused', by: 'ana' };
+    await showsLine(/^t1 +7 +paused by ana\b/);
+    await show('s');
+    await showsLine(/^s +7 +active\b/);
+    info = { commands: [{ command: 'shutdown', state: 'running', by: 'ana', reason: 'done' }] };
+    const before = requests.length;
+    await until(() => requests.length > before + 1); // the command was seen
+    end();
+    await showsLine(/^t1 +7 +offline: shutdown by ana: done/);
+    write('\x03');
+    assert.equal((await ended).code, 130);
+  });
+
+  it('requires a terminal, as top does, and excludes --json and addresses', async (t) => {
+    const hint = "; 'watch --all' prints a line for each change";
+    await assert.rejects(call(['list', '--watch']), { message: `list --watch requires a terminal${hint}` });
+    await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
+    const rows: [args: string, message: RegExp][] = [
+      ['list --watch --json', /list --watch excludes --json; /],
+      ['list --watch --port 80', /--port and list --watch are mutually exclusive/],
+      ['top --json', /top excludes --json; /],
+    ];
+    for (const [args, message] of rows) {
+      const { code, stdout } = await onTerminal(t, args.split(' ')).ended;
+      assert.match(stdout, message);
+      assert.equal(code, 2);
+    }
+    const status = await run(t, ['status', '--watch']);
+    assert.deepEqual([status.code, status.stderr], [2, "control-client: --watch requires list, got 'status'\n"]);
+  });
+});
+
+describe('describeDetail', LIMIT, () => {
+  it('begins with the progress bar of a number from 0 to "of", and omits what control-run adds', () => {
+    const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
+    const rows: [detail: unknown, text: string][] = [
+      [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
+      [{ episode: 3, step: 7.5, unit: 'k', of: 10 }, '[#######   ] 75 %, episode 3, step 7.5 of 10, unit k'],
+      [{ step: 0, of: 1 }, '[          ] 0 %, step 0 of 1'],
+      [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
+      [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
+      [{ step: 1e300, of: 1e300 }, '[##########] 100 %, step 1e+300 of 1e+300'],
+      [JSON.parse('{"__proto__": 1, "of": 2}'), '[#####     ] 50 %, __proto__ 1 of 2'],
+      [{ gpu: 0.93, run }, 'gpu 0.93'], [{ run, gpu: 0.93, pid: 8 }, 'gpu 0.93, pid 8'], [{ run }, ''],
+      [{ run: 'own', gpu: 0.93, pid: 8 }, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'],
+      [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
+      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
+    ];
+    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
+    const info = describeInfo({ detail: { step: 1, of: 2, run } }).slice(-2);
+    const bar = 'detail    [#####     ] 50 %, step 1 of 2';
+    assert.deepEqual(info, [bar, 'run       pid 7, started 2026-11-21, gpu released']);
+    const others = [
+      null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
+      { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
+      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
+      { step: -2, of: -1 },
+    ];
+    for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
+  });
+});
 
 describe('control-client top', SUITE, () => {
   it('shows all systems in the folder as they come and go, and counts each status', async (t) => {
@@ -148,10 +277,10 @@ describe('control-client top', SUITE, () => {
     }
   });
 
-  it('scrolls to the selected system', async (t) => {
+  it('scrolls to the selected system, and redraws the whole screen when the size changes', async (t) => {
     const { show, open } = openTable(t);
-    for (let number = 1; number <= 60; number++) await show(`t${number}`);
-    const { write, lines, showsLine } = await open('top');
+    for (let number = 1; number <= 60; number++) await show(`t${number}`, { detail: 'x'.repeat(200) });
+    const { tty, write, lines, showsLine } = await open('top');
     await showsLine(/^60 systems: 60 active$/);
     const shown = (): string => [lines()[2], lines()[28]].map((line) => line?.split(' ')[0]).join(' ');
     const steps: [keys: string, shown: string][] = [
@@ -162,6 +291,10 @@ describe('control-client top', SUITE, () => {
       write(keys);
       await until(() => shown() === expected, () => `${JSON.stringify(keys)}: ${shown()}`);
     }
+    await showsLine(/^t2 .*x…$/);
+    execFileSync('stty', ['-F', tty, 'cols', '40', 'rows', '10']);
+    await until(() => /^q quit .{32}…$/.test(`${lines()[9]}`), () => lines().join('\n'));
+    assert.ok(lines().slice(0, 10).every((line) => line.length <= 40), lines().join('\n'));
   });
 
   it('accepts targets, which may come back', async (t) => {
@@ -174,16 +307,6 @@ describe('control-client top', SUITE, () => {
     await showsLine(/^1 system: 1 offline$/);
     await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
     await showsLine(new RegExp(`^${target} +${process.pid} +active `));
-  });
-
-  it('redraws the whole screen when the size changes', async (t) => {
-    const { show, open } = openTable(t);
-    await show('t1', { detail: { text: 'x'.repeat(200) } });
-    const { tty, showsLine, lines } = await open('top');
-    await showsLine(/^t1 .*x…$/);
-    execFileSync('stty', ['-F', tty, 'cols', '40', 'rows', '10']);
-    await until(() => /^q quit .{32}…$/.test(`${lines()[9]}`), () => lines().join('\n'));
-    assert.ok(lines().slice(0, 10).every((line) => line.length <= 40), lines().join('\n'));
   });
 
   it('prints no control characters of a name, a status or a filter', async (t) => {
@@ -263,3 +386,58 @@ describe('control-client top and the terminal', SUITE, () => {
     await type('stty -a\r', / icanon [^]*SHELL> $/);
   });
 });
+
+// ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+function listOn(t: TestContext, folder: string, width: number): Promise<Ended> {
+  const command = `stty cols ${width}; exec ${process.execPath} dist/bin/client.js list --dir '${folder}'`;
+  return start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null']).ended;
+}
+
+async function tableIn(t: TestContext, folder: string, width: number): Promise<string[]> {
+  const { code, stdout } = await listOn(t, folder, width);
+  assert.equal(code, 0, stdout);
+  return stdout.trimEnd().split('\r\n');
+}
+
+interface Screen extends Terminal {
+  /** The lines on the screen, without colors and trailing spaces. */
+  lines(): string[];
+  /** Resolves when a line matches. */
+  showsLine(pattern: RegExp): Promise<void>;
+}
+
+interface Table extends Session {
+  /** Starts a fake web API with the given info, as process 7. */
+  show(name: string, info?: object | (() => object)): Promise<Web>;
+  /** Starts control-client on a terminal of 100 columns and 30 lines, with this session. */
+  open(args: string): Promise<Screen>;
+}
+
+function openTable(t: TestContext): Table {
+  const session = openSession(t);
+  const show: Table['show'] = (name, info = {}) => session.serve(`${name}-7`, () => {
+    return { name, pid: 7, status: 'active', ...typeof info === 'function' ? info() : info };
+  });
+  const open: Table['open'] = async (args) => {
+    const command = `${process.execPath} dist/bin/client.js ${args}`;
+    return screenOf(await pseudoTerminal(t, command, /NAME/, { ...session.env, CONTROL_BY: 'ana' }));
+  };
+  return { ...session, show, open };
+}
+
+function screenOf(terminal: Terminal): Screen {
+  const lines = (): string[] => linesIn(terminal.output());
+  const showsLine = (pattern: RegExp): Promise<void> => {
+    return until(() => lines().some((line) => pattern.test(line)), () => `no ${pattern} in:\n${lines().join('\n')}`);
+  };
+  return { ...terminal, lines, showsLine };
+}
+
+function linesIn(output: string): string[] {
+  const lines: string[] = Array.from({ length: 30 }, () => '');
+  for (const [, number, text = ''] of output.matchAll(/\x1b\[(\d+)H\x1b\[2K((?:[^\x1b]|\x1b\[\d+m)*)/g)) {
+    lines[Number(number) - 1] = text.replaceAll(/\x1b\[\d+m/g, '').trimEnd();
+  }
+  return lines;
+}
