@@ -131,7 +131,9 @@ for (const shell of SHELLS) {
   });
 }
 
-it('bash completes file names without compopt, and never offers an option as the value of an option', { ...LIMIT, skip: lacks('script', 'bash') }, async (t) => {
+it('bash completes file names without compopt, and never offers an option as the value of an option', {
+  ...LIMIT, skip: lacks('script', 'bash'),
+}, async (t) => {
   const { run } = await openShell(t, 'bash'); // such as version 3.2
   await run('enable -n compopt; control-client done');
   assert.deepEqual(await run('control-client --targets inv\t'), ['--targets', 'inventory.txt']);

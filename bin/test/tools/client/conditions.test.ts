@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { parseDuration } from '../../../shared/line/options.ts';
 import {
-  freePort, getInfo, launchSystem, start, startOldServer, startProgram, startServer, until,
+  freePort, getInfo, launchSystem, start, startProgram, startServer, until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, linesOf, onTerminal } from './helpers.ts';
@@ -92,12 +92,6 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     const { error, seconds, ...outcome } = JSON.parse(stdout);
     assert.deepEqual([code, outcome], [4, { value: 7, status: 'offline' }]);
     assert.match(error, /^not loss < 1 after \d\.\d s: the system is offline; loss was 7$/);
-  });
-
-  it('does not wait for a system that reports only its status', async (t) => {
-    const { port } = await startOldServer(t);
-    const { code, stdout } = await call(['--port', `${port}`, 'wait', 'loss < 1', '--timeout', '300']);
-    assert.deepEqual([code, stdout], [1, '']);
   });
 });
 
@@ -196,15 +190,6 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.deepEqual(last, [kept, { target: targets[1], status: 'active' }]);
     assert.deepEqual([code, stderr], [1, `control-client: ${targets[0]}: ${error}\n`]);
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
-  });
-
-  it('and resume --mine send nothing to a system that cannot report who has paused it', async (t) => {
-    const { posted, port } = await startOldServer(t);
-    for (const [command, ...options] of [['pause', '--for', '1'], ['resume', '--mine']]) {
-      const { code, stdout, stderr } = await call(['--port', `${port}`, `${command}`, ...options]);
-      assert.deepEqual([code, stdout, posted], [1, '', []]);
-      assert.equal(stderr, `control-client: ${command} not sent: the server reports its status only\n`);
-    }
   });
 
   it('resumes a system that was not paused in time, too', async (t) => {

@@ -90,7 +90,9 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual(await call(['list', '--dir', folder]), { code: 0, stdout, stderr: '' });
   });
 
-  it('sends nothing to the socket of another user, reports that, and leaves it there when it is dead', { skip: lacks('root') }, async (t) => {
+  it('sends nothing to the socket of another user, reports that, and leaves it there when it is dead', {
+    skip: lacks('root'),
+  }, async (t) => {
     const { folder, launch, serve } = openSession(t);
     const { requests } = await serve('foreign-5');
     const dead = join(folder, 'dead-1.sock');

@@ -38,8 +38,11 @@ describe('A name as a target', SUITE, () => {
     await assert.rejects(titlesOf('dead', folder), missing('dead', folder, ', only eval, train, train.py'));
   });
 
-  it('can be NAME-PID or a process id, and come from a file; if it is a name, too, it is refused', async (t) => {
-    const folder = await openFolder(t, 'train-5', 'train-12', 'exp-7-9', 'bare', 'job-13', 'job-13-40');
+  it('can be NAME-PID or a process id, come from a file, and look like a host, but not like an address', async (t) => {
+    const folder = await openFolder(
+      t, 'train-5', 'train-12', 'exp-7-9', 'bare', 'job-13', 'job-13-40', 'localhost-5', 'box.lan-6', '127.0.0.1-7',
+      'gpu1:80-8',
+    );
     const rows: [target: string, ...names: string[]][] = [
       ['train-5', 'train-5'], ['12', 'train-12'], ['exp-7', 'exp-7-9'], ['exp-7-9', 'exp-7-9'], ['bare', 'bare'],
       ['job-13-40', 'job-13-40'], ['job', 'job-13'],
@@ -51,6 +54,12 @@ describe('A name as a target', SUITE, () => {
     const message = "'job-13' is a name and a process id, of " +
       `unix:${folder}/job-13-40.sock and unix:${folder}/job-13.sock: write one of these`;
     await assert.rejects(call(['shutdown', 'job-13', '--dir', folder]), new UsageError(message));
+    const urls: [target: string, url: string][] = [
+      ['localhost', `unix:${folder}/localhost-5.sock`], ['box.lan', `unix:${folder}/box.lan-6.sock`],
+      ['127.0.0.1', 'http://127.0.0.1:8391'], ['gpu1:80', 'http://gpu1:80'], ['LOCALHOST', 'http://LOCALHOST:8391'],
+    ];
+    const targets = await parseTargets(urls.map(([target]) => target), { dir: folder });
+    assert.deepEqual(targets.map(({ client }) => client.baseUrl), urls.map(([, url]) => url));
   });
 
   it('can contain the process id of the program under control-run', async (t) => {
@@ -66,16 +75,6 @@ describe('A name as a target', SUITE, () => {
       const error = missing(target, folder, ', only silent, train');
       await assert.rejects(parseTargets([target], { dir: folder, timeoutMs: 500 }), error);
     }
-  });
-
-  it('takes precedence over localhost, but an address is never a name', async (t) => {
-    const folder = await openFolder(t, 'localhost-5', 'box.lan-6', '127.0.0.1-7', 'gpu1:80-8');
-    const rows: [target: string, url: string][] = [
-      ['localhost', `unix:${folder}/localhost-5.sock`], ['box.lan', `unix:${folder}/box.lan-6.sock`],
-      ['127.0.0.1', 'http://127.0.0.1:8391'], ['gpu1:80', 'http://gpu1:80'], ['LOCALHOST', 'http://LOCALHOST:8391'],
-    ];
-    const targets = await parseTargets(rows.map(([target]) => target), { dir: folder });
-    assert.deepEqual(targets.map(({ client }) => client.baseUrl), rows.map(([, url]) => url));
   });
 
   it('is the real name, even if the path of the socket has another one or that of another system', async (t) => {
@@ -233,19 +232,16 @@ it('A system that cannot be reached for lack of file descriptors is reported, an
 });
 
 describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
-  it('is control in XDG_RUNTIME_DIR, or one in /tmp with the user ID', (t) => {
-    setVariable(t, '/nowhere/x');
-    assert.equal(new Folder().path, '/nowhere/x/control');
-    setVariable(t, '');
-    t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
-    assert.equal(new Folder().path, '/tmp/control-987654321');
-  });
 
-  it('is created by servers, for this user only, and stays empty until they listen', async (t) => {
+  it('is in XDG_RUNTIME_DIR or /tmp, and is created by servers, for this user only', async (t) => {
     const session = setVariable(t, makeFolder(t));
     for (let time = 0; time < 2; time += 1) assert.deepEqual(await place(), [`${session}/control/`]);
     assert.equal(statSync(`${session}/control`).mode & 0o777, 0o700);
-    assert.deepEqual(readdirSync(`${session}/control`), []);
+    assert.deepEqual(readdirSync(`${session}/control`), [], 'until they listen');
+    assert.equal(new Folder().path, `${session}/control`);
+    setVariable(t, '');
+    t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
+    assert.equal(new Folder().path, '/tmp/control-987654321');
   });
 
   it('is used by servers and clients only if nobody else can create sockets there', async (t) => {

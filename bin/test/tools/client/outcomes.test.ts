@@ -1,4 +1,4 @@
-// What control-client prints of a status and an outcome: in a pipe, on a terminal, in color, without control characters.
+// What control-client prints of a status and an outcome: in a pipe, on a terminal, in color, and of hostile texts.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -91,8 +91,14 @@ describe('control-client and a server that reports only its status', AT_ONCE, ()
       assert.deepEqual(await client('resume', '--wait'), { code: 0, stdout: 'active\n', stderr: '' });
       const stderr = 'control-client: save-state accepted, but the server reports no outcome\n';
       assert.deepEqual(await client('save-state', '--wait'), { code: 4, stdout: '', stderr });
-      const lacking = 'control-client: the server reports its status only\n';
-      assert.deepEqual(await client('info'), { code: 1, stdout: '', stderr: lacking });
+      const lacking = 'the server reports its status only\n';
+      const rows: [args: string[], error: string][] = [
+        [['info'], lacking], [['wait', 'loss < 1', '--timeout', '300'], lacking],
+        [['pause', '--for', '1'], `pause not sent: ${lacking}`], [['resume', '--mine'], `resume not sent: ${lacking}`],
+      ];
+      for (const [args, error] of rows) {
+        assert.deepEqual(await client(...args), { code: 1, stdout: '', stderr: `control-client: ${error}` });
+      }
       assert.equal((await client('pause')).stdout, 'ok\n');
       assert.deepEqual(await client('wait', 'paused'), { code: 0, stdout: 'paused\n', stderr: '' });
       const json = JSON.parse((await client('shutdown', '--wait', '--json')).stdout);
@@ -166,7 +172,7 @@ describe('control-client and colors', SUITE, () => {
     assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
   });
 
-  it('prints none with NO_COLOR or TERM=dumb, into a pipe, even if the other stream is a terminal, and in JSON', async (t) => {
+  it('prints none with NO_COLOR or TERM=dumb, none in JSON, and none into a pipe, whatever the other stream is', async (t) => {
     const port = await freePort();
     for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
       const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLORED, ...env }).ended;

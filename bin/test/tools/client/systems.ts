@@ -3,10 +3,10 @@
 import { once } from 'node:events';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
-import { connect, createServer, isIPv6 } from 'node:net';
+import { connect, isIPv6 } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { launchSystem, makeFolder, makeSocketPath, start, until } from '../../helpers.ts';
+import { launchSystem, makeFolder, makeSocketPath, start, startForeign, until } from '../../helpers.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -104,15 +104,8 @@ export function openSession(t: TestContext): Session {
 
 /** Starts a server that accepts connections and never responds. Returns its target. */
 export async function startSilent(t: TestContext, socketPath?: string): Promise<string> {
-  const server = createServer((socket) => {
-    socket.on('error', () => {});
-    t.after(() => socket.destroy());
-  });
-  t.after(() => server.close());
-  if (socketPath === undefined) server.listen(0, '127.0.0.1');
-  else server.listen(socketPath);
-  await once(server, 'listening');
-  return socketPath === undefined ? `127.0.0.1:${(server.address() as AddressInfo).port}` : `unix:${socketPath}`;
+  const { port } = await startForeign(t, () => {}, socketPath);
+  return socketPath === undefined ? `127.0.0.1:${port}` : `unix:${socketPath}`;
 }
 
 /** Starts a process that hangs, with a socket whose connection queue is full. Returns the path. */

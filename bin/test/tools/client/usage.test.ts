@@ -7,7 +7,7 @@ import { inspect } from 'node:util';
 import { createClient } from '../../../shared/reach/access.ts';
 import { commandsFor, findCommand, helpOf, STATUS_WORDS } from '../../../shared/words/commands.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, WRONG_ACCESS } from '../../helpers.ts';
+import { WRONG_ACCESS } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, run } from './helpers.ts';
@@ -138,18 +138,12 @@ describe('control-client refuses', LIMIT, () => {
     });
   }
 
-  it('a folder instead of a socket, from any source', { skip: lacks('Unix') }, async (t) => {
-    const folder = `${makeFolder(t)}/`;
-    const rest = `must be the path of a socket, not of a folder, got '${folder}'`;
-    await refuses(['status', '--socket', folder], `--socket ${rest}`);
-    await refuses(['status'], `CONTROL_SOCKET ${rest}`, { CONTROL_SOCKET: folder, CONTROL_PORT: '' });
-    await refuses(['status', `unix:${folder}`], `the path of the target 'unix:${folder}' ${rest}`);
-  });
-
-  it('an invalid address in the environment, and names the variable', async () => {
+  it('an invalid address in the environment, and a folder instead of a socket', { skip: lacks('Unix') }, async () => {
     const long = `/${'x'.repeat(94)}`;
+    const folder = "must be the path of a socket, not of a folder, got '/tmp/'";
     const both = 'CONTROL_SOCKET replaces CONTROL_HOST and CONTROL_PORT: give one or the other';
     const rows: [env: NodeJS.ProcessEnv, line: string][] = [
+      [{ CONTROL_SOCKET: '/tmp/', CONTROL_PORT: '' }, `CONTROL_SOCKET ${folder}`],
       [{ CONTROL_HOST: 'gpu1:8391' }, `CONTROL_HOST ${HOST} 'gpu1:8391'`],
       [{ CONTROL_PORT: '0' }, `CONTROL_PORT ${PORT} '0'`],
       [{ CONTROL_PORT: '', CONTROL_SOCKET: long },
@@ -158,6 +152,8 @@ describe('control-client refuses', LIMIT, () => {
       [{ CONTROL_SOCKET: '/nowhere', CONTROL_HOST: 'gpu1', CONTROL_PORT: '' }, both],
     ];
     for (const [env, line] of rows) await refuses(['pause'], line, env);
+    await refuses(['status', '--socket', '/tmp/'], `--socket ${folder}`);
+    await refuses(['status', 'unix:/tmp/'], `the path of the target 'unix:/tmp/' ${folder}`);
   });
 
   it('an invalid token in the environment, and does not print it', async (t) => {

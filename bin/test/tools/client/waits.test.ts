@@ -50,14 +50,7 @@ describe('control-client --wait', AT_ONCE, () => {
     }));
   });
 
-  it('exits with 4 as soon as the system is shutting down', async (t) => {
-    const { port } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
-    const ended = await call([...at(port), 'pause', '--wait']);
-    assert.deepEqual([ended.code, ended.stdout], [4, '']);
-    assert.match(ended.stderr, /^control-client: not paused after \d\.\d s: the system is shutting down\n$/);
-  });
-
-  it('exits with 3 as soon as the system is offline, or has cut the connection and ended', async (t) => {
+  it('exits with 3 or 4 as soon as the system is offline, has cut the connection, or is shutting down', async (t) => {
     const { port, server } = await startServer(t);
     const closed = call([...at(port), 'pause', '--wait']);
     await until(() => server.hasCommands());
@@ -70,6 +63,10 @@ describe('control-client --wait', AT_ONCE, () => {
       assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is offline\n$/);
       assert.equal(code, 3);
     }
+    const { port: ending } = await startServer(t, { systemStatus: () => SystemStatus.SHUTTING_DOWN });
+    const { code, stdout, stderr } = await call([...at(ending), 'pause', '--wait']);
+    assert.deepEqual([code, stdout], [4, '']);
+    assert.match(stderr, /^control-client: not paused after \d\.\d s: the system is shutting down\n$/);
   });
 
   it('does not report a resume as done while a pause waits in the queue', async (t) => {
@@ -154,7 +151,7 @@ describe('control-client wait', AT_ONCE, () => {
 });
 
 describe('control-client and a full queue', AT_ONCE, () => {
-  it('retries with --wait until the command is accepted', async (t) => {
+  it('retries with --wait until the command is accepted, and not after other failures', async (t) => {
     let count = 0;
     const { port } = await startWeb(t, ({ method }) => {
       if (method === 'GET') return ACTIVE;
@@ -163,9 +160,6 @@ describe('control-client and a full queue', AT_ONCE, () => {
     });
     const ended = await call([...at(port), 'save-state', '--wait', '--timeout', '24d']); // the longest
     assert.deepEqual([ended, count], [{ code: 0, stdout: 'a.json\n', stderr: '' }, 4]);
-  });
-
-  it('does not retry after other failures, or without --wait', async (t) => {
     await Promise.all([400, 401, 403, 404, 429, 500, 503].map(async (code) => {
       const { port, requests } = await startWeb(t, () => ({ code, error: 'no' }));
       const ended = await call([...at(port), 'pause', ...(code === 503 ? [] : ['--wait'])]);

@@ -28,7 +28,7 @@ const META = 'io.modelcontextprotocol';
 /** Fields of a result that only one era has. */
 const CACHE_HINTS = { ttlMs: 300_000, cacheScope: 'private' };
 
-describe('control-mcp', SUITE, () => {
+describe('control-mcp in one era', SUITE, () => {
   it('takes initialize and ping first in the legacy era, and has the newest version that is not newer', async (t) => {
     const mcp = startMcp(t);
     for (const [method, params] of [
@@ -55,7 +55,7 @@ describe('control-mcp', SUITE, () => {
     }
   });
 
-  it('requires its version and the capabilities of the client in the modern era, which has subscriptions', async (t) => {
+  it('requires version and capabilities of the client in the modern era, which has subscriptions', async (t) => {
     const mcp = startMcp(t);
     const rows: [field: string, values: unknown[], code: number | undefined][] = [
       ['clientCapabilities', [undefined, null, [], 'all', true], PARAMS],
@@ -355,7 +355,7 @@ describe('control-mcp in both eras', SUITE, () => {
 });
 
 describe('The command line of control-mcp', SUITE, () => {
-  it('is refused with one line', async (t) => {
+  it('is refused with one line, and allows only words that mean something', async (t) => {
     for (const [args, line] of [
       [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
       [['--allow', 'pause'], /^--allow must have resume, .*, separated by commas, got 'pause'$/],
@@ -369,9 +369,6 @@ describe('The command line of control-mcp', SUITE, () => {
       assert.match(stderr, /^control-mcp: [^\n\x1b]+\n$/);
       assert.match(stderr.slice('control-mcp: '.length, -1), line);
     }
-  });
-
-  it('allows only words that mean something', () => {
     const { allowed } = parseCommandLine(['--allow', ' resume,run:a', '--allow', 'shutdown', '--allow=all']) ?? {};
     assert.deepEqual([...allowed ?? []], ['resume', 'run:a', 'shutdown', 'all']);
     for (const list of ['', 'wait', 'Resume', 'resume,', 'resume shutdown', 'run', 'run:', 'run:pause', 'x\x1b[2J']) {
