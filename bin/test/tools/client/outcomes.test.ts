@@ -172,7 +172,7 @@ describe('control-client and colors', SUITE, () => {
     assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
   });
 
-  it('prints none with NO_COLOR or TERM=dumb, none in JSON, and none into a pipe, whatever the other stream is', async (t) => {
+  it('prints none with NO_COLOR or TERM=dumb, none in JSON, and none into a pipe, beside a terminal', async (t) => {
     const port = await freePort();
     for (const env of [{ NO_COLOR: '1' }, { TERM: 'dumb' }]) {
       const { stdout } = await onTerminal(t, [...at(port), 'status'], { ...COLORED, ...env }).ended;

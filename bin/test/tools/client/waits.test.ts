@@ -11,7 +11,7 @@ import { ACTIVE, hideFailures, startOwnProcess, startWeb } from './systems.ts';
 
 hideFailures();
 
-describe('control-client --wait', AT_ONCE, () => {
+describe('control-client --wait and wait', AT_ONCE, () => {
   it('exits with 1 if the command fails, and prints the reason', async (t) => {
     let isBroken = true; // until the system is to end
     const breaks = (reason: string) => () => isBroken && assert.fail(reason);
@@ -129,9 +129,7 @@ describe('control-client --wait', AT_ONCE, () => {
       assert.deepEqual(await ended, 'error' in outcome ? failed : saved);
     }));
   });
-});
 
-describe('control-client wait', AT_ONCE, () => {
   it('waits for a status, even if the system is offline', async (t) => {
     const port = await freePort();
     assert.equal((await call([...at(port), 'wait', 'active', '--timeout', '0.3'])).code, 4);
@@ -148,10 +146,8 @@ describe('control-client wait', AT_ONCE, () => {
     end.resolve();
     assert.deepEqual(await offline, { code: 0, stdout: 'offline\n', stderr: '' });
   });
-});
 
-describe('control-client and a full queue', AT_ONCE, () => {
-  it('retries with --wait until the command is accepted, and not after other failures', async (t) => {
+  it('retries with a full queue until the command is accepted, and not after other failures', async (t) => {
     let count = 0;
     const { port } = await startWeb(t, ({ method }) => {
       if (method === 'GET') return ACTIVE;
@@ -182,9 +178,7 @@ describe('control-client and a full queue', AT_ONCE, () => {
     assert.match(stderr, /^control-client: not paused after \d+\.\d s: full\n$/);
     assert.equal(code, 1);
   });
-});
 
-describe('control-client --wait and a system that does not respond', AT_ONCE, () => {
   it('waits until a stopped process is offline', { skip: lacks('Linux') }, async (t) => {
     const { port, child, stop } = await startOwnProcess(t);
     await stop();
