@@ -226,7 +226,7 @@ describe('control-mcp and a hostile system', SUITE, () => {
     assert.deepEqual(other.requests, []);
   });
 
-  it('returns visible names of sockets, and finds each system by its id', async (t) => {
+  it('returns visible names of sockets, finds each system by its id, and none whose names look the same', async (t) => {
     const { env, serve } = openSession(t);
     const names = [
       'a\x1b[2J\n', '\u202eniart', `tags${TAGS.slice(0, 8)}`, '"},{"', '\\u0041\\', 'ü 😀', '-', '..',
@@ -254,14 +254,12 @@ describe('control-mcp and a hostile system', SUITE, () => {
       const values = { system: 'a b', command: text.slice(0, 32), reason: text, seconds: 1 };
       await callChecked(mcp, 'run_command', values, text);
     }
-  });
-
-  it('finds neither of two systems whose names differ only in invisible characters', async (t) => {
-    const { env, serve } = openSession(t);
-    const webs = await Promise.all(['é-5', '\u00adé-5', 'train-6', 'train-6\u200b'].map((title) => serve(title)));
-    const mcp = startMcp(t, [], env);
+    const session = openSession(t);
+    const twins = ['é-5', '\u00adé-5', 'train-6', 'train-6\u200b'];
+    const webs = await Promise.all(twins.map((title) => session.serve(title)));
+    const other = startMcp(t, [], session.env);
     for (const system of ['é-5', 'train-6']) {
-      const { error } = await callChecked(mcp, 'pause', { system, reason: 'a test', seconds: 1 }, system);
+      const { error } = await callChecked(other, 'pause', { system, reason: 'a test', seconds: 1 }, system);
       assert.match(error, /ambiguous/, system);
     }
     assert.deepEqual(webs.flatMap(({ requests }) => requests), []);

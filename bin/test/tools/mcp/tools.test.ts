@@ -119,9 +119,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
   });
 
-  it('takes effect between two steps of a program that never yields, whose status is as old as its silence', {
-    skip: lacks('Linux'),
-  }, async (t) => {
+  it('takes effect between two steps of a program that never yields', LINUX, async (t) => {
     const { port } = await startOwnProcess(t, COMPUTING);
     const mcp = startAt(t, [port]);
     await until(async () => (await mcp.call('get_info', { system: at(port) })).silentSeconds >= 1);
