@@ -183,7 +183,7 @@ describe('control-client --targets', SUITE, () => {
 });
 
 describe('control-client and tokens', SUITE, () => {
-  it('sends CONTROL_TOKEN, or the token in the token file of a target', async (t) => {
+  it('sends CONTROL_TOKEN, the token in CONTROL_TOKEN_FILE, or that in the token file of a target', async (t) => {
     const other = 'another-token-for-tests';
     const webs = await Promise.all([1, 2, 3].map(() => startWeb(t)));
     const [a, b, c] = webs.map(({ target }) => target);
@@ -195,17 +195,15 @@ describe('control-client and tokens', SUITE, () => {
     assert.deepEqual(tokens, [`Bearer ${TOKEN}`, `Bearer ${other}`, `Bearer ${TOKEN}`]);
     await call(['status', `${b}`, '--targets', file]);
     assert.equal(webs[1]?.tokens[1], `Bearer ${other}`, 'also if the target is on the command line');
-  });
 
-  it('sends the token in CONTROL_TOKEN_FILE unless the variable is empty', async (t) => {
-    const [one, other] = [await startWeb(t), await startWeb(t)];
+    const [one, two] = [await startWeb(t), await startWeb(t)];
     const env = { CONTROL_TOKEN_FILE: makeFile(t, `${TOKEN}\n`, 0o600) };
     assert.equal((await call(['status', '--host', '127.0.0.1', '--port', `${one.port}`], env)).stderr, '');
-    assert.equal((await call(['status', one.target, other.target], env)).stderr, '');
-    assert.deepEqual([...one.tokens, ...other.tokens], Array(3).fill(`Bearer ${TOKEN}`));
-    const stderr = 'control-client: CONTROL_TOKEN and CONTROL_TOKEN_FILE are both set: set one or the other\n';
+    assert.equal((await call(['status', one.target, two.target], env)).stderr, '');
+    assert.deepEqual([...one.tokens, ...two.tokens], Array(3).fill(`Bearer ${TOKEN}`));
+    const line = 'control-client: CONTROL_TOKEN and CONTROL_TOKEN_FILE are both set: set one or the other\n';
     const both = await run(t, ['status', one.target], '', { ...env, CONTROL_TOKEN: TOKEN });
-    assert.deepEqual(both, { code: 2, stdout: '', stderr });
+    assert.deepEqual(both, { code: 2, stdout: '', stderr: line });
     await call(['status', one.target], { CONTROL_TOKEN_FILE: '' });
     assert.equal(one.tokens.at(-1), undefined);
   });
