@@ -933,6 +933,7 @@ describe('A request', LIMIT, () => {
     ['an address that somebody typed into a browser', head(STATUS, HOST, 'Sec-Fetch-Site: none'), 'active'],
     ['an Upgrade to HTTP/2, which is ignored', head(PAUSE, HOST, ...UPGRADE)],
     ['an unknown Expect, which is ignored', head(PAUSE, HOST, 'Expect: x')],
+    ['fields that JavaScript objects have anyway', head(PAUSE, HOST, '__proto__: 1', 'constructor: 1')],
   ];
   it('is accepted with', async (t) => {
     const { server, port } = await startServer(t);
@@ -1009,6 +1010,16 @@ describe('A connection', LIMIT, () => {
       }
     }
     assert.deepEqual(takeAll(server).length, 4);
+    const malformed: [text: string, statusCode: number][] = [
+      ['GARBAGE\r\n\r\n', 400], [head(PAUSE, 'Content-Length: 65537'), 413],
+    ];
+    for (const [text, statusCode] of malformed) {
+      const socket = connectTo(port);
+      socket.write(head(PAUSE, HOST));
+      await once(socket, 'data');
+      socket.end(text);
+      assert.equal(parse(await readToEnd(socket))[0]?.statusCode, statusCode, 'also after a refusal');
+    }
   });
 
   it('takes one request at a time: a second one before the response is dropped and ends the connection', async (t) => {
@@ -1359,7 +1370,7 @@ describe('waitFor()', LIMIT, () => {
 // ───── launch ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('launch()', LIMIT, () => {
-  it('calls each hook in its status with its command, and sends what it returns to the client that waits', async (t) => {
+  it('calls each hook in its status with its command, and sends what it returns to a client that waits', async (t) => {
     const log: string[] = [];
     const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
       const status = args.find((argument) => argument instanceof SystemStatus);

@@ -142,9 +142,9 @@ export interface CommandOutcome {
 // There are five journals. Who moves what, and which test guards it:
 //
 // - The thread appends the commands of clients: enqueue(). The host appends the commands that it posts, its statuses,
-//   its details and its declarations: post(), publish(), describe() and `commands` (model.test.ts).
+//   its details and its declarations: post(), #appendStatus(), #acknowledge() and `commands` (model.test.ts).
 // - Only receiveCommand() takes, also for nextCommand(), nextCommandSync() and launch(): posted commands first
-//   (model.test.ts). Only report() completes, also for the next look for commands and close() (control.test.ts).
+//   (model.test.ts). Only #complete() completes: for report(), the next look for commands, close() (control.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
@@ -453,7 +453,11 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 // IP address cannot be rebound), or by Origin and Sec-Fetch-Site, which only browsers send.
 
 /** Returns what the policy and the router need of a request. */
-function readHead({ url = '', headersDistinct: fields }: IncomingMessage) {
+function readHead({ url = '', rawHeaders }: IncomingMessage) {
+  const fields: Record<string, string[] | undefined> = Object.create(null); // a client may send `__proto__`
+  rawHeaders.forEach((text, index) => {
+    if (index % 2 === 0) (fields[text.toLowerCase()] ??= []).push(rawHeaders[index + 1] as string);
+  });
   const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
   const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
   const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
@@ -556,7 +560,7 @@ interface Connection {
   idleSince: number; // in responses of the server
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
-  isRefused: boolean; // the response precedes the end of the request
+  isRefused: boolean; // the response may precede the end of the request
   body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
   isInfo: boolean; // `/api/info` is requested, not the status
@@ -667,10 +671,12 @@ function serve(
         if (received > maxBodySize) return server.finish(socket, 413);
         connection.body = Buffer.concat([connection.body, chunk]).subarray(0, maxArguments + 1);
       });
-      if (refusal !== null) return server.send(Object.assign(connection, { response }), refusal);
       request.on('end', () => {
-        if (request.complete && received <= maxBodySize && socket.writable) server.route(connection, response);
+        connection.isRefused = false;
+        const isWhole = request.complete && received <= maxBodySize && socket.writable;
+        if (isWhole && refusal === null) server.route(connection, response);
       });
+      if (refusal !== null) server.send(Object.assign(connection, { response }), refusal);
     },
 
     route(connection: Connection, response: ServerResponse): void {
@@ -829,14 +835,15 @@ function serve(
 }
 
 /**
- * Throws if another user could replace a socket or its folder: everything on the absolute path, links included, must
+ * Throws if another user could replace a socket or its folder: everything on the path, links included, must
  * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
  */
 export function checkTrusted(path: string): void {
   const { lstatSync, readlinkSync, statSync } = process.getBuiltinModule('node:fs');
   const { resolve } = process.getBuiltinModule('node:path');
   statSync(path); // throws if it is missing, or if its links form a loop
-  let [real, names] = ['/', path.split('/')]; // the real path as far as it is checked, and what is left
+  const absolute = path.startsWith('/') ? path : `${process.cwd()}/${path}`; // with `..`, which may follow a link
+  let [real, names] = ['/', absolute.split('/')]; // the real path as far as it is checked, and what is left
   while (names.length > 0) {
     const part = resolve(real, names.shift() as string);
     const stats = lstatSync(part);
@@ -951,10 +958,11 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
-/** Options of `WebApiServer`. */ export interface WebApiServerOptions<Name extends string = never> {
+/** Options of `WebApiServer`. */
+export interface WebApiServerOptions<Name extends string = never> {
   /**
-   * Returns the status, synchronously and fast. Called on the host's thread only: at the start, when the host looks for
-   * commands, and when a client requests it. While it throws, or returns any other value, clients get a 500.
+   * Returns the status, synchronously and fast. Called on the host's thread only: at the start, by `publish()`, when
+   * the host looks for commands, and when a client asks. While it throws or returns anything else, clients get a 500.
    */
   systemStatus: () => SystemStatus;
   /** Name of the system in `/api/info`, truncated to 200 characters. Default: the script's, without its extension. */
@@ -1169,9 +1177,9 @@ export class WebApiServer<Name extends string = never> {
     const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    const isSampled = offered === null || performance.now() - this.#offeredAt > 250;
+    const mayAcknowledge = offered === null || performance.now() - this.#offeredAt > 250;
     if (offered === null) this.#seen = sequence; // first, because describe() may call post()
-    if (isSampled && Atomics.load(this.#memory, CELL.ACKNOWLEDGED) !== sequence) this.#acknowledge(sequence);
+    if (mayAcknowledge) this.#acknowledge(sequence);
     return offered !== null;
   }
 
@@ -1389,6 +1397,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #acknowledge(sequence: number): void {
+    if (Atomics.load(this.#memory, CELL.ACKNOWLEDGED) === sequence) return;
     if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
       this.#details.append(0, Date.now(), this.#sampleDetail());
       Atomics.store(this.#memory, CELL.DETAIL, 0);
@@ -1521,7 +1530,8 @@ export type WebApiReply =
     statusCode: number | undefined; code: string | undefined;
   }>;
 
-/** Options of `request()`. */ export interface RequestOptions {
+/** Options of `request()`. */
+export interface RequestOptions {
   /** Arguments of an own command. */ arguments?: object | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
@@ -1530,13 +1540,15 @@ export type WebApiReply =
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
 
-/** Options of `WebApiClient`. */ export interface WebApiClientOptions {
+/** Options of `WebApiClient`. */
+export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
   /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
 }
 
-/** Options of `waitFor()`. */ export interface WaitOptions {
+/** Options of `waitFor()`. */
+export interface WaitOptions {
   /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
   /** Receives the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;

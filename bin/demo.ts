@@ -164,7 +164,7 @@ async function main(): Promise<number> {
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: cause ?? false,
   }).catch(async (error) => {
-    if (!isStopped) throw await explainPort(error, host, port); // otherwise the last save failed, and a warning has said so
+    if (!isStopped) throw await explainPort(error, host, port); // else the last save failed, as a warning has said
   });
   return savedPath === null ? EXIT.REFUSED : EXIT.DONE;
 }

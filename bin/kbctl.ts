@@ -229,7 +229,8 @@ class Sender {
     if (reply === null || (!reply.ok && reply.phase === 'connect' && this.#abandoned.signal.aborted)) return 'not sent';
     const options = { timeoutMs: FOLLOW_MS, reply, signal: superseded };
     const { outcome, error, summary, received } = await follow(this.#client, command, options);
-    if (outcome === 'done') return `${GOALS.get(command)} after ${((performance.now() - pressedAt) / 1000).toFixed(2)} s`;
+    const seconds = ((performance.now() - pressedAt) / 1000).toFixed(2);
+    if (outcome === 'done') return `${GOALS.get(command)} after ${seconds} s`;
     if (received.state === 'failed') return `failed: ${error}`;
     if (outcome === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
     if (outcome === 'offline') {

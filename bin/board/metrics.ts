@@ -2,6 +2,7 @@
 
 import { SystemStatus } from '../../control.ts';
 import { NO_ANSWER, UNKNOWN } from '../shared/reach/replies.ts';
+import { DOWN } from '../shared/reach/system.ts';
 import { numbersIn } from './state.ts';
 import type { BoardSystem } from './system.ts';
 
@@ -9,7 +10,6 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 const MAX_NUMBERS = 50; // in the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
-const DOWN = [SystemStatus.OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
 type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'counts'>;
 type Line = [labels: Record<string, string>, value: number];

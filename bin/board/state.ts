@@ -39,7 +39,7 @@ export interface State {
   /** Since when the program has not checked for commands: it is in a long step or hangs. Null if it checks. */
   unheardSince: number | null;
   detail: DetailRow[];
-  /** `leftMs` is null until there are two samples. */
+  /** `leftMs` is null while it is unknown. */
   progress: (Progress & { leftMs: number | null }) | null;
   /** The fields of the detail that have the name of a parameter. */
   current: ReturnType<typeof currentValues>;

@@ -92,7 +92,7 @@ export class BoardSystem {
     return version <= this.#declaredAt ? { ...update, accepts: this.#ownCommands } : update;
   }
 
-  /** The status, unless the system does not respond. */
+  /** The status, or `no answer` if requests have no response. */
   get status(): string {
     return this.#system.status;
   }
@@ -244,8 +244,8 @@ export class BoardSystem {
     if (state === 'done' && (!isShutdown || saved !== '')) {
       this.#saved = { value: saved, at: at === null ? null : at + duration };
       this.#saveError = '';
-    } else if (state === 'failed' && !isShutdown && !isRefusedSave(entry, info)) {
-      this.#saveError = excerptOf(error, MAX_VALUE_LENGTH);
+    } else if (state === 'failed' && !isShutdown) {
+      this.#saveError = isRefusedSave(entry, info) ? '' : excerptOf(error, MAX_VALUE_LENGTH);
     }
   }
 

@@ -2,7 +2,9 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describeDetail, describeDuration, describeEnd, describeStatus, splitDetail } from '../shared/words/describe.ts';
+import {
+  describeDetail, describeDuration, describeEnd, describeStatus, splitDetail,
+} from '../shared/words/describe.ts';
 import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';

@@ -122,7 +122,7 @@ export class Screen {
 
   /** Draws soon. */
   refresh(): void {
-    this.#timer ??= setTimeout(() => this.draw(), SOON_MS);
+    if (this.isOn) this.#timer ??= setTimeout(() => this.draw(), SOON_MS);
   }
 
   draw(): void {

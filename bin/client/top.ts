@@ -142,7 +142,7 @@ export class Top {
 
   #found(): readonly Row[] {
     const filter = this.#filter.toLowerCase();
-    return this.#fleet.rows.filter(({ name, system: { status } }) => `${name} ${status}`.toLowerCase().includes(filter));
+    return this.#fleet.rows.filter(({ name, system }) => `${name} ${system.status}`.toLowerCase().includes(filter));
   }
 
   // ───── Keys ────────────────────────────────────────────────────────────────────────────────────────────────────

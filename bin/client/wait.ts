@@ -7,7 +7,7 @@ import { describeCurrent } from '../shared/reach/follow.ts';
 import { observe } from '../shared/reach/observe.ts';
 import { elapsedSeconds } from '../shared/reach/limit.ts';
 import { EXIT } from '../shared/line/options.ts';
-import { isDenied, STATUS_ONLY, statusNameOf } from '../shared/reach/replies.ts';
+import { isDenied, lacksInfo, STATUS_ONLY, statusNameOf } from '../shared/reach/replies.ts';
 import { excerpt, excerptOfJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
 import type { Condition } from '../shared/words/condition.ts';
@@ -38,7 +38,7 @@ export async function waitUntil(client: PrintableClient, condition: Condition, t
     if (isDenied(reply)) return failure(reply);
     if (!isNew) continue;
     latest = reply;
-    if (reply.ok && endpoint === 'status') {
+    if (endpoint === 'status' && (reply.ok || lacksInfo(reply))) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
     }
     if (reply.ok) detail = reply.body['detail'];

@@ -14,8 +14,8 @@ const EXEC_MS = 1000; // a starting process has no mark before exec()
 export const STARTING: Listed = { pid: -1, startedAt: 0 };
 
 // While control-run lives, the shell, which is small, only reads which processes to end. It ignores SIGTERM, which may
-// be sent to all children of control-run. If it cannot start control-run, because that is deleted or memory is short, it
-// signals what it knows itself, so that nothing stays stopped.
+// be sent to all children of control-run. If it cannot start control-run, which may be deleted or lack memory, it signals
+// the known processes itself, so that nothing stays stopped.
 const SCRIPT = `
 cgroup=$1 known=
 shift
@@ -24,7 +24,7 @@ while read -r line; do known=$line; done
 if [ -n "$known" ] || [ -d "$cgroup" ]; then
   "$@" "$cgroup" $known && exit
   [ ! -d "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
-  for one in $known; do
+  for one in $known $(cat "$cgroup/cgroup.procs"); do
     pid=\${one%:*}
     [ "$pid" -lt 0 ] || kill -s TERM -- "-$pid" "$pid"
     [ "$pid" -lt 0 ] || kill -s CONT -- "-$pid" "$pid"

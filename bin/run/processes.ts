@@ -52,7 +52,7 @@ export interface Heritage {
 
 /**
  * Tells the keeper what to end if control-run is killed: the first process, from which it finds others, and those that
- * it could not find once their parents have ended. An empty list leaves nothing to end.
+ * are known. An empty list leaves nothing to end.
  */
 export type Keep = (listed: readonly Listed[]) => void;
 
@@ -64,7 +64,6 @@ export class Processes {
   readonly #group: number; // of control-run
   readonly #stopped: Set<number> = new Set(); // in this order
   readonly #known: Map<number, number> = new Map(); // ids and start times, since a pause or the end began
-  #strays: Listed[] = []; // the known processes that the keeper could not find
   #isStopping = false; // until continue()
   #isReleased = false;
 
@@ -91,18 +90,15 @@ export class Processes {
   /** Leaves only the first process to the keeper, which finds the others from there. */
   #forgetKnown(): void {
     this.#known.clear();
-    this.#strays = [];
     this.#keep([this.#main]);
   }
 
   /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
     const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
-    const strays = fresh.filter((one) => !this.#isMember(one, this.#main.pid));
+    if (fresh.length === 0) return;
     for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
-    if (strays.length === 0) return;
-    this.#strays.push(...strays);
-    this.#keep([this.#main, ...this.#strays]);
+    this.#keep([this.#main, ...[...this.#known].map(([pid, startedAt]) => ({ pid, startedAt }))]);
   }
 
   /** The processes that `stop()` has stopped. */

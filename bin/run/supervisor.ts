@@ -92,7 +92,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
-    this.#settings.state?.keep(this.#cause); // if that has failed
+    this.#settings.state?.keep(this.#cause); // retries a write that has failed
     await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
@@ -134,7 +134,7 @@ export class Supervisor {
     program.channel.close();
     if (!this.#isEnding) program.processes.release();
     this.#settings.gpu?.forget();
-    if (Date.now() - program.startedAt.getTime() >= HEALTHY_MS) this.#restarts = 0;
+    if (performance.now() - program.begunAt >= HEALTHY_MS) this.#restarts = 0;
     const { maxRestarts } = this.#settings;
     if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
       if (end.isFailure && maxRestarts > 0) this.#say(`${program.name} ended with ${end.text}: no more restarts`);

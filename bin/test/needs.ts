@@ -17,7 +17,8 @@ const PACKAGES = {
   Xvfb: 'xvfb', bash: 'bash', cc: 'gcc libc6-dev', chromedriver: 'chromium-driver', chromium: 'chromium', curl: 'curl',
   fish: 'fish', grep: 'grep', less: 'less', mcs: 'mono-mcs', mkfifo: 'coreutils', mono: 'mono-runtime',
   prlimit: 'util-linux', promtool: 'prometheus', ps: 'procps', python3: 'python3', setsid: 'util-linux',
-  setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', tmux: 'tmux', top: 'procps', vi: 'vim-tiny', wine: 'wine wine64', zsh: 'zsh',
+  setxkbmap: 'x11-xkb-utils', 'systemd-analyze': 'systemd', tmux: 'tmux', top: 'procps', vi: 'vim-tiny',
+  wine: 'wine wine64', zsh: 'zsh',
 } as const;
 
 type CommandLine = readonly [command: string, ...args: string[]];

@@ -1,4 +1,4 @@
-// Node's spec reporter, without what does not match a pattern, and after its summary one line about what was skipped and
+// Node's spec reporter, without what does not match a pattern, and after its summary a line about what was skipped and
 // how to get what is missing.
 
 import { Readable } from 'node:stream';
@@ -27,8 +27,9 @@ async function* onlyMatching(events: AsyncIterable<TestEvent>): AsyncGenerator<T
   const started: TestEvent[] = []; // of which nothing has been reported
   for await (const event of events) {
     const isResult = event.type === 'test:pass' || event.type === 'test:fail';
+    const isPass = event.type === 'test:pass';
     if (event.type === 'test:start') started.push(event);
-    else if (event.type === 'test:pass' && (event.data.skip === NO_MATCH || isEmpty(event, started.at(-1)))) started.pop();
+    else if (isPass && (event.data.skip === NO_MATCH || isEmpty(event, started.at(-1)))) started.pop();
     else {
       if (isResult) yield* started.splice(0);
       yield event;

@@ -23,7 +23,7 @@ if (chosen.length === 0) { // without a file, `node --test` would run all it fin
   process.exit(2);
 }
 
-// A test that hangs leaves something behind, such as a timer. The file then fails, instead of never ending. So it does if
+// A test that hangs leaves something behind, such as a timer. The file then fails instead of never ending. So it does if
 // a test ends the process, and with it the others.
 const END = `
 import { after as afterAllTests } from 'node:test';

@@ -3,9 +3,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../control.ts';
 import { findStatus } from '../words/commands.ts';
-import { valueIn } from '../words/describe.ts';
+import { commandsOf, valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
-import { entriesOf, isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
+import { isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
 import type { Body } from '../words/describe.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
@@ -114,10 +114,11 @@ class Follower {
   #describe({ outcome, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
     const isDone = outcome === 'done';
     const duration = `${seconds.toFixed(1)} s`;
-    const value = isDone ? valueIn(this.#report) : '';
+    const value = isDone ? valueIn({ ...this.#report, command: this.#command }) : '';
     const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
     if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
-    const isLate = outcome === 'pending' || isFull(reply) || (outcome === 'offline' && (reply.ok || isUnanswered(reply)));
+    const hasGone = outcome === 'offline' && (reply.ok || isUnanswered(reply));
+    const isLate = outcome === 'pending' || hasGone || isFull(reply);
     const participle = PARTICIPLES.get(this.#command);
     const verdict = participle ? `not ${participle}` : `${this.#command} ${isLate ? 'not done' : 'failed'}`;
     return {
@@ -254,9 +255,9 @@ function isUnfinished({ state }: Report): boolean {
 }
 
 /** Updates the report of an unfinished command from the list of the latest commands in `/api/info`. */
-function latest(report: Report, { commands }: Body): Report {
-  if (commands === undefined || !isUnfinished(report)) return report;
-  const { state, value, valueOmitted, error } = entriesOf(commands).find(({ id }) => id === report.id) ?? {};
+function latest(report: Report, info: Body): Report {
+  if (info['commands'] === undefined || !isUnfinished(report)) return report;
+  const { state, value, valueOmitted, error } = commandsOf(info).find(({ id }) => id === report.id) ?? {};
   return { ...report, state, value, valueOmitted, error };
 }
 

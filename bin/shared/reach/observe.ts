@@ -35,6 +35,7 @@ export async function* observe(
   let status = '';
   let wasCut = false;
   for (let tag: string | undefined; !signal.aborted;) {
+    const start = performance.now();
     const reply = await client.request(current, { tag, wait: tag === undefined ? undefined : waitS, signal });
     if (signal.aborted) return;
     if (lacksInfo(reply) && current === 'info') {
@@ -48,6 +49,7 @@ export async function* observe(
     const hasTag = reply.ok && reply.tag !== undefined;
     tag = hasTag && (isNew || query !== 'detail') ? reply.tag : undefined;
     if (!reply.ok) current = endpoint; // another server may take over
-    await sleep(hasTag ? PAUSE_MS : RETRY_MS, undefined, { signal }).catch(() => {});
+    const hasWaited = isNew || performance.now() - start > RETRY_MS; // unless the server has no place for that
+    await sleep(hasTag && hasWaited ? PAUSE_MS : RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }

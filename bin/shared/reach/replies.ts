@@ -161,11 +161,6 @@ export function statusNameOf(reply: PrintableReply): string {
   return UNKNOWN_CODES.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
 }
 
-/** The commands that `/api/info` lists; their fields may be missing or have any type. */
-export function entriesOf(commands: unknown): Record<string, unknown>[] {
-  return Array.isArray(commands) ? commands.map((entry) => Object(entry) as Record<string, unknown>) : [];
-}
-
 /** Why `UNKNOWN` is shown. */
 export function describeUnknown(status: string): string {
   return `the status must be one of ${STATUS_NAMES.join(', ')}, got '${excerpt(status)}'`;

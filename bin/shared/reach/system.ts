@@ -5,6 +5,7 @@ import { SystemStatus } from '../../../control.ts';
 import { commandsOf, hasEnded, progressOf, timeIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { describeUnknown, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './replies.ts';
+import { excerptOf } from '../words/text.ts';
 import type { Body } from '../words/describe.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
@@ -12,7 +13,8 @@ const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unl
 const SILENT_MS = 2000; // a system that ends closes its connections sooner
 const PACE_MS = 60_000; // the time left is computed from the pace of the last minute
 const { ACTIVE, OFFLINE, SHUTTING_DOWN } = SystemStatus;
-const DOWN: readonly string[] = [OFFLINE.statusName, NO_ANSWER, UNKNOWN];
+/** The statuses of a system that cannot be reached. */
+export const DOWN: readonly string[] = [OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
 /** What a reply has changed. */
 export interface Change {
@@ -34,12 +36,12 @@ export class FollowedSystem {
   reply: PrintableReply | null = null;
   /** The latest response. */
   info: Body = {};
-  /** The shutdown that ended it, as a status or as a command; null if there was none, or if the system has not ended. */
+  /** The shutdown that ended it, as a status or a command; null if there was none, or if the system has not ended. */
   end: Body | null = null;
   /** Since when requests have had no response, in milliseconds; null if they have. */
   unansweredSince: number | null = null;
   #shutdown: { cause: Body | null; until: number } = { cause: null, until: 0 };
-  #completed: ReadonlySet<unknown> | null = null; // their ids
+  #completed: ReadonlySet<unknown> | null = null; // the ids of the completed commands in the latest list
   #error = '';
   #readError = ''; // of the latest `read()`, if it could not be sent
   #reading: Promise<boolean> | null = null;
@@ -76,7 +78,7 @@ export class FollowedSystem {
 
   /**
    * Queries what does not complete the requests of `follow()`: the detail, and whether the system responds at all. One
-   * query at a time; resolves to whether there was a response.
+   * query at a time; resolves to whether it succeeded.
    *
    * @param onSilence Called when the response takes long.
    */
@@ -113,7 +115,8 @@ export class FollowedSystem {
     if (status !== before) {
       this.reported = status;
       this.since = before === '' ? null : Date.now(); // the first status may be old
-      this.end = status === OFFLINE.statusName && performance.now() < this.#shutdown.until ? this.#shutdown.cause : null;
+      const isShutDown = status === OFFLINE.statusName && performance.now() < this.#shutdown.until;
+      this.end = isShutDown ? this.#shutdown.cause : null;
     }
     this.#error = reply.ok ? '' : this.client.shorten(reply.error);
     if (reply.ok && status === UNKNOWN) this.#error = describeUnknown(reply.original);
@@ -124,7 +127,7 @@ export class FollowedSystem {
 
   #newlyCompleted(info: Body): Body[] {
     if (info['commands'] === undefined) return [];
-    const completed = commandsOf(info).filter(hasEnded);
+    const completed = commandsOf(info).filter((entry) => hasEnded(entry) && excerptOf(entry['id']) !== '');
     const known = this.#completed;
     this.#completed = new Set(completed.map(({ id }) => id));
     return completed.filter(({ id }) => known?.has(id) === false);
@@ -158,7 +161,7 @@ export class FollowedSystem {
   /** Until the progress is complete. Null until it has grown twice: the first growth may be the work of an hour. */
   get secondsLeft(): number | null {
     const [first, last] = [this.#steps[0], this.#steps.at(-1)];
-    const progress = progressOf(this.info['detail']);
+    const progress = this.status === ACTIVE.statusName ? progressOf(this.info['detail']) : null;
     if (first === undefined || last === undefined || first === last || progress === null) return null;
     const leftMs = (progress.of - last.done) * (last.at - first.at) / (last.done - first.done);
     const seconds = Math.max(0, leftMs - (performance.now() - last.at)) / 1000;

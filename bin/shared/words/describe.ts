@@ -1,6 +1,5 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
-import { entriesOf } from '../reach/replies.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 
 export type Body = Readonly<Record<string, unknown>>;
@@ -106,7 +105,7 @@ export function describeCommand(entry: Body): string {
 export function valueIn(entry: Body): string {
   const reason = textOf(entry, 'valueOmitted');
   if (reason !== '') return `(omitted: ${reason})`;
-  const end = endIn(entry['value']);
+  const end = commandOf(entry) === 'shutdown' ? endIn(entry['value']) : null;
   return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');
 }
 
@@ -138,8 +137,8 @@ export function hasEnded({ state }: Body): boolean {
   return state === 'done' || state === 'failed';
 }
 
-export function commandsOf(info: Body): Body[] {
-  return entriesOf(info['commands']).slice(-MAX_COMMANDS);
+export function commandsOf({ commands }: Body): Body[] {
+  return Array.isArray(commands) ? commands.slice(-MAX_COMMANDS).map((entry) => Object(entry) as Body) : [];
 }
 
 function commandOf(entry: Body): string {

@@ -1,5 +1,5 @@
 // A random program polls, waits, blocks, posts, reports, changes its status, loses its thread, closes its server and
-// opens another, while clients send all kinds of requests. Everything they see must agree with a model. SOAK_SECONDS=600
+// opens another, while clients send all kinds of requests. What they see must agree with a model. SOAK_SECONDS=600
 // runs for that long.
 
 import assert from 'node:assert/strict';

@@ -2,9 +2,11 @@
 // which job has it, and that its mode is restored at the end.
 
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, HARMLESS, HOSTILE, LIMIT, startServer, until } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, LIMIT, makeFolder, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
 import {
@@ -219,5 +221,28 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     await type('r', /^resume … active after/m);
     write('q');
     assert.doesNotMatch(await checkEnd(0), /^pause/m);
+  });
+
+  it('leaves it alone when control-kbctl ends in the background', async (t) => {
+    const { port } = await startSlowSystem(t);
+    const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
+    const { say, shows, type, isEchoing } = await startInTerminal(t, port, script);
+    say(READY);
+    await shows(LISTENS);
+    await type('\n', /^quit; the system is unaffected[^]*^ended/m);
+    assert.equal(isEchoing(), false);
+  });
+
+  it('quits on Ctrl-C even if the terminal is not its input; the helper does not receive it', async (t) => {
+    const { port } = await startSlowSystem(t);
+    const marker = join(makeFolder(t), 'interrupted');
+    const script = `trap : INT; $KBCTL < /dev/null; ${END}`;
+    const options = { script: `trap "touch '${marker}'" INT; ${FORWARD}` };
+    const { say, shows, write, checkEnd } = await startInTerminal(t, port, script, options);
+    say(READY);
+    await shows(LISTENS);
+    write('\x03');
+    assert.match(await checkEnd(0), /^\^C\r\nquit; the system is unaffected\r\n/m);
+    assert.equal(existsSync(marker), false);
   });
 });

@@ -87,6 +87,17 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     assert.deepEqual(await arrived(), ['pause', 'pause']);
   });
 
+  it('recognizes locked modifiers that are not held', async (t) => {
+    const { user } = display;
+    const { arrived } = await listen(t, display);
+    await user.typed();
+    await user.lockModifiers(1 | 8); // Shift and Alt
+    await user.press('p');
+    await user.lockModifiers(0);
+    assert.deepEqual(await user.typed(), []);
+    assert.deepEqual(await arrived(), ['pause']);
+  });
+
   it('keeps only the combinations from the focused window, until it closes', async (t) => {
     const { user } = display;
     const { actions, close } = await listen(t, display);
@@ -392,6 +403,14 @@ class XClient {
   async grabKeyboard(): Promise<void> {
     const [NOW, ASYNC] = [0, 0x0101]; // of the pointer and of the keyboard
     assert.equal((await this.#ask(31, [this.#root, NOW, ASYNC]))[1], 0, 'grabbed'); // GrabKeyboard
+  }
+
+  /** Locks exactly these modifiers, without a key press. */
+  async lockModifiers(bits: number): Promise<void> {
+    const keyboard = await this.#findExtension('XKEYBOARD');
+    await this.#ask(keyboard, [1]); // UseExtension of version 1.0
+    void this.#ask(keyboard, [0x100 | (0xff << 16) | (bits << 24), 0, 0], 5); // LatchLockState of the core keyboard
+    await this.#sync();
   }
 
   #fakeKey(name: string, isDown: boolean): void {

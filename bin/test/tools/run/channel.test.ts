@@ -290,11 +290,7 @@ describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux'
     assert.equal(talk.complaints(), '');
   });
 
-  const outcomes = {
-    'save-state': (pid: number) => [500, `save-state failed: sh[${pid}] did not respond within 0.3 s`],
-    shutdown: () => [200, 'SIGTERM'],
-  };
-  for (const command of ['save-state', 'shutdown'] as const) {
+  for (const [command, error] of [['save-state', 'did not respond within 0.3 s'], ['shutdown', null]] as const) {
     it(`has any time for a ${command} until a signal arrives, and then --grace`, async (t) => {
       const talk = await startListener(t);
       const saving = perform(talk.port, command);
@@ -304,7 +300,8 @@ describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux'
       await sleep(SEVERAL_GRACES_MS);
       assert.equal((await getInfo(talk.port)).commands[0]?.state, 'running');
       talk.running.child.kill('SIGTERM');
-      assert.deepEqual(await saving, outcomes[command](talk.pid));
+      const outcome = error === null ? [200, 'SIGTERM'] : [500, `${command} failed: sh[${talk.pid}] ${error}`];
+      assert.deepEqual(await saving, outcome);
       assert.equal((await talk.running.ended).code, 128 + 15);
       await Promise.all(waiting);
     });

@@ -31,29 +31,32 @@ while :; do "$0/nap" 98765 & wait; done`;
 
 interface Victim {
   running: Running;
-  isReady(): Promise<void>;
   send(command: ControlCommand): Promise<unknown>;
   killProgram(): void;
 }
 
-/** The kill comes after a random part of the time. */
-const PHASES: Record<string, { limitMs: number; wasPaused?: boolean; prepare(victim: Victim): unknown }> = {
-  start: { limitMs: 600, prepare: () => {} },
-  'a paused start': { limitMs: 600, wasPaused: true, prepare: () => {} },
-  active: { limitMs: 200, prepare: ({ isReady }) => isReady() },
-  pausing: { limitMs: 40, prepare: async ({ isReady, send }) => (await isReady(), void send('pause')) },
-  paused: { limitMs: 100, prepare: async ({ isReady, send }) => (await isReady(), await send('pause')) },
-  resuming: {
-    limitMs: 20, prepare: async ({ isReady, send }) => (await isReady(), await send('pause'), void send('resume')),
-  },
-  saving: { limitMs: 200, prepare: async ({ isReady, send }) => (await isReady(), void send('save-state')) },
-  'shutting down': { limitMs: 2000, prepare: async ({ isReady, send }) => (await isReady(), void send('shutdown')) },
+interface Phase {
+  /** The kill comes after a random part of this time. */
+  limitMs: number;
+  /** The program is ready before, unless it starts. */
+  starts?: 'active' | 'paused';
+  prepare?(victim: Victim): unknown;
+}
+
+const PHASES: Record<string, Phase> = {
+  start: { limitMs: 600, starts: 'active' },
+  'a paused start': { limitMs: 600, starts: 'paused' },
+  active: { limitMs: 200 },
+  pausing: { limitMs: 40, prepare: ({ send }) => void send('pause') },
+  paused: { limitMs: 100, prepare: ({ send }) => send('pause') },
+  resuming: { limitMs: 20, prepare: ({ send }) => send('pause').then(() => void send('resume')) },
+  saving: { limitMs: 200, prepare: ({ send }) => void send('save-state') },
+  'shutting down': { limitMs: 2000, prepare: ({ send }) => void send('shutdown') },
   'waiting for a restart': {
     limitMs: 1300,
-    prepare: async ({ isReady, killProgram, running }) => {
-      await isReady();
+    prepare: ({ killProgram, running }) => {
       killProgram();
-      await running.shows(/restart 1 in 1 s/);
+      return running.shows(/restart 1 in 1 s/);
     },
   },
 };
@@ -97,11 +100,11 @@ async function kill(
   phase: string,
   part: number,
 ): Promise<void> {
-  const { limitMs, wasPaused = false, prepare } = PHASES[phase] as (typeof PHASES)[string];
+  const { limitMs, starts, prepare } = PHASES[phase] as Phase;
   const folder = makeFolder(t);
   chmodSync(folder, 0o777);
   const state = join(folder, 'state');
-  if (wasPaused) writeFileSync(state, '{"status":"paused"}');
+  if (starts === 'paused') writeFileSync(state, '{"status":"paused"}');
   symlinkSync(execFileSync('sh', ['-c', 'command -v sleep'], { encoding: 'utf8' }).trim(), join(folder, 'nap'));
   const options = ['--port', '0', '--grace', '1', '--restart', 'on-failure', '--save-command', `'${folder}/nap' 0.2`];
   const command = ['sh', '-c', PROGRAM, folder];
@@ -115,14 +118,11 @@ async function kill(
   const killProgram = (): void => {
     for (let pids = list(); pids.length > 1; pids = list()) killAll(pids.filter((pid) => pid !== own));
   };
-  const isReady = async (): Promise<void> => {
-    await running.shows(BANNER);
-    await running.shows(/ready/);
-  };
   const send = (command: ControlCommand): Promise<unknown> => {
     return perform(Number(BANNER.exec(running.output())?.[2]), command).catch(() => {}); // it may never be done
   };
-  await prepare({ running, isReady, send, killProgram });
+  if (starts === undefined) await Promise.all([running.shows(BANNER), running.shows(/ready/)]);
+  await prepare?.({ running, send, killProgram });
   await sleep(part * limitMs);
   running.child.kill('SIGKILL');
   const left = (): string[] => [

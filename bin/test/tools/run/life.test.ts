@@ -39,7 +39,8 @@ describe('control-run: a program', suite, () => {
     const runs = `sh -c 'echo ran >> "$1"; exit 6' sh '${path}'`;
     for (const [what, script, stdout, stderr] of [
       ['SIGPIPE ends it', `{ ${CONTROL_RUN} yes; echo "exit code $?" >&2; } | head -n 1`, 'y\n', /\nexit code 141\n$/],
-      ['it leaves input unread', `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`, 'a\nb\n', /^/],
+      ['it leaves input unread', `printf 'a\\nb\\n' | { ${CONTROL_RUN} sh -c 'read line; echo $line'; cat; }`,
+        'a\nb\n', /^/],
       ['it runs even if control-run cannot print', `${CONTROL_RUN} ${runs} <&- >&- 2>&-; echo "exit code $?"`,
         'exit code 6\n', /^$/],
     ] as const) {
@@ -200,7 +201,8 @@ describe('control-run: --restart', suite, () => {
     t.after(() => killAll([left]));
     process.kill(pid, 'SIGKILL');
     await running.shows(/sh\[\d+\] ended with SIGKILL: restart 1 in 1 s\n/);
-    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ended: 'SIGKILL', exitCode: 137, signal: 'SIGKILL' });
+    const end = { ended: 'SIGKILL', exitCode: 137, signal: 'SIGKILL' };
+    await showsRun({ port }, { restarts: 1, 'last end': 'SIGKILL', ...end });
     assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
     assert.deepEqual(await perform(port, 'save-state'), [500, `save-state failed: sh[${pid}] has ended: SIGKILL`]);
     running.child.kill('SIGUSR2');
