@@ -130,6 +130,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.equal(policy.get('script-src'), hashOf('script'));
     assert.equal(policy.get('style-src'), hashOf('style'));
     assert.equal(policy.get('connect-src'), "'self'");
+    assert.equal(policy.get('require-trusted-types-for'), "'script'");
     for (const name of ['frame-ancestors', 'base-uri', 'form-action']) assert.equal(policy.get(name), "'none'", name);
     assert.doesNotMatch([...policy.values()].join(' '), /unsafe|\*|http|blob/);
     assert.doesNotMatch(page, /<\w[^>]* (?:src|action|on\w+)=|@import|url\(|https?:(?!\/\/www\.w3\.org\/2000\/svg)/);
