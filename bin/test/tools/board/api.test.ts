@@ -7,9 +7,8 @@ import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { getInfo, makeFolder, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import {
-  exchange, forSuite, INFO, LIMIT, newsOf, NOWHERE, startBoard, startFake, untilSystem,
-} from './helpers.ts';
+import { startWeb } from '../client/systems.ts';
+import { exchange, forSuite, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { Update } from '../../../board/state.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
@@ -297,13 +296,10 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('sends no save to a program that cannot save, until it can', async (t) => {
     const run = { pid: 1, started: '2026-11-21', canSave: false };
-    const received: string[] = [];
-    const port = await startFake(t, ({ method, url = '' }) => {
-      if (method === 'POST') received.push(url.replace(/\?.*/, ''));
-      return JSON.stringify({ ...INFO, detail: { run }, result: 'ok', state: 'done' });
-    });
+    const web = await startWeb(t, () => ({ ...INFO, detail: { run }, result: 'ok', state: 'done' }));
+    const received = (): string[] => web.requests.filter((line) => line.startsWith('POST'));
     const able = await startServer(t);
-    const one = await startBoard(t, [port, able.port].map((number) => `127.0.0.1:${number}`));
+    const one = await startBoard(t, [web.target, `127.0.0.1:${able.port}`]);
     const hint = 'start control-run with --save-signal or --save-command';
     await untilSystem(one, ({ canSave }) => !canSave);
     const refused = await one.post('/api/systems/0/save-state');
@@ -315,8 +311,8 @@ describe('The web API of control-board', LIMIT, () => {
     run.canSave = true;
     await untilSystem(one, ({ canSave }) => canSave);
     assert.equal((await one.post('/api/systems/0/save-state')).status, 202);
-    await until(() => received.length === 2);
-    assert.deepEqual(received, ['/api/pause', '/api/save-state']);
+    await until(() => received().length === 2);
+    assert.deepEqual(received(), ['POST /api/pause', 'POST /api/save-state']);
   });
 
   it('sends a command to all systems except offline ones', async () => {

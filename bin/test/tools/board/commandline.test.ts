@@ -13,7 +13,8 @@ import {
   assertHarmless, makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, startFake, untilSystem, untilSystems } from './helpers.ts';
+import { startWeb } from '../client/systems.ts';
+import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
 import type { Setup } from '../../../board/options.ts';
 import type { Ended } from '../../helpers.ts';
 import type { AddressInfo } from 'node:net';
@@ -102,12 +103,11 @@ describe('--listen of control-board', LIMIT, () => {
   });
 
   it('fails if the port is in use, and neither follows redirects nor reads long responses from there', async (t) => {
-    let requests = 0;
     let isEndless = false;
-    const elsewhere = await startFake(t, () => `<title>control-board</title>${requests += 1}`);
+    const elsewhere = await startWeb(t);
     const server = createWebServer(({ url }, response) => {
       if (isEndless) response.write('<title>control-board</title>');
-      else response.writeHead(302, { Location: `http://127.0.0.1:${elsewhere}${url}` }).end();
+      else response.writeHead(302, { Location: `http://${elsewhere.target}${url}` }).end();
     });
     t.after(() => server.close().closeAllConnections());
     await once(server.listen(0, '127.0.0.1'), 'listening');
@@ -116,7 +116,7 @@ describe('--listen of control-board', LIMIT, () => {
     assert.match((await run()).stderr, /: the port is in use; --listen 127\.0\.0\.1:0 picks a free one\n$/);
     isEndless = true;
     assert.match((await run()).stderr, /: the port is in use by another control-board; /);
-    assert.equal(requests, 0);
+    assert.deepEqual(elsewhere.requests, []);
   });
 
   it('fails if the host is not an address of this machine', async (t) => {

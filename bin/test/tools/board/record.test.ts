@@ -175,7 +175,7 @@ async function driveSystem(
   let tag = 1;
   let change = defer();
   let detail: unknown = null;
-  const system = createSystem(async (options) => {
+  const system = createSystem(t, async (options) => {
     if (options.tag === String(tag)) await change.promise;
     if (options.signal === undefined) detail = describe(); // otherwise the latest one, as servers do
     const body = { ...INFO, status, detail };
