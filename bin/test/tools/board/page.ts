@@ -130,15 +130,11 @@ export function minutesAgo(minutes: number): number {
   return Date.now() - minutes * 60_000 - 1000;
 }
 
-/** The samples of a number, one a second; `null` is one that is missing. */
-export function samples(...values: readonly (number | null)[]): Sample[] {
-  const start = Date.now() - values.length * 1000;
-  return values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
-}
-
-/** A number in the detail, with its plot. */
+/** A number in the detail, with its plot: one sample a second; `null` is one that is missing. */
 export function plotted(name: string, ...values: readonly (number | null)[]): Update['detail'][number] {
-  return { name, value: values.at(-1) ?? '', samples: samples(...values), intervalMs: 1000 };
+  const start = Date.now() - values.length * 1000;
+  const samples = values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
+  return { name, value: values.at(-1) ?? '', samples, intervalMs: 1000 };
 }
 
 // ───── What users see ────────────────────────────────────────────────────────────────────────────────────────────
