@@ -110,12 +110,8 @@ export async function untilSystem(
   isShown: (system: Update) => boolean,
   id: number = 0,
 ): Promise<Update> {
-  const find = (systems: Update[]): Update | undefined => systems.find((system) => system.id === id);
-  const systems = await untilSystems(board, (all) => {
-    const system = find(all);
-    return system !== undefined && isShown(system);
-  });
-  return find(systems) as Update;
+  const isRight = (system: Update): boolean => system.id === id && isShown(system);
+  return (await untilSystems(board, (all) => all.some(isRight))).find(isRight) as Update;
 }
 
 export interface RawResponse {

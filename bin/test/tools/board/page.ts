@@ -27,7 +27,7 @@ export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolv
 export async function openPage(
   t: TestContext,
   browser: Browser,
-  ...args: [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv]
+  ...args: [targets: readonly string[], options?: readonly string[]]
 ): Promise<StartedBoard> {
   await prepare(t, browser);
   const board = await startBoard(t, ...args);

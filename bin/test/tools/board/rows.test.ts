@@ -285,12 +285,6 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await board.takes(`0/say ${JSON.stringify({
       line: '<i>', area: 'a\n  b', free: 'one\ntwo', level: 1, tone: 'kind', isLoud: true,
     })}`);
-    const isHeldPrevented = `
-      const repeated = { key: 'Enter', repeat: true, bubbles: true, cancelable: true };
-      return !document.querySelector(arguments[0]).dispatchEvent(new KeyboardEvent('keydown', repeated));
-    `;
-    assert.equal(await browser.run(isHeldPrevented, field('say', 'line')), true);
-    assert.equal(await browser.run(isHeldPrevented, field('say', 'area')), false, 'it adds lines');
     await openRow('choose');
     await browser.doubleClick(await browser.findByRole('button', 'choose box'));
     await board.takes('0/choose {}'); // nothing is chosen
