@@ -101,6 +101,8 @@ describe('control-board', LIMIT, () => {
   it('exits with 2 and one line when an option or a variable is invalid', async (t) => {
     for (const [line, args, env] of [
       ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000'], {}],
+      ["the host of --listen ' [2J:80' must be a host name or an IP address, got '\\x1B[2J:80'",
+        ['--listen', '\x1b[2J:80'], {}],
       ["CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'", [], {
         CONTROL_SOCKET: '/nowhere/',
       }],
