@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
-import { LIMIT, newsOf, NOWHERE, startBoard, untilSystem, untilSystems } from './board/helpers.ts';
+import { LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './board/helpers.ts';
 import { freePort, getInfo, launchSystem, makeFolder, runProgram, startServer } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import type { AddressInfo } from 'node:net';
@@ -44,7 +44,7 @@ describe('control-board', LIMIT, () => {
     assert.deepEqual(shown.detail.map(({ name, value }) => [name, value]), [['epoch', 7]]);
     assert.match(shown.process, new RegExp(`^process ${process.pid} on `));
 
-    const response = await board.post('/api/systems/0/pause?reason=why%20not%3F');
+    const response = await board.post('/api/systems/0/pause?reason=why%20not%3F&by=eve');
     assert.deepEqual([response.status, await response.json()], [202, { result: 'sent', id: 1 }]);
     const failed = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed');
     assert.equal(failed.sent[0]?.text, 'not paused: onPaused failed: GPU busy');
@@ -87,18 +87,6 @@ describe('control-board', LIMIT, () => {
     assert.notEqual(later.startedAt, earlier.startedAt, 'the page loads itself again');
   });
 
-  it('--dir shows the live systems of a folder and those that start later', { skip: lacks('Unix') }, async (t) => {
-    const folder = makeFolder(t);
-    const { server } = await startServer(t, { socketPath: `${folder}/`, name: 'early' });
-    const board = await startBoard(t, [], ['--dir', folder]);
-    assert.match(board.running.output(), /^1 system · /);
-    await startServer(t, { socketPath: `${folder}/`, name: 'late' });
-    const all = await untilSystems(board, (systems) => systems[1]?.status === 'active');
-    assert.deepEqual(all.map(({ name }) => name), ['early', 'late']);
-    await board.post('/api/systems/0/pause');
-    assert.equal(await server.nextCommand(), 'pause');
-  });
-
   it('exits with 1 and one line when the port is in use', async (t) => {
     const server = createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -108,14 +96,13 @@ describe('control-board', LIMIT, () => {
     assert.deepEqual([code, stdout], [1, '']);
     const line = `cannot listen on localhost:${port}: the port is in use; --listen localhost:0 picks a free one`;
     assert.equal(stderr, `control-board: ${line}\n`);
-    const other = await startBoard(t, [NOWHERE]);
-    const second = await runProgram(t, 'board', ['--listen', `localhost:${other.port}`, NOWHERE]);
-    assert.match(second.stderr, /: the port is in use by another control-board; --listen localhost:0 picks a .*\n$/);
   });
 
   it('exits with 2 and one line when an option or a variable is invalid', async (t) => {
     for (const [line, args, env] of [
       ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000'], {}],
+      ["the host of --listen ' [2J:80' must be a host name or an IP address, got '\\x1B[2J:80'",
+        ['--listen', '\x1b[2J:80'], {}],
       ["CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'", [], {
         CONTROL_SOCKET: '/nowhere/',
       }],

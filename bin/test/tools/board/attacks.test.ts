@@ -1,5 +1,4 @@
-// control-board under attack from other sites and users: without the key, nothing is visible or controllable. See
-// page.test.ts for attacks in a browser.
+// control-board under attack from other sites and users: without the key, nothing is visible or controllable.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

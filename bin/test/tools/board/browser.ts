@@ -10,17 +10,11 @@ import { killAll } from '../run/helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
-/**
- * Lets the browser connect to this machine only. A test that needs another host name puts its rule first:
- * `--host-resolver-rules=MAP name.test 127.0.0.1, ${LOOPBACK_ONLY}`.
- */
-export const LOOPBACK_ONLY: string = 'MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1';
-
 /** chromedriver adds the options that disable the first run, background networking and sync. */
 const ARGS: readonly string[] = [
   '--headless=new',
   '--remote-debugging-pipe', // the browser ends with chromedriver, even if the latter is killed
-  `--host-resolver-rules=${LOOPBACK_ONLY}`,
+  '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1', // to this machine only
   '--no-proxy-server', // a proxy would resolve the names itself
   '--disable-component-update',
   '--disable-domain-reliability',
@@ -116,8 +110,6 @@ const KEYS: Readonly<Record<string, string>> = {
 
 /** A browser. */
 export class Browser {
-  /** The origins of the requests that `requests()` has returned. */
-  readonly origins: Set<string> = new Set();
   readonly #session: string;
 
   /** @param session The URL of a WebDriver session. */
@@ -227,15 +219,12 @@ export class Browser {
     return (await this.#readLog('browser')).filter(({ level }) => level === 'SEVERE').map(({ message }) => message);
   }
 
-  /** The URLs of the network requests and WebSockets since the last call. */
+  /** The URLs of the network requests since the last call. */
   async requests(): Promise<string[]> {
     const events = (await this.#readLog('performance')).map(({ message }) => JSON.parse(message) as DevToolsEvent);
-    const urls = events.flatMap(({ message: { method, params } }) => {
-      if (method === 'Network.requestWillBeSent') return params.request.url;
-      return method === 'Network.webSocketCreated' ? params.url : [];
-    }).filter((url) => !/^(?:about|blob|chrome|data):/.test(url));
-    for (const url of urls) this.origins.add(new URL(url).origin);
-    return urls;
+    return events.flatMap(({ message: { method, params } }) => {
+      return method === 'Network.requestWillBeSent' ? params.request.url : [];
+    }).filter((url) => url.startsWith('http'));
   }
 
   async #resolve(target: Element | string, index: number): Promise<Element> {
@@ -255,9 +244,9 @@ export class Browser {
   }
 }
 
-type DevToolsEvent =
-  | { message: { method: 'Network.requestWillBeSent'; params: { request: { url: string } } } }
-  | { message: { method: 'Network.webSocketCreated'; params: { url: string } } };
+interface DevToolsEvent {
+  message: { method: string; params: { request: { url: string } } };
+}
 
 function pathOf(element: Element): string {
   return `/element/${element[ELEMENT_ID]}`;

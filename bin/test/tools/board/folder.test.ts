@@ -6,7 +6,9 @@ import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { freePort, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { LIMIT, newsOf, startBoard, startFakeIn, untilSystem, untilSystems } from './helpers.ts';
+import { startWeb } from '../client/systems.ts';
+import { INFO, LIMIT, newsOf, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import type { TestContext } from 'node:test';
 import type { StartedBoard } from './helpers.ts';
 
 const MAX_ENDED = 16; // offline systems of the folder
@@ -66,7 +68,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     const board = await startBoard(t, [given], ['--dir', folder]);
     const ends: (() => void)[] = [];
     for (let id = 1; id <= MAX_ENDED + 2; id += 1) { // in this order
-      ends.push(await startFakeIn(t, folder, `s${id}`));
+      ends.push(await startIn(t, folder, `s${id}`));
       if (id < 3) await untilSystem(board, ({ status }) => status === 'active', id);
     }
     await untilSystems(board, (systems) => systems.length === MAX_ENDED + 3);
@@ -76,7 +78,7 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     });
     const ids = Array.from({ length: MAX_ENDED + 3 }, (_, id) => id);
     assert.deepEqual((await newsOf(board)).ids, ids, 'nothing has come');
-    await startFakeIn(t, folder, 'new');
+    await startIn(t, folder, 'new');
     await untilSystems(board, (systems) => systems.some(({ id }) => id === MAX_ENDED + 3));
     const news = await newsOf(board);
     assert.deepEqual(news.ids, [0, ...ids.slice(2), MAX_ENDED + 3]);
@@ -89,16 +91,21 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
   it('shows a restarted program in place of the ended one', async (t) => {
     const folder = makeFolder(t);
     const board = await startBoard(t, [], ['--dir', folder]);
-    const end = await startFakeIn(t, folder, 'job-1');
-    await startFakeIn(t, folder, 'job-2');
-    const endOther = await startFakeIn(t, folder, 'job-b-3');
+    const end = await startIn(t, folder, 'job-1');
+    await startIn(t, folder, 'job-2');
+    const endOther = await startIn(t, folder, 'job-b-3');
     await untilShown(board, [['job-1', 'active'], ['job-2', 'active'], ['job-b-3', 'active']]);
     end();
     endOther();
-    await startFakeIn(t, folder, 'job-4');
+    await startIn(t, folder, 'job-4');
     await untilShown(board, [['job-2', 'active'], ['job-b-3', 'offline'], ['job-4', 'active']]);
   });
 });
+
+/** Starts an active system in a folder. Returns a function that ends it. */
+async function startIn(t: TestContext, folder: string, name: string): Promise<() => void> {
+  return (await startWeb(t, () => ({ ...INFO, name }), { socketPath: join(folder, `${name}.sock`) })).end;
+}
 
 /** Waits until the board shows exactly these systems. */
 async function untilShown(board: StartedBoard, expected: [name: string, status: string][]): Promise<void> {

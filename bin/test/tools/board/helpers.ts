@@ -2,15 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { join } from 'node:path';
 import { after } from 'node:test';
 import { LIVE, steadyNow } from '../../../board/series.ts';
 import { BoardSystem } from '../../../board/system.ts';
-import { start, startProgram, until } from '../../helpers.ts';
+import { startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import type { RequestOptions } from '../../../../control.ts';
 import type { Period } from '../../../board/series.ts';
@@ -18,8 +15,6 @@ import type { News } from '../../../board/systems.ts';
 import type { Update } from '../../../board/state.ts';
 import type { Target } from '../../../shared/reach/targets.ts';
 import type { Running } from '../../helpers.ts';
-import type { IncomingMessage, Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 
 /** For each suite: a test that hangs fails. */
@@ -115,12 +110,8 @@ export async function untilSystem(
   isShown: (system: Update) => boolean,
   id: number = 0,
 ): Promise<Update> {
-  const find = (systems: Update[]): Update | undefined => systems.find((system) => system.id === id);
-  const systems = await untilSystems(board, (all) => {
-    const system = find(all);
-    return system !== undefined && isShown(system);
-  });
-  return find(systems) as Update;
+  const isRight = (system: Update): boolean => system.id === id && isShown(system);
+  return (await untilSystems(board, (all) => all.some(isRight))).find(isRight) as Update;
 }
 
 export interface RawResponse {
@@ -180,59 +171,18 @@ export const INFO: Readonly<Record<string, unknown>> = {
   detail: null, commands: [],
 };
 
-/** Starts a server that responds to each request with the result of a function. Returns its port. */
-export async function startFake(
-  t: TestContext,
-  respond: (request: IncomingMessage) => string | Promise<string>,
-  statusCodeOf: (request: IncomingMessage) => number = () => 200,
-): Promise<number> {
-  const server = createServer(async (request, response) => {
-    response.statusCode = statusCodeOf(request);
-    response.end(await respond(request));
-  });
-  await listen(t, server.listen(0, '127.0.0.1'));
-  return (server.address() as AddressInfo).port;
-}
-
-/** Starts a server on a socket in a folder; its status is always active. Returns a function that ends it. */
-export function startFakeIn(t: TestContext, folder: string, name: string): Promise<() => void> {
-  const body = JSON.stringify({ ...INFO, name });
-  return listen(t, createServer((_, response) => response.end(body)).listen(join(folder, `${name}.sock`)));
-}
-
-async function listen(t: TestContext, server: Server): Promise<() => void> {
-  const end = (): void => server.close().closeAllConnections();
-  t.after(end);
-  await once(server, 'listening');
-  return end;
-}
-
-/** A system of a board. A function replies to its requests. */
+/** A system of a board, until the end of the test. A function replies to its requests. */
 export function createSystem(
-  reply: (options: RequestOptions) => object | Promise<object>,
+  t: TestContext,
+  reply: (options: RequestOptions, endpoint: string) => object | Promise<object>,
   period: Period = LIVE,
 ): BoardSystem {
-  const request = (_: string, options: RequestOptions = {}): object | Promise<object> => reply(options);
+  const request = (endpoint: string, options: RequestOptions = {}): unknown => reply(options, endpoint);
   const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
   const target = { name: 'box', title: 'box', label: '', client };
-  return new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
-}
-
-/** Starts a program that may block its thread or be stopped. `system` is the source of its system without braces. */
-export async function startHost(
-  t: TestContext,
-  system: string,
-  port: number = 0,
-): Promise<{ running: Running; port: number }> {
-  const running = start(t, process.execPath, ['--input-type=module', '-e', `
-    import { setTimeout as sleep } from 'node:timers/promises';
-    import { launch } from './dist/control.js';
-    const block = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
-    const onListening = ({ port }) => console.log('port', port);
-    await launch({ onListening, ${system} }, { webApiAddress: ['127.0.0.1', ${port}] });
-  `]);
-  await running.shows(/port \d+\n/);
-  return { running, port: Number(/port (\d+)/.exec(running.output())?.[1]) };
+  const system = new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
+  t.after(() => system.close());
+  return system;
 }

@@ -8,9 +8,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HOSTILE, makeFolder, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import {
-  checkMetrics, INFO, LIMIT, NOWHERE, startBoard, startFake, startFakeIn, untilSystem,
-} from './helpers.ts';
+import { startSilent, startWeb } from '../client/systems.ts';
+import { checkMetrics, INFO, LIMIT, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { StartedBoard } from './helpers.ts';
 
 describe('The metrics of control-board', LIMIT, () => {
@@ -46,6 +45,12 @@ describe('The metrics of control-board', LIMIT, () => {
       `control_detail{system="${name}",name="CPU seconds"} 3`, `control_detail{system="${name}",name="run.step"} 8`,
     ]) assert.ok(lines.includes(line), `${line} in\n${lines.join('\n')}`);
     assert.equal(lines.filter((line) => line.startsWith('control_detail')).length, 5);
+    for (const [by, reason] of [['itself', 'exit code 7'], ['ana', 'lunch']] as const) { // a crash does not count
+      server.post('shutdown', { by, reason });
+      await take({ value: { ended: 'exit code 7', exitCode: 7 } });
+      await untilSystem(board, ({ commands: [latest] }) => latest?.reason === reason && latest.value !== '');
+    }
+    await untilMetrics(board, (all) => all.includes(counterOf(name, 'shutdown', 'done', 1)));
     await server.close();
     await untilMetrics(board, (all) => {
       return all.includes(`control_up{system="${name}"} 0`) && !all.some((line) => line.startsWith('control_detail'));
@@ -53,28 +58,17 @@ describe('The metrics of control-board', LIMIT, () => {
     checkMetrics((await untilMetrics(board, () => true)).join('\n'));
   });
 
-  it('count a shutdown, but no crash', async (t) => {
-    const { server, port } = await startServer(t);
-    const board = await startBoard(t, [`127.0.0.1:${port}`]);
-    const { name } = await untilSystem(board, ({ status }) => status === 'active');
-    for (const [by, reason] of [['itself', 'exit code 7'], ['ana', 'lunch']] as const) {
-      server.post('shutdown', { by, reason });
-      await server.nextCommand();
-      server.report({ value: { ended: 'exit code 7', exitCode: 7 } });
-      await untilSystem(board, ({ commands: [latest] }) => latest?.reason === reason && latest.value !== '');
-    }
-    await untilMetrics(board, (lines) => lines.includes(counterOf(name, 'shutdown', 'done', 1)));
-  });
-
   it('arrive within about a second, even if a system hangs', async (t) => {
-    const never = await startFake(t, () => new Promise(() => {}));
-    const quick = await startFake(t, () => JSON.stringify({ ...INFO, name: 'quick', detail: { x: 1 } }));
-    const board = await startBoard(t, [never, quick].map((port) => `127.0.0.1:${port}`));
+    const never = await startSilent(t);
+    const quick = await startWeb(t, () => ({ ...INFO, name: 'quick', detail: { x: 1 } }));
+    const board = await startBoard(t, [never, quick.target]);
     await untilSystem(board, ({ name }) => name === 'quick', 1);
     const start = performance.now();
     const lines = await untilMetrics(board, () => true);
     assert.ok(performance.now() - start < 4000, 'less than the time limit of a request');
     assert.ok(lines.includes('control_detail{system="quick",name="x"} 1'));
+    const ofSilent = [`control_up{system="${never}"} 0`, `control_status{system="${never}",status="no answer"} 1`];
+    await untilMetrics(board, (all) => ofSilent.every((line) => all.includes(line)));
   });
 
   it('continue the counts of a restarted program', { skip: lacks('Unix') }, async (t) => {
@@ -89,7 +83,7 @@ describe('The metrics of control-board', LIMIT, () => {
     await untilMetrics(board, (lines) => lines.includes(counter));
     await first.server.close();
     await untilSystem(board, ({ status }) => status === 'offline');
-    await startFakeIn(t, folder, 'app-2');
+    await startWeb(t, () => ({ ...INFO, name: 'app-2' }), { socketPath: join(folder, 'app-2.sock') });
     const lines = await untilMetrics(board, (all) => all.includes('control_up{system="app-2"} 1'));
     assert.ok(lines.includes(counter.replace('"app"', '"app-2"')), lines.join('\n'));
   });
@@ -101,16 +95,16 @@ describe('The metrics of control-board', LIMIT, () => {
     const names = ['same', 'same', 'a"\\\n', HOSTILE, '\ud800', '\ud801', '127.0.0.1:9', '127.0.0.1:9-6', ''];
     const numbers = '"big":1e308,"small":-5e-324,"none":1e999,"zero":-0,"text":"7"';
     const bodies = [
-      ...names.map((name) => JSON.stringify({ ...INFO, name, detail })), JSON.stringify({ ...INFO, detail: many }),
+      ...names.map((name) => ({ ...INFO, name, detail })), { ...INFO, detail: many },
       JSON.stringify(INFO).replace('"detail":null', `"detail":{${numbers}}`),
     ];
-    const ports: number[] = [];
-    for (const body of bodies) ports.push(await startFake(t, () => body));
-    const board = await startBoard(t, [...ports.map((port) => `127.0.0.1:${port}`), NOWHERE]);
-    for (const id of ports.keys()) await untilSystem(board, ({ process }) => process === 'process 1 on box', id);
+    const targets: string[] = [];
+    for (const body of bodies) targets.push((await startWeb(t, () => body)).target);
+    const board = await startBoard(t, [...targets, NOWHERE]);
+    for (const id of targets.keys()) await untilSystem(board, ({ process }) => process === 'process 1 on box', id);
     const lines = await untilMetrics(board, (all) => all.filter((line) => line.includes('name="none"')).length === 0);
-    for (const port of ports.slice(0, 2)) { // both have the same name
-      assert.ok(lines.includes(`control_up{system="127.0.0.1:${port}"} 1`), lines.join('\n'));
+    for (const target of targets.slice(0, 2)) { // both have the same name
+      assert.ok(lines.includes(`control_up{system="${target}"} 1`), lines.join('\n'));
     }
     checkMetrics(lines.join('\n'));
     const fields = lines.filter((line) => line.includes('name="field '));

@@ -21,17 +21,13 @@ const WAIT_MS = 4000; // the page gives up later
 /** Time for the page to draw at least once. */
 export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
 
-/** A text that would run as a script, and one as long as the board sends. */
-export const HTML = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
-export const LONG: string = 'w'.repeat(200);
-
 // ───── Boards ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Opens the page of a new board. */
 export async function openPage(
   t: TestContext,
   browser: Browser,
-  ...args: [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv]
+  ...args: [targets: readonly string[], options?: readonly string[]]
 ): Promise<StartedBoard> {
   await prepare(t, browser);
   const board = await startBoard(t, ...args);
@@ -39,16 +35,12 @@ export async function openPage(
   return board;
 }
 
-/** Afterwards the browser console must have no errors, and the page must have sent requests to the board only. */
+/** Afterwards the browser console must have no errors. */
 async function prepare(t: TestContext, browser: Browser): Promise<void> {
   await browser.resize(1280, 800);
   await browser.emulate({});
   t.after(async () => { // before the board stops
     await browser.open('about:blank');
-    await browser.requests();
-    const origins = [...browser.origins];
-    browser.origins.clear();
-    assert.ok(origins.length <= 1, String(origins));
     assert.deepEqual(await browser.consoleErrors(), []);
   });
 }
@@ -138,15 +130,11 @@ export function minutesAgo(minutes: number): number {
   return Date.now() - minutes * 60_000 - 1000;
 }
 
-/** The samples of a number, one a second; `null` is one that is missing. */
-export function samples(...values: readonly (number | null)[]): Sample[] {
-  const start = Date.now() - values.length * 1000;
-  return values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
-}
-
-/** A number in the detail, with its plot. */
+/** A number in the detail, with its plot: one sample a second; `null` is one that is missing. */
 export function plotted(name: string, ...values: readonly (number | null)[]): Update['detail'][number] {
-  return { name, value: values.at(-1) ?? '', samples: samples(...values), intervalMs: 1000 };
+  const start = Date.now() - values.length * 1000;
+  const samples = values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
+  return { name, value: values.at(-1) ?? '', samples, intervalMs: 1000 };
 }
 
 // ───── What users see ────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,11 +311,6 @@ export async function confirm(browser: Browser, reason: string = ''): Promise<vo
   await browser.press(...(reason === '' ? [] : [reason]), 'Enter');
 }
 
-/** The URLs of the commands that the page has sent since the last call. */
-export async function posted(browser: Browser): Promise<string[]> {
-  return (await browser.requests()).filter((url) => /\/(?:pause|resume|save-state|shutdown)(?:\?|$)/.test(url));
-}
-
 export function grayButtons(browser: Browser, selector: string): Promise<boolean[]> {
   return browser.run(`
     return [...document.querySelectorAll(arguments[0] + ' button')].map(({ ariaDisabled }) => ariaDisabled === 'true');
@@ -381,36 +364,6 @@ export const FIND_FLAWS: string = `
       if (!isApart) flaws.push(nameOf(one) + ' overlaps ' + nameOf(other));
     }
   });
-  return flaws;
-`;
-
-/** Finds texts whose contrast is below 4.5 (WCAG 2.2, 1.4.3), except on gray buttons. */
-export const FIND_PALE_TEXT: string = `
-  const parse = (color) => {
-    const [red, green, blue, alpha = 1] = color.match(/[\\d.]+/g).map(Number);
-    return { rgb: [red, green, blue], alpha };
-  };
-  const luminance = (rgb) => {
-    const [red, green, blue] = rgb.map((value) => {
-      return value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  };
-  const backgroundOf = (element) => {
-    for (let one = element; one !== null; one = one.parentElement) {
-      const { rgb, alpha } = parse(getComputedStyle(one).backgroundColor);
-      if (alpha === 1) return rgb;
-    }
-    return [255, 255, 255];
-  };
-  const flaws = [];
-  for (const element of document.body.querySelectorAll('*')) {
-    const hasText = [...element.childNodes].some(({ nodeType, data }) => nodeType === 3 && data.trim() !== '');
-    if (!hasText || !element.checkVisibility() || element.closest('[aria-disabled=true]')) continue;
-    const [one, other] = [parse(getComputedStyle(element).color).rgb, backgroundOf(element)].map(luminance);
-    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    if (contrast < 4.5) flaws.push(element.textContent + ': ' + contrast.toFixed(1));
-  }
   return flaws;
 `;
 

@@ -49,12 +49,6 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     return seesRow(browser, name, ({ fields }) => assert.deepEqual(fields.map(({ value }) => value), expected));
   };
 
-  /** Checks that nothing changes for a while. */
-  const keepsValues = async (name: string, ...expected: unknown[]): Promise<void> => {
-    await browser.run(SECOND);
-    await seesValues(name, ...expected);
-  };
-
   it('have a row each, closed at first, to run them with arguments and a reason and show the outcome', async (t) => {
     t.mock.method(process, 'emitWarning', () => {}); // for the failing command
     const taken: unknown[] = [];
@@ -189,12 +183,9 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await eventually(async () => await browser.text('.own .unsent') === 'not sent: The arguments exceed 4096 bytes');
     await browser.consoleErrors(); // drops the 413
     await seesGray(false);
-    board.refusal = null;
-    await browser.press('Enter');
-    await eventually(async () => await browser.text('.own .unsent') === '');
   });
 
-  it('keep the typed text, the focus and the elements when news arrives', async (t) => {
+  it('keep the typed text, the focus and the elements when news and other declarations arrive', async (t) => {
     const episodes = { type: 'integer' } as const;
     const accepts = [declare('say', { text: { maxLength: 50 } }), declare('evaluate', { episodes })];
     const board = await openStates(t, browser, { accepts });
@@ -223,8 +214,16 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await board.takes('0/evaluate {"episodes":7}');
     board.show({ accepts, ...sent(1, 'evaluate', 'failed', 'evaluate failed: x') });
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['✗ evaluate failed: x']));
-    await seesValues('say', 'hello');
     await seesValues('evaluate', '7');
+    const more = [declare('first'), { ...declare('say', { before: {}, text: { maxLength: 50 } }), description: 'New' }];
+    board.show({ accepts: more, status: 'offline' });
+    await seesRow(browser, 'say', ({ isOpen, description, fields }) => {
+      assert.deepEqual([isOpen, description, ...fields.map(({ value }) => value)], [true, 'New', '', 'hello']);
+    });
+    assert.equal(await focused(browser), 'text');
+    assert.deepEqual((await rowsOf(browser)).map(({ name }) => name), ['first', 'say']);
+    await press('say box');
+    await board.takes();
   });
 
   it('show current values unless the user has edited the field', async (t) => {
@@ -253,30 +252,10 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await press('set box');
     await board.takes('0/set {"rate":0.1,"mode":"slow","isLoud":false,"text":"c","seed":6}');
     await show(before, sent(1, 'set', 'done', 'set done'));
-    await keepsValues('set', '0.1', 'slow', false, 'c', '6'); // not the values before the command
-    await show([['rate', 0.1], ['text', 'c'], ['seed', 6]]);
-    await browser.click(REASON); // moves the focus away
-    await show([['rate', 0.3], ['text', 'c'], ['seed', 6]]);
-    await seesValues('set', '0.3', 'slow', false, 'c', '6');
-  });
-
-  it('show the current value again if a command has not changed it, unless the field was edited since', async (t) => {
-    const [rate, size] = [{ type: 'number' }, { type: 'integer' }] as const;
-    const accepts = [declare('set', { rate, seed: size, size })];
-    const values = { accepts, current: [['rate', 0.5], ['seed', 2], ['size', 10]] } satisfies State;
-    const board = await openStates(t, browser, values);
-    await openRow('set');
-    await seesValues('set', '0.5', '2', '10');
-    await type(field('set', 'size'), '20');
-    await type(field('set', 'rate'), '0.9');
-    await browser.press('Enter');
-    await board.takes('0/set {"rate":0.9,"seed":2,"size":20}');
-    board.show({ ...values, ...sent(1, 'set', 'done', 'set done') });
-    await seesRow(browser, 'set', ({ outcome }) => assert.deepEqual(outcome, ['✓ set done']));
-    await type(field('set', 'size'), '30');
-    await browser.click(field('set', 'rate')); // focused, but not edited
-    await keepsValues('set', '0.9', '2', '30'); // not at once
-    await seesValues('set', '0.5', '2', '30');
+    await browser.run(SECOND);
+    await seesValues('set', '0.1', 'slow', false, 'c', '6'); // not at once the values before the command
+    await type(field('set', 'text'), 'd');
+    await seesValues('set', '0.75', 'slow', false, 'd', '8'); // it has not changed them
   });
 
   it('have selects, checkboxes, inputs and text areas; Enter runs them, except in a text area', async (t) => {
@@ -306,12 +285,6 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await board.takes(`0/say ${JSON.stringify({
       line: '<i>', area: 'a\n  b', free: 'one\ntwo', level: 1, tone: 'kind', isLoud: true,
     })}`);
-    const isHeldPrevented = `
-      const repeated = { key: 'Enter', repeat: true, bubbles: true, cancelable: true };
-      return !document.querySelector(arguments[0]).dispatchEvent(new KeyboardEvent('keydown', repeated));
-    `;
-    assert.equal(await browser.run(isHeldPrevented, field('say', 'line')), true);
-    assert.equal(await browser.run(isHeldPrevented, field('say', 'area')), false, 'it adds lines');
     await openRow('choose');
     await browser.doubleClick(await browser.findByRole('button', 'choose box'));
     await board.takes('0/choose {}'); // nothing is chosen
@@ -321,40 +294,5 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await browser.press('f');
     await press('choose box');
     await board.takes('0/choose {"one":false}');
-  });
-
-  it('follow the declarations, and keep unchanged rows and fields, even while the system is offline', async (t) => {
-    const text = { maxLength: 9 };
-    const other = declare('other', { kept: text });
-    const board = await openStates(t, browser, {
-      accepts: [declare('first'), declare('say', { old: text, kept: text }), other],
-    });
-    for (const name of ['say', 'other']) {
-      await openRow(name);
-      await type(field(name, 'kept'), name);
-    }
-    await type(field('say', 'kept'), 'typed');
-    const say = { ...declare('say', { before: text, kept: text, old: { maxLength: 8 } }), description: 'New' };
-    const accepts = [say, declare('last'), other];
-    board.show({ accepts });
-    await seesRow(browser, 'say', ({ isOpen, description, fields }) => {
-      assert.deepEqual([isOpen, description], [true, 'New']);
-      const shown = fields.map(({ name, value }) => [name, value]);
-      assert.deepEqual(shown, [['before', ''], ['kept', 'typed'], ['old', '']]);
-    });
-    assert.equal(await focused(browser), 'kept');
-    const rows = await rowsOf(browser);
-    assert.deepEqual(rows.map(({ name, isOpen }) => [name, isOpen]), [['say', true], ['last', false], ['other', true]]);
-    assert.equal(rows[2]?.fields[0]?.value, 'other');
-    board.show({ accepts, status: 'offline' });
-    await sees(browser, ({ isGray }) => assert.ok(isGray));
-    await browser.press('Enter');
-    await press('say box');
-    await board.takes();
-    board.show({ accepts });
-    await sees(browser, ({ isGray }) => assert.ok(!isGray));
-    assert.equal(await valueOf(browser, field('say', 'kept')), 'typed');
-    board.show({});
-    await eventually(async () => (await rowsOf(browser)).length === 0);
   });
 });
