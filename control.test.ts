@@ -475,12 +475,6 @@ describe('GET /api/info', LIMIT, () => {
     server.hasCommands();
     const { by, since: later } = await getCause();
     assert.deepEqual([by, later > active.since], ['itself', true]);
-    for (const line of [`${RESUME}?by=ana`, `${PAUSE}?by=bob`]) await ask(port, line);
-    for (const command of ['pause', 'resume', 'pause']) {
-      assert.equal(server.receiveCommand(), command);
-      if (command === 'resume') status = ACTIVE;
-    }
-    assert.equal((await getCause()).by, 'ana', 'although the program has not looked for commands since');
   });
 
   it('has the status that a command has led to once the next command is taken', async (t) => {
@@ -514,6 +508,14 @@ describe('GET /api/info', LIMIT, () => {
     }
     const tooLong = 'describe failed: the value must be JSON of at most 4096 bytes';
     assert.deepEqual(warnings.filter((warning) => !warning.includes('BigInt')), [tooLong, 'describe failed: lost']);
+  });
+
+  it('asks for a detail at most ten times a second', async (t) => {
+    let calls = 0;
+    const start = performance.now();
+    const { port } = await startServer(t, { describe: () => (calls += 1) });
+    for (let count = 0; count < 30; count += 1) assert.equal((await ask(port, INFO)).body.detail, calls);
+    assert.ok(calls <= 2 + (performance.now() - start) / 100, `${calls} calls`);
   });
 
   it('waits for the detail of a program that polls occasionally', async (t) => {
@@ -641,6 +643,15 @@ describe('Own commands', LIMIT, () => {
     const command: ControlCommand | 'evaluate' | 'cool-down' = server.receiveCommand();
     const { id, ...others } = server.request as CommandRequest;
     assert.deepEqual(others, { command, arguments: { episodes: 7 }, by: 'ana', reason: 'before lunch' }, id);
+    const commandNames = 'pause, resume, shutdown, save-state, evaluate, cool-down';
+    for (const [name, json, statusCode, error, parameter] of [
+      ['evaluate', '{"episodes":0}', 400, 'evaluate: episodes must be an integer from 1, got 0', 'episodes'],
+      ['evaluate', '{"steps":1}', 400, 'evaluate: steps is unknown, not one of [episodes]', undefined],
+      ['train', '{}', 404, `Invalid API endpoint: the commands are ${commandNames}`, undefined],
+    ] as const) {
+      const [refused] = await exchange(port, head(`POST /api/${name}`, HOST, `Content-Length: ${json.length}`) + json);
+      assert.deepEqual([refused?.statusCode, refused?.body], [statusCode, parameter ? { error, parameter } : { error }]);
+    }
     server.commands = { evaluate: {}, 'cool-down': {} }; // replaced while the server runs
     assert.deepEqual((await ask(port, INFO)).body.accepts, server.commands);
   });
@@ -1264,6 +1275,11 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     assert.deepEqual([reply.ok && reply.value, reply.ok && reply.body['value']], ['ok', 'x']);
     const { detail, commands = [] } = await client.info() ?? {};
     assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
+    const pending = client.request('pause', { wait: 60 });
+    await server.nextCommand();
+    client.close();
+    const cancelled = await pending;
+    assert.deepEqual([!cancelled.ok && cancelled.code, await client.getStatus()], ['ABORT_ERR', SHUTTING_DOWN]);
   });
 
   it('reports a system that it cannot reach as OFFLINE or null, and whether it sent the request', async (t) => {
