@@ -27,9 +27,8 @@ async function* onlyMatching(events: AsyncIterable<TestEvent>): AsyncGenerator<T
   const started: TestEvent[] = []; // of which nothing has been reported
   for await (const event of events) {
     const isResult = event.type === 'test:pass' || event.type === 'test:fail';
-    const isPass = event.type === 'test:pass';
     if (event.type === 'test:start') started.push(event);
-    else if (isPass && (event.data.skip === NO_MATCH || isEmpty(event, started.at(-1)))) started.pop();
+    else if (event.type === 'test:pass' && isUnmatched(event, started.at(-1))) started.pop();
     else {
       if (isResult) yield* started.splice(0);
       yield event;
@@ -37,7 +36,9 @@ async function* onlyMatching(events: AsyncIterable<TestEvent>): AsyncGenerator<T
   }
 }
 
-function isEmpty({ data: { details, name, nesting } }: Passed, start: TestEvent | undefined): boolean {
+/** A suite that is skipped is empty, too, but not unmatched. */
+function isUnmatched({ data: { details, name, nesting, skip } }: Passed, start: TestEvent | undefined): boolean {
+  if (skip !== undefined) return skip === NO_MATCH;
   if (details.type !== 'suite' || start?.type !== 'test:start') return false;
   return start.data.name === name && start.data.nesting === nesting;
 }
