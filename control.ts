@@ -454,16 +454,19 @@ function prepareResponse(statusCode: number, value: object | null, ...headers: s
 
 /** Returns what the policy and the router need of a request. */
 function readHead({ url = '', rawHeaders }: IncomingMessage) {
-  const fields: Record<string, string[] | undefined> = Object.create(null); // a client may send `__proto__`
-  rawHeaders.forEach((text, index) => {
-    if (index % 2 === 0) (fields[text.toLowerCase()] ??= []).push(rawHeaders[index + 1] as string);
-  });
-  const singular = ['host', 'origin', 'sec-fetch-site', 'authorization', 'content-length', 'transfer-encoding'];
-  const hasDuplicate = singular.some((name) => (fields[name]?.length ?? 0) > 1);
-  const prefer = fields['prefer']?.join() ?? ''; // several lines are one list (RFC 9110 §5.3)
-  const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer) ?? []; // the first (RFC 7240 §2)
-  const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0;
-  const [, authority = fields['host']?.[0], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
+  const fields: Record<string, string | undefined> = {}; // by lowercase name
+  let hasDuplicate = false; // Node's `headers` has only the first of two Hosts
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = (rawHeaders[index] as string).toLowerCase();
+    const isList = name === 'prefer' || name === 'if-none-match'; // several lines are one (RFC 9110 §5.3)
+    if (!isList && !/^(host|origin|sec-fetch-site|authorization|content-length|transfer-encoding)$/.test(name)) continue;
+    const earlier = fields[name];
+    hasDuplicate ||= earlier !== undefined && !isList;
+    fields[name] = earlier === undefined ? rawHeaders[index + 1] : `${earlier},${rawHeaders[index + 1]}`;
+  }
+  const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(fields['prefer'] ?? '') ?? [];
+  const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0; // the first (RFC 7240 §2)
+  const [, authority = fields['host'], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
   const [, path = '', query = ''] = /^([^?]*)(.*)$/s.exec(target) ?? [];
   return { authority, path, query, fields, hasDuplicate, waitSeconds };
 }
@@ -501,17 +504,17 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const policy = {
     /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
     refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
-      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = [] } } = head;
+      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = '' } } = head;
       if (head.hasDuplicate) return duplicateField;
       if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
       const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
       if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
       if (!isUnix) allowedAuthority = authority;
-      const isTyped = site?.[0] === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
+      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
       if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
       if (token === undefined) return null;
       const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
-      const given = /^Bearer +(\S+)$/i.exec(authorization[0] ?? '')?.[1] ?? ''; // RFC 6750 §2.1
+      const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? ''; // RFC 6750 §2.1
       // The time that it takes to compare digests reveals nothing about the token.
       const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
       return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
@@ -659,8 +662,8 @@ function serve(
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
       const head = read(request);
-      const { 'content-length': length = [0], 'transfer-encoding': encoding } = head.fields;
-      const size = encoding === undefined ? Number(length[0]) : NaN;
+      const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
+      const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
       const refusal = policy.refusal(request, head, connection.isUnix);
       Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
@@ -741,7 +744,7 @@ function serve(
 
     /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
     isNew(connection: Connection, tag: string | undefined = server.tagOf(connection)): boolean {
-      const known = connection.head.fields['if-none-match']?.join() ?? '';
+      const { 'if-none-match': known = '' } = connection.head.fields;
       return tag === undefined || !(known === '*' || known.includes(tag));
     },
     sendIfNew(connection: Connection): void {
