@@ -18,7 +18,7 @@ const WIDE = new RegExp('(?![\\u{1f1e6}-\\u{1f1ff}])[\\p{Emoji_Presentation}\\u1
 const ASCII = /^[\x20-\x7e]*$/;
 
 /** The number of terminal columns of a printable text. */
-export function columnsOf(text: string): number {
+function columnsOf(text: string): number {
   if (ASCII.test(text)) return text.length;
   let columns = 0;
   for (const character of text) columns += COMBINING.test(character) ? 0 : WIDE.test(character) ? 2 : 1;

@@ -153,7 +153,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
  * @param check Throws if a part is invalid.
  * @throws {UsageError} If one of them is invalid.
  */
-export function parseAccess(
+function parseAccess(
   { host: givenHost, port, socket: socketPath }: Address,
   minPort: number,
   names: Names = OPTIONS,

@@ -9,7 +9,7 @@ const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
 
 /** The result of a request. */
-export interface Observation {
+interface Observation {
   status: string; // or `offline`, `no answer`, …
   reply: PrintableReply;
   endpoint: 'status' | 'info'; // where the reply is from
