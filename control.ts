@@ -1,4 +1,4 @@
-/*! control.ts 0.15.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.16.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -40,11 +40,12 @@ import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** The version of this file. */ export const VERSION: string = '0.15.0';
+/** The version of this file. */ export const VERSION: string = '0.16.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
+const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
@@ -124,8 +125,8 @@ export interface CommandOutcome {
 
 // ───── Journal ───────────────────────────────────────────────────────────────────────────────────────────────────
 //
-// The command queue is a journal: a ring of records in shared memory. The server thread appends a command, the host
-// takes it and adds the outcome to the same record. Records stay readable until the ring wraps around to them.
+// The queue is a journal: a ring of records in shared memory. The server thread appends a command, the host takes it
+// and adds the outcome to the same record. Records stay readable until the ring wraps around to them.
 //
 //  clients ──HTTP──▶ server thread ──append──▶ [ command, arguments, who │ state, time, outcome ] ──take──▶ host
 //                          ▲                                         │         ▲                             │
@@ -139,20 +140,26 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are five journals. Who moves what, and which test guards it:
+// There are six journals. Three hold commands: the lane of the four commands, the lane of own commands, and those that
+// the host posts. Who moves what, and which test guards it:
 //
-// - The thread appends the commands of clients: enqueue(). The host appends the commands that it posts, its statuses,
-//   its details and its declarations: post(), #appendStatus(), #acknowledge() and `commands` (model.test.ts).
-// - Only receiveCommand() takes, also for nextCommand(), nextCommandSync() and launch(): posted commands first
-//   (model.test.ts). Only #complete() completes: for report(), the next look for commands, close() (control.test.ts).
+// - The thread appends to the lanes: enqueue(). The host appends what it posts, its statuses, its details and its
+//   declarations: post(), #appendStatus(), #acknowledge() and `commands` (model.test.ts).
+// - Each command has a number from one counter, ACCEPTED: within a journal, it is taken in this order. What comes next
+//   of several journals, #waiting() decides. A number that a dying thread did not use is a gap (model.test.ts).
+// - receiveCommand() takes what is delivered, also for nextCommand(), nextCommandSync() and launch(), and #complete()
+//   completes it: for report(), the next look for commands, close(). #look() does both to a command that is never
+//   delivered, because it has expired or releases one of several holds (lanes.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
 //   around meanwhile (no test).
 
-function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: ReturnType<typeof allocateJournal>) {
+/** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
+function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
-  const [codeAt, stateAt, lengthAt, resultLengthAt, wordsPerRecord] = [0, 1, 2, 3, 8]; // then two times of two words
+  const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt] = [0, 1, 2, 3, 4, 5];
+  const [atAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 12]; // times, of two words each: `at` is for people
   const [open, done, failed, omitted] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
@@ -164,18 +171,29 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
     changes(): number { return journal.head() + journal.tail() + Atomics.load(words, endsAt); },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
+    numberOf(index: number): number { return words[journal.find(index) + numberAt] as number; },
+    /** Returns the seconds after which a command has expired, or 0 if it has not. */
+    expiredAfter(index: number): number {
+      const record = journal.find(index);
+      const seconds = words[record + expiresAt] as number;
+      const age = performance.now() + skew - (times[record / 2 + startAt] as number);
+      return seconds > 0 && age >= 1000 * seconds ? seconds : 0;
+    },
     isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
-    /** Appends a record and returns its index. */
-    append(code: number, time: number, text: string): number {
+    /** Appends a record and returns its index. Only commands have a number, and may expire. */
+    append(code: number, at: number, text: string, number: number = 0, expires: number = 0): number {
       const index = journal.head();
       const record = journal.find(index);
       words[record + codeAt] = code;
       words[record + stateAt] = open;
       words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
-      times[record / 2 + 2] = time || 1; // 0: never used
+      words[record + numberAt] = number;
+      words[record + expiresAt] = expires;
+      times[record / 2 + atAt] = at || 1; // 0: never used
+      times[record / 2 + startAt] = performance.now() + skew;
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
     },
@@ -187,7 +205,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
     complete(index: number, outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
       words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, room, resultBytes);
-      times[record / 2 + 3] = Date.now();
+      times[record / 2 + endAt] = performance.now() + skew;
       Atomics.store(words, record + stateAt, { value: done, error: failed, valueOmitted: omitted }[outcome]);
       Atomics.add(words, endsAt, 1);
     },
@@ -200,11 +218,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
       const end = room + textBytes + (words[record + resultLengthAt] as number);
       const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
       const [by, reason, name, json] = text.split('\n');
+      const number = words[record + numberAt] as number;
+      const durationMs = (times[record / 2 + endAt] as number) - (times[record / 2 + startAt] as number);
       return {
-        id: `${idPrefix}${(index + 1) >>> 0}`,
+        id: `${idPrefix}${number >>> 0}`,
         code: words[record + codeAt] as number,
-        at: times[record / 2 + 2] as number,
-        endedAt: times[record / 2 + 3] as number,
+        number,
+        at: times[record / 2 + atAt] as number,
+        seconds: kind === open ? undefined : Math.max(0, Math.round(durationMs)) / 1000,
         isTaken: ((journal.tail() - index) | 0) > 0,
         isComplete: kind !== open,
         text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
@@ -227,13 +248,16 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Return
 }
 
 type Journal = ReturnType<typeof openJournal>;
-type Journals = [commands: Journal, local: Journal, statuses: Journal, details: Journal, declarations: Journal];
+type JournalMemory = ReturnType<typeof allocateJournal>;
+type Journals = [
+  commands: Journal, own: Journal, posted: Journal, statuses: Journal, details: Journal, declarations: Journal,
+];
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '') {
   const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
   const [textBytes, resultBytes] = [8192, 4096]; // rooms of each record, behind all records: unused ones cost no memory
-  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 8 + textBytes + resultBytes));
+  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 12 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
 }
 
@@ -257,6 +281,7 @@ const CELL = {
   // Written by both:
   NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 5, // 1 while the thread requests a detail; the host resets it
+  ACCEPTED: 6, // counts the commands of all journals
   // Written by the host, from byte 64:
   SAMPLED: 16, // CLOCK at the latest sample
   ACKNOWLEDGED: 17,
@@ -282,7 +307,7 @@ function tidy(text: string, maxLength: number = 200): string {
 }
 
 /** The server thread's access to shared memory. */
-function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJournal, tidyText: typeof tidy) {
+function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJournal) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
@@ -290,7 +315,9 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const [commands, local, statuses, details, declarations] = data.journals.map(open) as Journals;
+  const skew = Date.now() - performance.now() - data.clockOffset; // if the clock was not set during the start
+  const journals = data.journals.map((memory) => open(memory, skew)) as Journals;
+  const [commands, own, posted, statuses, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -300,19 +327,16 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   let detailRequestedAt = -Infinity;
   const link = {
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
-    /** Appends a command and returns its index, or null if the queue is full. release() follows. */
-    enqueue(code: number, query: string, declared: readonly string[]): number | null {
-      if (commands.waiting() >= maxQueueSize) return null;
-      if (commands.head() % 8 === 0) link.settle(); // before a slot is reused
-      let text = '';
-      if (query !== '' || declared.length > 0) {
-        const parameters = new URLSearchParams(query);
-        const origin = ['by', 'reason'].map((name) => tidyText(parameters.get(name) ?? ''));
-        text = [...origin, ...declared].join('\n');
-      }
-      const index = commands.append(code, Date.now(), text);
+    /** Appends a command, unless its lane is full, and notes where. release() follows. */
+    enqueue(connection: Connection, code: number, text: string, expires: number): boolean {
+      const lane = code < commandNames.length ? commands : own;
+      if (lane.waiting() >= maxQueueSize) return false;
+      if (lane.head() % 8 === 0) link.settle(); // before a slot is reused
+      const number = Atomics.add(memory, cells.ACCEPTED, 1) + 1;
+      connection.lane = lane;
+      connection.awaited = lane.append(code, Date.now(), text, number, expires);
       link.advanceSequence();
-      return index;
+      return true;
     },
 
     /** Lets the host return a shutdown, and wakes it if it sleeps. */
@@ -322,8 +346,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    isComplete({ awaited }: Connection): boolean { return commands.isComplete(awaited); },
-    outcome({ awaited }: Connection): CommandInfo { return link.commandInfo(commands.read(awaited)); },
+    isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
+    outcome({ lane, awaited }: Connection): CommandInfo { return link.commandInfo(lane.read(awaited)); },
 
     /**
      * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 for a detail.
@@ -403,28 +427,36 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      return `"${idPrefix}-${(commands.changes() + local.changes() + statuses.changes() + declarations.head()) >>> 0}"`;
+      const changes = [commands, own, posted, statuses].reduce((sum, journal) => sum + journal.changes(), 0);
+      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
-      const records = [...commands.latest(maxListed), ...local.latest(maxListed)].sort((one, next) => one.at - next.at);
+      const records = [commands, own, posted].flatMap((journal) => {
+        return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from the one that runs on
+      }).sort((one, other) => (one.number - other.number) | 0);
+      const running = records.find(({ isTaken, isComplete }) => isTaken && !isComplete);
+      const longest = records.find(({ isTaken }) => !isTaken);
+      const latest = records.slice(-maxListed);
+      const blocking = [running, longest].filter((record) => record !== undefined && !latest.includes(record));
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
+        holds: JSON.parse(status.name as string),
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
-        commands: records.slice(-maxListed).map(link.commandInfo),
+        commands: [...blocking as typeof records, ...latest].map(link.commandInfo),
       });
     },
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, name = '', json, at, endedAt, isTaken, isComplete, value, valueOmitted, error } = record;
+      const { id, code, name = '', json, at, seconds, isTaken, isComplete, value, valueOmitted, error } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
         at: new Date(at).toISOString(), state, value: value && JSON.parse(value), valueOmitted, error,
-        seconds: isComplete ? Math.max(0, endedAt - at) / 1000 : undefined, by: record.by, reason: record.reason,
+        seconds, by: record.by, reason: record.reason,
       };
     },
   };
@@ -568,7 +600,8 @@ interface Connection {
   body: Buffer; // cut after the first byte that is too many for arguments
   waits: boolean; // with Prefer
   isInfo: boolean; // `/api/info` is requested, not the status
-  awaited: number; // the index of a command, or SEQUENCE of a sample request
+  awaited: number; // the index of a command in its lane, or SEQUENCE of a sample request
+  lane: Journal;
   isReady: (connection: Connection) => boolean;
   onEnd: (connection: Connection) => void;
   deadline: number; // performance.now()
@@ -580,7 +613,8 @@ interface Connection {
  */
 function serve(
   { commandNames, statusNames, maxConnections }: ThreadData,
-  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, policy: Policy, link: Link,
+  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, tidyText: typeof tidy,
+  policy: Policy, link: Link,
 ) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
@@ -721,9 +755,23 @@ function serve(
       server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
-      const index = link.enqueue(code, connection.head.query, declared);
-      if (index === null) return server.send(connection, queueFull);
-      connection.awaited = index;
+      let [text, expires] = ['', 0];
+      const { query } = connection.head;
+      if (query !== '' || declared.length > 0) {
+        const parameters = new URLSearchParams(query);
+        const names = ['by', 'reason', 'expires', 'mine'];
+        const [by = '', reason = '', seconds = '', mine = ''] = names.map((name) => parameters.get(name) ?? '');
+        expires = Number(seconds);
+        const isInteger = !parameters.has('expires') || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400);
+        if (!isInteger || (parameters.has('mine') && mine !== 'true' && mine !== 'false')) {
+          const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
+          const error = `${form}, got ${JSON.stringify(tidyText(isInteger ? mine : seconds))}`;
+          return server.send(connection, prepare(400, { error }));
+        }
+        const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
+        text = [tidyText(by), tidyText(reason), ...release, ...declared].join('\n');
+      }
+      if (!link.enqueue(connection, code, text, expires)) return server.send(connection, queueFull);
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
       else server.send(connection, ok);
       link.release(code); // the response is in the kernel, unless a slow client holds it up
@@ -996,11 +1044,17 @@ export interface WebApiServerOptions<Name extends string = never> {
   allowedHosts?: readonly string[] | undefined;
   /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
-  /** The cause of the first status, if the program continues as it was. Default: none, and `since` is now. */
-  cause?: StatusCause | undefined;
+  /**
+   * The cause of the first status, if the program continues as it was, or all holds of a pause, the oldest first: see
+   * `holds`. Default: none, and `since` is now.
+   */
+  cause?: StatusCause | readonly StatusCause[] | undefined;
 }
 
-/** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
+/**
+ * A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome, also
+ * if the clock was set meanwhile.
+ */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
@@ -1013,8 +1067,8 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
 
 /**
  * The response to `GET /api/info`. Times are in ISO 8601. `status` is null while `systemStatus()` fails. `since`, `by`
- * and `reason` are those of the command that led to the status. A command that returns to the previous status, such as
- * a save, does not change them; a `pause` while paused replaces the reason.
+ * and `reason` are those of the command that led to the status, or of the oldest hold while paused. A command that
+ * returns to the previous status, such as a save, does not change them.
  */
 export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
@@ -1027,10 +1081,14 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
   accepts?: Record<string, CommandDeclaration> | undefined; // own commands; from version 0.9 on
-  commands: CommandInfo[]; // the latest 16, oldest first
+  commands: CommandInfo[]; // the latest 16, oldest first; before them what runs, and what has waited longest
+  holds?: StatusCause[] | undefined; // who wants the pause, oldest first; from version 0.16 on
 }
 
-/** Who caused a status, why, and since when: what a program saves to continue as it was. */
+/**
+ * Who caused a status, why, and since when; or who holds a pause: everybody who has paused the system and neither
+ * resumed it nor released the hold. What a program saves to continue as it was.
+ */
 export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'>>;
 
 /** Where a server listens: `localhost` and 0 if only at a Unix socket. The path of the socket is absolute. */
@@ -1049,7 +1107,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = 64, cause = {},
+    maxConnections = 64, cause = [],
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
   if (describe !== undefined) check('describe', describe, 'function', 'a function');
@@ -1060,9 +1118,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
-  checkOptions('cause', cause, ['by', 'reason', 'since']);
-  const { by, reason, since = new Date().toISOString() } = cause;
-  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
+  const holds = [cause].flat().map(checkCause).reduce<readonly Hold[]>(addHold, []);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
@@ -1072,10 +1128,11 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
     idPrefix, journals: [
-      allocateJournal(maxQueueSize + 16, `${idPrefix}-`), allocateJournal(maxQueueSize + 16, `${idPrefix}-i`),
+      ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
       ...[16, 16, 16].map((slots) => allocateJournal(slots)),
     ],
-    hasDetail: describe !== undefined, first: { code: -1, since: Date.parse(since), origin: originOf(by, reason) },
+    clockOffset: 0, // from performance.now() of the host to Date.now()
+    hasDetail: describe !== undefined, first: { ...holds[0] ?? { since: new Date().toISOString() }, code: -1, holds },
     about: {
       name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
@@ -1087,19 +1144,27 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   };
 }
 
+/** A command in a journal. */
+type Place = { journal: Journal; index: number };
+/** A status, its cause, and the holds of the pause. */
+type Published = Hold & { code: number; holds: readonly Hold[] };
+type Hold = StatusCause & { since: string };
 /** A command that was taken, and what was published before. */
-type Taken = { journal: Journal; index: number; before: ThreadData['first']; isRunning: boolean };
+type Taken = Place & { before: Published; isRunning: boolean };
 
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
- * thread is doing. Every command whose response is `ok` is delivered exactly once and in order.
+ * thread is doing. Every command whose response is `ok` is delivered exactly once, unless it expires or the program
+ * ends, and in order: the four commands, and own commands, each in the order of their acceptance. So are both together,
+ * except while a `pause` or a `shutdown` waits: then the four commands that wait go first.
  */
 export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
-  readonly #commands: Journal; // of clients
-  readonly #local: Journal; // commands of the host itself
+  readonly #commands: Journal; // the lane of the four commands
+  readonly #own: Journal; // the lane of own commands
+  readonly #posted: Journal; // commands of the host itself
   readonly #statuses: Journal;
   readonly #details: Journal;
   readonly #declarations: Journal;
@@ -1107,11 +1172,12 @@ export class WebApiServer<Name extends string = never> {
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-  #published: ThreadData['first']; // the latest record of #statuses; its code is -1 before there is one
+  #published: Published; // the latest record of #statuses; its code is -1 before there is one
   #taken: Taken | null = null; // the command taken last
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #offered: number | null = null; // commands taken before the one that the latest poll found
+  #announced: Place | null = null; // what the latest look has found
+  #offered: number | null = null; // the number of what the latest poll has found
   #offeredAt = 0; // performance.now() when a poll first found that one
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
@@ -1122,8 +1188,8 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    const journals = this.#data.journals.map(openJournal) as Journals;
-    [this.#commands, this.#local, this.#statuses, this.#details, this.#declarations] = journals;
+    const journals = this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
+    [this.#commands, this.#own, this.#posted, this.#statuses, this.#details, this.#declarations] = journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
@@ -1164,12 +1230,15 @@ export class WebApiServer<Name extends string = never> {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
     // A client that has sent a command and then asks for the status must see its effect.
-    if (!this.#isSampling && !this.#holdsCommands()) this.#acknowledge(sequence);
+    if (!this.#isSampling && this.#look() === null) this.#acknowledge(sequence);
   }
+
+  /** Who wants the pause, oldest first: each sender once. Empty while active. At most 16; then some lack a reason. */
+  get holds(): StatusCause[] { return this.#published.holds.map((hold) => ({ ...hold })); }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
-    if (this.#isSampling) return this.#holdsCommands();
+    if (this.#isSampling) return this.#look() !== null;
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
       this.#publish();
@@ -1178,7 +1247,9 @@ export class WebApiServer<Name extends string = never> {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
-    const offered = this.#holdsCommands() ? this.#commands.tail() + this.#local.tail() : null;
+    this.#announced = null; // decide anew
+    const next = this.#look();
+    const offered = next === null ? null : next.journal.numberOf(next.index);
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
     const mayAcknowledge = offered === null || performance.now() - this.#offeredAt > 250;
@@ -1196,9 +1267,11 @@ export class WebApiServer<Name extends string = never> {
   receiveCommand(): ControlCommand | Name {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
-    if (!this.#holdsCommands()) throw new EmptyError('The command queue is empty');
-    const journal = this.#local.waiting() > 0 ? this.#local : this.#commands;
+    const next = this.#look();
+    if (next === null) throw new EmptyError('The command queue is empty');
+    const { journal } = next;
     this.#taken = { journal, index: journal.take(), before: this.#published, isRunning: true };
+    this.#announced = null;
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
@@ -1223,11 +1296,11 @@ export class WebApiServer<Name extends string = never> {
   async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
     for (;;) {
       signal?.throwIfAborted();
-      if (this.#holdsCommands() || this.hasCommands()) return this.receiveCommand();
+      if (this.#look() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen();
       const keepAlive = setInterval(() => {}, 2 ** 30);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
-      if (!this.#holdsCommands()) await once(this.#events, 'command', { signal }).catch(() => {}); // cancelled
+      if (this.#look() === null) await once(this.#events, 'command', { signal }).catch(() => {}); // cancelled
       Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
       clearInterval(keepAlive);
     }
@@ -1247,7 +1320,7 @@ export class WebApiServer<Name extends string = never> {
     const deadline = performance.now() + timeout;
     for (;;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
-      if (this.#holdsCommands() || this.hasCommands()) return this.receiveCommand();
+      if (this.#look() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
@@ -1286,8 +1359,9 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const origin = originOf(options.by ?? 'itself', options.reason);
-    if (this.#local.waiting() >= this.#data.maxQueueSize) return false;
-    this.#local.append(code, Date.now(), origin);
+    if (this.#posted.waiting() >= this.#data.maxQueueSize) return false;
+    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
+    this.#posted.append(code, Date.now(), origin, number);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1301,39 +1375,100 @@ export class WebApiServer<Name extends string = never> {
    */
   close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
+  get #running(): Taken | null { return this.#taken?.isRunning === true ? this.#taken : null; }
+
   #complete(outcome: CommandOutcome): void {
-    if (this.#taken?.isRunning !== true) return;
-    const { journal, index, before } = this.#taken;
-    this.#taken.isRunning = false; // first, because the value may call report()
+    if (this.#running === null) return;
+    const { journal, index } = this.#running;
+    this.#running.isRunning = false; // first, because the value may call report()
+    const isDone = !('error' in outcome);
+    const command = COMMANDS[journal.codeOf(index)];
     try {
-      const { value, error } = outcome;
+      const { error } = outcome;
+      const value = command === 'resume' && journal.read(index).name === 'mine' ? { released: true } : outcome.value;
       const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
-      if ('error' in outcome) journal.complete(index, 'error', tidy(describeError(error), 1000));
-      else journal.complete(index, 'value', encode(text));
+      if (isDone) journal.complete(index, 'value', encode(text));
+      else journal.complete(index, 'error', tidy(describeError(error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
-      const kind = 'error' in outcome ? 'error' : 'valueOmitted';
-      journal.complete(index, kind, tidy(describeError(failure)) || 'Error');
+      journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
     }
-    const staysPaused = this.#published === before && STATUSES[this.#published.code] === PAUSED;
-    const { command, reason } = (staysPaused && !('error' in outcome) && this.request) || {};
-    if (command === 'pause' && reason !== undefined) { // a no-op, except that its reason replaces the earlier one
-      this.#appendStatus({ ...this.#published, origin: originOf(this.#published.origin.split('\n')[0], reason) });
+    if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
+      const { by = SOMEBODY, reason } = journal.read(index);
+      this.#setHolds(addHold(this.#published.holds, { by, reason, since: new Date().toISOString() }));
     }
+    while (command === 'shutdown' && isDone && this.#own.waiting() > 0) {
+      this.#own.complete(this.#own.take(), 'error', 'the program has shut down');
+    }
+    this.#seen = (this.#seen - 1) | 0; // the next look may settle what this one kept from being settled
+    this.#events.emit('command');
     this.#wakeThread();
   }
 
-  #holdsCommands(): boolean { return this.#local.waiting() > 0 || this.#commands.waiting() > 0; }
+  /** Yields the commands that wait, in the order in which they are taken: see the class. */
+  *#waiting(): Generator<Place> {
+    const [commands, own, posted] = [this.#commands, this.#own, this.#posted];
+    for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
+    let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
+    do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
+    let urgent = this.#countTo(commands, ['pause', 'shutdown']);
+    while (index !== end || ownIndex !== ownEnd) {
+      const isFirst = urgent > 0 || ((commands.numberOf(index) - own.numberOf(ownIndex)) | 0) < 0;
+      if (ownIndex === ownEnd || (index !== end && isFirst)) {
+        yield { journal: commands, index };
+        [index, urgent] = [(index + 1) | 0, urgent - 1];
+      } else {
+        yield { journal: own, index: ownIndex };
+        ownIndex = (ownIndex + 1) | 0;
+      }
+    }
+  }
+
+  /** Returns how many commands wait up to the last one of these that has not expired; 0 if there is none. */
+  #countTo(journal: Journal, commands: readonly ControlCommand[]): number {
+    let count = journal.waiting();
+    for (let index = journal.tail() + count - 1; count > 0; count -= 1, index -= 1) {
+      const command = COMMANDS[journal.codeOf(index)] as ControlCommand;
+      if (commands.includes(command) && journal.expiredAfter(index) === 0) break;
+    }
+    return count;
+  }
+
+  /**
+   * The one look at the queue: returns what the host takes next, or null. It settles what precedes that and is never
+   * delivered: what has expired, and a release while others hold the pause. It settles nothing while the host is
+   * sampled or a command runs, and then decides as if that had succeeded. What it has returned stays deliverable until
+   * the host takes a command or `hasCommands()` looks again.
+   */
+  #look(): Place | null {
+    const running = this.#running === null ? null : this.request;
+    for (const place of this.#waiting()) {
+      const { journal, index } = place;
+      const isAnnounced = journal === this.#announced?.journal && index === this.#announced.index;
+      const expiredAfter = journal.expiredAfter(index);
+      const isOver = journal === this.#own && running?.command === 'shutdown';
+      const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
+      const { holds } = this.#published;
+      const holders = running?.command === 'pause' ? [...holds, { by: running.by ?? SOMEBODY }] : holds;
+      const isPartial = name === 'mine' && (holders.length === 0 || holders.some((hold) => hold.by !== by));
+      if (isAnnounced || (expiredAfter === 0 && !isOver && !isPartial)) return (this.#announced = place);
+      if (running !== null || this.#isSampling) continue;
+      journal.take();
+      const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
+      this.#setHolds(left);
+      if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
+      else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
+      this.#wakeThread();
+    }
+    return null;
+  }
 
   /** Aborts `signal` if a waiting command ends the present work. */
   #interruptStep(): void {
     if (this.#interrupt?.signal.aborted !== false) return;
     const isActive = STATUSES[this.#published.code] === ACTIVE;
-    for (const journal of [this.#local, this.#commands]) {
-      for (let left = journal.waiting(); left > 0; left -= 1) {
-        const command = COMMANDS[journal.codeOf(journal.head() - left)];
-        if (command !== 'shutdown' && !(command === 'pause' && isActive)) continue;
-        return this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
-      }
+    for (const command of isActive ? ['pause', 'shutdown'] as const : ['shutdown'] as const) {
+      const isDue = [this.#posted, this.#commands].some((journal) => this.#countTo(journal, [command]) > 0);
+      if (isDue) this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
     }
   }
 
@@ -1343,7 +1478,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #checkOpen(isBlocking: boolean = false): void {
-    if (this.#state === 'idle' && this.#local.head() === 0) throw new EmptyError('The server was not started');
+    if (this.#state === 'idle' && this.#posted.head() === 0) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
   }
@@ -1351,21 +1486,35 @@ export class WebApiServer<Name extends string = never> {
   #publish(): void {
     if (this.#isSampling) return;
     const code = this.#sampleStatus();
-    if (code !== this.#published.code) {
-      const cause = this.#taken?.isRunning === true ? this.#taken : null;
-      const { by, reason } = cause === null ? { by: 'itself' } : this.request as CommandRequest;
-      const isBack = code === cause?.before.code; // after a save, or a pause that failed
-      const next = isBack ? cause.before : { code, since: Date.now(), origin: originOf(by, reason) };
-      this.#appendStatus(this.#published.code === -1 ? { ...this.#published, code } : next); // the first has its cause
+    const published = this.#published;
+    if (code !== published.code) {
+      const running = this.#running;
+      const { command, by, reason }: Partial<CommandRequest<string>> = running ? this.request ?? {} : { by: 'itself' };
+      const isCancelled = command === 'shutdown' && STATUSES[code] === PAUSED;
+      const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason };
+      if (code === running?.before.code) this.#appendStatus(running.before); // after a save, or a pause that failed
+      else if (published.code === -1) this.#appendStatus({ ...published, code }); // the first has its own cause
+      else this.#appendStatus({ ...cause, since: new Date().toISOString(), code, holds: published.holds });
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
 
-  #appendStatus(status: { code: number; since: number; origin: string }): void {
-    this.#published = status;
-    this.#statuses.append(status.code, status.since, status.origin);
+  /** Publishes a status. Everybody's hold ends once it is active; while it is paused, the oldest hold is the cause. */
+  #appendStatus({ code, holds, ...cause }: Published): void {
+    const status = STATUSES[code];
+    const by = cause.by ?? (this.#running === null ? 'itself' : SOMEBODY);
+    const held = status === ACTIVE ? [] : status === PAUSED && holds.length === 0 ? [{ ...cause, by }] : holds;
+    const origin: Hold = (status === PAUSED && held[0]) || cause;
+    this.#published = { ...origin, code, holds: held };
+    const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
+    this.#statuses.append(code, Date.parse(origin.since), text);
     this.#wakeThread();
     this.#interruptStep(); // a waiting pause interrupts only active work
+  }
+
+  #setHolds(holds: readonly Hold[]): void {
+    if (JSON.stringify(holds) === JSON.stringify(this.#published.holds)) return;
+    this.#appendStatus({ ...this.#published, holds });
   }
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
@@ -1417,8 +1566,8 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    const isRunning = this.#taken?.isRunning === true; // a sleeper may have taken it before SEQUENCE
-    if (isRunning || this.#holdsCommands()) this.#onCommand();
+    // A sleeper may have taken it before SEQUENCE.
+    if (this.#running !== null || this.#look() !== null) this.#onCommand();
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
@@ -1457,13 +1606,14 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #createThread(): Worker {
+    this.#data.clockOffset = Date.now() - performance.now();
     const source = `
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${tidy});
-      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, policy, link);
+      const link = (${linkToHost})(workerData, () => report(null), ${openJournal});
+      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
       const listening = (${listen})(workerData, server, ${checkTrusted}, report);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
@@ -1739,11 +1889,16 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/** An own command: `run()` is called between two steps, also while paused. It does not change the status. */
+/**
+ * An own command: `run()` is called between two steps, also while paused. It does not change the status. A long one can
+ * end early, as a step can: see `Control`.
+ */
 export interface SystemCommand<Types> extends CommandDeclaration<{
   readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
 }> {
-  run(values: { [Name in keyof Types as Name]: ValueOf<Types[Name]> }, request: CommandRequest<string>): unknown;
+  run(
+    values: { [Name in keyof Types as Name]: ValueOf<Types[Name]> }, request: CommandRequest<string>, control: Control,
+  ): unknown;
 }
 type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
 type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
@@ -1784,8 +1939,8 @@ export interface LaunchConfig
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
-  /** Pauses before the first step; a cause says by whom, why and since when it was paused. Default: false. */
-  startPaused?: boolean | StatusCause | undefined;
+  /** Pauses before the first step; `WebApiServerOptions.cause` says by whom, why and since when. Default: false. */
+  startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
 
 /**
@@ -1811,12 +1966,12 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
-  if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean or a cause');
+  if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean, a cause or causes');
   const isServed = webApiAddress !== null;
   if (!isServed && (startPaused || options.socketPath)) throw new TypeError('startPaused and socketPath need a server');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 
-  const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || {};
+  const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || [];
   let status = startPaused ? PAUSED : ACTIVE;
   let isOver = false;
   let endSignal: string | null = null; // the first signal that asked for a shutdown
@@ -1895,7 +2050,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   };
   const execute = async (name: string): Promise<void> => {
     const request = server.request as CommandRequest<never>;
-    const run = (): unknown => declared[name]?.run(request.arguments, request);
+    const run = (): unknown => declared[name]?.run(request.arguments, request, control);
     server.report(await (name in declared ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
   let killsAfter = Infinity;
@@ -1913,7 +2068,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   for (const name of SIGNALS) process.on(name, onSignal);
   try {
     if (startPaused) {
-      server.post('pause', { by: cause.by, reason: cause.reason });
+      const { by, reason } = [cause].flat()[0] ?? {};
+      server.post('pause', { by: by || SOMEBODY, reason });
       server.receiveCommand(); // while paused, so that it leads back to that status and its cause
       status = PAUSING;
     }
@@ -1961,6 +2117,28 @@ function encode(value: unknown): string {
   const json = isPromise(value) ? void Promise.resolve(value).catch(() => {}) : JSON.stringify(value);
   if (json !== undefined && Buffer.byteLength(json) <= 4096) return json;
   throw new RangeError('the value must be JSON of at most 4096 bytes');
+}
+
+/** Checks who caused a status, why and since when, and returns them as they are published. */
+function checkCause(cause: StatusCause): Hold {
+  checkOptions('cause', cause, ['by', 'reason', 'since']);
+  const { since = new Date().toISOString() } = cause;
+  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
+  const [by, reason] = originOf(cause.by, cause.reason).split('\n');
+  return { by: by || SOMEBODY, ...reason !== '' && { reason }, since: new Date(since).toISOString() };
+}
+
+/**
+ * Adds a hold, or replaces the reason of the one that its sender has. What has no room loses all reasons, then is a
+ * hold without a name, which only a plain `resume` ends: the JSON must never be cut, and is parsed at each start.
+ */
+function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly Hold[] {
+  const own = holds.find((hold) => hold.by === by);
+  const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
+  if (own === undefined) all.push({ by, reason, since });
+  const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
+  const fitting = [all, brief].find((list) => list.length < 16 && Buffer.byteLength(JSON.stringify(list)) <= 6144);
+  return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
 }
 
 /** Returns who and why as a record holds them. */
