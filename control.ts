@@ -1690,6 +1690,10 @@ export interface RequestOptions {
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
+  /** 1 to 86,400 seconds: if the program has not taken the command by then, it never will. */
+  expires?: number | undefined;
+  /** For `resume`: releases the hold of the sender, and resumes if nobody else holds the pause. */
+  mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
@@ -1760,11 +1764,13 @@ export class WebApiClient {
   /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
-    checkOptions('request', options, ['wait', 'by', 'reason', 'arguments', 'tag', 'signal']);
-    const { wait, signal } = options;
+    checkOptions('request', options, ['wait', 'by', 'reason', 'expires', 'mine', 'arguments', 'tag', 'signal']);
+    const { wait, expires, mine, signal } = options;
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
+    if (expires !== undefined) checkInteger('expires', expires, 1, 86_400);
+    if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
     const abort = (message: string, code: string): void => end.abort(Object.assign(new Error(message), { code }));
@@ -1838,7 +1844,7 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by, reason, tag } = options;
+    const { wait, by, reason, expires, mine, tag } = options;
     signal.throwIfAborted();
     if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // keeps the token from others
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
@@ -1846,6 +1852,8 @@ export class WebApiClient {
     const query = new URLSearchParams();
     if (by) query.set('by', tidy(by));
     if (reason) query.set('reason', tidy(reason));
+    if (expires !== undefined) query.set('expires', String(expires));
+    if (mine === true) query.set('mine', 'true');
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
