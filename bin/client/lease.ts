@@ -1,72 +1,51 @@
-// control-client resume --mine and pause --for: a pause that ends unless somebody else has paused the system, too.
+// control-client resume --mine and pause --for: release the pause of one sender.
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commandsOf, describeAuthor, localTime, MAX_COMMANDS } from '../shared/words/describe.ts';
+import { commandsOf, describeCause, hasEnded, localTime } from '../shared/words/describe.ts';
 import { EXIT, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
-import { failure, finish } from './send.ts';
+import { failure, finish, refuseOld } from './send.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
-import type { Outcome, send } from './send.ts';
+import type { Outcome } from './send.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // SIGHUP: the terminal was closed
 const CHECK_MS = 30_000; // timers stop while the machine is suspended, so the clock is read this often
 
-/** Resumes a system that nobody but the sender has paused. Sends nothing to an active system. */
-export async function resumeMine(
-  client: PrintableClient,
-  act: typeof send,
-  options: FollowOptions,
-): Promise<Outcome> {
+/** Releases the pause of the sender, which resumes the system if nobody else has paused it. */
+export async function resumeMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info');
+  const refused = refuseOld('--mine', reply);
+  if (refused !== null) return refused;
   if (!reply.ok) return notSent('resume', reply);
-  const { body, value: status } = reply;
-  const isPaused = status === 'paused' || status === 'pausing';
-  const pauses = pausesOf(body, isPaused);
-  if (pauses.length === 0 && status === 'active') return { exitCode: EXIT.DONE, text: status, json: { status } };
-  const foreign = pauses.find(({ by }) => by !== options.by);
-  if (foreign === undefined && knowsPauses(body)) return act(client, 'resume', options);
-  const { by, reason } = foreign ?? {};
-  const what = isPaused ? 'paused' : 'about to be paused';
-  const known = `${what}${describeAuthor({ by: by ?? 'an unknown sender', reason })}`;
-  const error = `not resumed: ${foreign === undefined ? 'the system no longer reports who else has paused it' : known}`;
-  return { exitCode: EXIT.REFUSED, json: { status, by, reason, error }, error };
+  const isActive = reply.value === 'active' && commandsOf(reply.body).every(hasEnded); // otherwise a pause may wait
+  if (isActive) return { exitCode: EXIT.DONE, text: reply.value, json: { status: reply.value } };
+  const resumed = await finish(client, 'resume', { ...options, mine: true, output: undefined });
+  if (resumed.exitCode !== EXIT.DONE) return resumed;
+  const latest = await client.request('info');
+  if (!latest.ok) return failure(latest);
+  const { value: status, body } = latest;
+  const json: Body = { ...resumed.json, status, holds: body['holds'] };
+  if (status !== 'paused' && status !== 'pausing') return { exitCode: EXIT.DONE, text: status, json };
+  const cause = `${status}${describeCause(body)}`;
+  const { released } = Object(json['value']);
+  if (released === true) return { exitCode: EXIT.DONE, text: `released; still ${cause}`, json };
+  const error = `not resumed: ${options.by} holds no pause; ${cause}`;
+  return { exitCode: EXIT.REFUSED, json: { ...json, error }, error };
 }
 
-/** Pauses a system if it reports who has paused it; otherwise `resumeMine()` would never resume it. */
+/** Pauses a system if its server can release the pause of one sender; otherwise `resumeMine()` could not end it. */
 export async function pauseMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info', { signal: options.signal });
-  return reply.ok ? finish(client, 'pause', options) : notSent('pause', reply);
+  return refuseOld('--for', reply) ?? (reply.ok ? finish(client, 'pause', options) : notSent('pause', reply));
 }
 
 function notSent(command: string, reply: FailedReply): Outcome {
   const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
   return { ...failure({ ...reply, error, original }), isSent: false };
-}
-
-/**
- * Who wants the system paused: each pause since the last resume that has not failed, and the cause of the status. The
- * cause is the first pause, which the list of commands may have dropped. It may have the reason of a later pause, so it
- * comes last.
- *
- * @param isPaused If false, the program itself has undone the completed pauses.
- */
-function pausesOf(info: Body, isPaused: boolean): Body[] {
-  const commands = commandsOf(info).filter(({ state }) => state !== 'failed');
-  const latest = commands.slice(commands.map(({ command }) => command).lastIndexOf('resume') + 1);
-  const pauses = latest.filter(({ command, state }) => command === 'pause' && (isPaused || state !== 'done'));
-  return isPaused ? [...pauses, info] : pauses;
-}
-
-/** Whether the list of commands is complete, or reaches back to a resume or to before the current status. */
-function knowsPauses(info: Body): boolean {
-  const commands = commandsOf(info);
-  const hasResume = commands.some(({ command, state }) => command === 'resume' && state !== 'failed');
-  if (commands.length < MAX_COMMANDS || hasResume) return true;
-  return Date.parse(String(commands[0]?.['at'])) <= Date.parse(String(info['since']));
 }
 
 export interface Lease {

@@ -19,12 +19,14 @@ import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { SystemStatus } from '../../control.ts';
 import type { CommandName, Shell } from '../shared/words/commands.ts';
+import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Find } from './fleet.ts';
 import type { CommandLine, Values } from './options.ts';
 import type { Outcome } from './send.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
+const MAX_EXPIRES_S = 86_400;
 const HINT = '; arguments are name=value'; // for an argument mistaken for a target
 
 /**
@@ -60,7 +62,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (durationMs === null) {
     await inParallel(targets, async (target) => void await perform(target));
   } else {
-    const { reason, ...others } = values;
+    const { reason, timeout, ...others } = values; // without --timeout, the resume does not expire
     await pauseFor(targets, {
       durationMs,
       pause: (target, signal) => perform(target, { signal }),
@@ -100,12 +102,19 @@ async function execute(target: Target, task: Task): Promise<Outcome> {
     }
   }
   const output = name === undefined && process.stderr.isTTY ? process.stderr : undefined;
-  const options = { timeoutMs, by: senderIn(values), reason, output, ...(signal && { signal }) };
+  const limit = wait && values.timeout !== undefined ? expireIn(timeoutMs) : { timeoutMs };
+  const options = { ...limit, by: senderIn(values), reason, output, ...(signal && { signal }) };
   if (command === 'pause' && values.for !== undefined) return pauseMine(client, options);
+  if (mine) return resumeMine(client, options);
   const act = wait ? finish : send;
-  if (mine) return resumeMine(client, act, options);
   if (command === 'run') return runDeclared(client, invocation, act, options);
   return act(client, command, options);
+}
+
+/** The wait is a second longer, for the report that a command has expired. */
+function expireIn(timeoutMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs'> {
+  const seconds = Math.ceil(timeoutMs / 1000);
+  return { expires: Math.min(seconds, MAX_EXPIRES_S), timeoutMs: (seconds + 1) * 1000 };
 }
 
 /** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */

@@ -25,13 +25,14 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of wait, --wait and --for, such as 90s or 30m (default 30); of status, info and list, at most 5',
+    help: 'time limit of wait, --wait, --mine and --for, such as 90s or 30m (default 30); a command sent with --wait ' +
+      'and --timeout expires at this time; of status, info and list, at most 5',
   },
   for: {
     type: 'string', value: 'TIME',
     help: 'pause: resume after this time, such as 90s, 30m or 2h, as resume --mine does',
   },
-  mine: { type: 'boolean', help: 'resume: only if nobody but the sender (--by) has paused the system' },
+  mine: { type: 'boolean', help: 'resume: release the pause of the sender (--by) only, and wait as --wait does' },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)" },
   exec: {
@@ -69,7 +70,7 @@ Exit codes:
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
-  4  wait, --wait: not reached or not done in time, or no longer possible; the command is not withdrawn
+  4  wait, --wait: not reached or not done in time, or no longer possible
   5  no answer: the system does not respond; the command may still take effect, unless the error says 'not sent'
 `;
 
@@ -128,7 +129,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   if (command.isLocal && words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
   const invocation = command.name === 'run' ? takeInvocation(words, values) : null;
   const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
-  if (isSent && values.timeout !== undefined && values.wait !== true && values.for === undefined) {
+  if (isSent && values.timeout !== undefined && ![values.wait, values.mine, values.for].some(Boolean)) {
     throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
   }
   return {
@@ -203,7 +204,7 @@ function checkOptions({ name, options = [] }: Command, values: Values): void {
   if (values.on !== undefined && values.exec === undefined) throw new UsageError('--on requires --exec');
 }
 
-/** The sender as servers report it, so that `resume --mine` recognizes it. */
+/** The sender as servers report it: one of control characters only is none. */
 export function senderIn({ by = BY }: Values): string {
   return tidy(by);
 }

@@ -9,10 +9,10 @@ import {
   describeUnknown, isInvalid, isUnanswered, lacksInfo, statusNameOf, UNKNOWN,
 } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
-import { printableJson } from '../shared/words/text.ts';
+import { excerptOf, printableJson } from '../shared/words/text.ts';
 import type { Typed } from '../shared/words/accepts.ts';
 import type { Followed, FollowOptions } from '../shared/reach/follow.ts';
-import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
+import type { FailedReply, PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 
 /** The output for one target, and its exit code. */
 export interface Outcome {
@@ -70,8 +70,22 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
+/** Refuses an option that servers before 0.16 ignore. Returns null if the server knows it or has not responded. */
+export function refuseOld(option: string, reply: PrintableReply): Outcome | null {
+  if (!reply.ok && !lacksInfo(reply)) return null;
+  const version = reply.ok ? excerptOf(reply.body['version']) : '';
+  const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
+  if (Number(major) > 0 || Number(minor) >= 16) return null;
+  const rule = `${option} requires a server of version 0.16 or later, got ${version || 'none'}`;
+  const error = `${rule}: update the program's control.ts, or leave out ${option}`;
+  return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
+}
+
 /** Sends a command, and waits until it is done. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  const { expires, signal } = options;
+  const refused = expires === undefined ? null : refuseOld('--timeout', await client.request('info', { signal }));
+  if (refused !== null) return refused;
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];

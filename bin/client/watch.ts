@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { paintStatus } from '../shared/line/color.ts';
 import { wordOf } from '../shared/words/commands.ts';
-import { describeAuthor, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
+import { describeCause, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
 import { warn } from '../shared/line/options.ts';
 import { isDenied } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
@@ -46,7 +46,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const { by, reason } = end ?? body;
       const how = end === null ? error : describeEnd(end);
       const why = how === undefined ? '' : `: ${how}`;
-      print(`${paintStatus(status, status)}${describeAuthor(body)}${why}`, { status, by, reason, error });
+      print(`${paintStatus(status, status)}${describeCause(body)}${why}`, { status, by, reason, error });
       const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target) };
       if (before !== '') hook?.report(client, { status, before, ...shown });
     }

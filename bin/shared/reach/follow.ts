@@ -25,13 +25,12 @@ const MAX_WAIT_S = 300; // of one request
 const LEFT_S = 5; // for the response at the end of the wait, as for any request
 const LAST_MS = 500; // for a response when the time is up; the longest --timeout plus this still fits a timer
 const WATCH_AFTER_MS = 100; // most commands are done earlier and need only one request
-const FULL_MS = 100; // between two attempts while the queue is full
 
 /** The outcome of a command. Its texts are safe to print. */
 export interface Followed {
   /**
    * - `failed`: or refused. A shutdown may have failed although the system has ended.
-   * - `pending`: not done in time or before the wait was ended, or the server reports no outcome.
+   * - `pending`: expired, not done in time or before the wait was ended, or the server reports no outcome.
    * - `offline`: nothing responds, or no longer.
    * - `unanswered`: the system does not respond. The command may still take effect, unless the error says `not sent`.
    */
@@ -53,14 +52,16 @@ export interface FollowOptions {
   arguments?: object | undefined; // of an own command
   by?: string;
   reason?: string | undefined;
+  mine?: boolean | undefined; // of `resume`
+  expires?: number | undefined; // seconds; less than timeoutMs, which must leave time for the report
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
   output?: { write(text: string): unknown } | undefined; // for the statuses on the way, and the result
 }
 
 /**
- * Sends a command, unless the caller has sent it, and waits for its outcome and, for a shutdown, its effect. Retries
- * while the queue is full. If the server reports no outcome, waits for the status. Stops early when the system ends.
+ * Sends a command, unless the caller has sent it, and waits for its outcome and, for a shutdown, its effect. If the
+ * server reports no outcome, waits for the status. Stops early when the system ends.
  */
 export function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
   return new Follower(client, command, options).run();
@@ -118,7 +119,7 @@ class Follower {
     const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
     if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
     const hasGone = outcome === 'offline' && (reply.ok || isUnanswered(reply));
-    const isLate = outcome === 'pending' || hasGone || isFull(reply);
+    const isLate = outcome === 'pending' || hasGone;
     const participle = PARTICIPLES.get(this.#command);
     const verdict = participle ? `not ${participle}` : `${this.#command} ${isLate ? 'not done' : 'failed'}`;
     return {
@@ -130,26 +131,15 @@ class Follower {
     };
   }
 
-  /** Sends the command, and retries while the queue is full. */
   async #send(): Promise<PrintableReply> {
     const responded = new AbortController();
     void this.#watch(responded.signal);
-    let reply = await this.#post();
-    if (isFull(reply)) this.#show('the queue is full');
-    while (isFull(reply)) {
-      await sleep(FULL_MS, undefined, { signal: this.#end.signal }).catch(() => {});
-      if (this.#end.signal.aborted || performance.now() > this.#deadline) break;
-      reply = await this.#post();
-    }
+    const { arguments: values, by, reason, mine, expires, timeoutMs } = this.#options;
+    const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000) - LEFT_S));
+    const options = { arguments: values, by, reason, mine, expires, wait, signal: this.#end.signal };
+    const reply = await this.#client.request(this.#command, options);
     responded.abort();
     return reply;
-  }
-
-  #post(): Promise<PrintableReply> {
-    const { arguments: values, by, reason } = this.#options;
-    const leftS = Math.floor((this.#deadline - performance.now()) / 1000);
-    const wait = Math.min(MAX_WAIT_S, Math.max(1, leftS - LEFT_S));
-    return this.#client.request(this.#command, { arguments: values, wait, by, reason, signal: this.#end.signal });
   }
 
   /** Watches the status until there is a response: a system that is ending may send none. */
@@ -176,11 +166,15 @@ class Follower {
   /** Concludes from the response, the report and the status; null, unless `over`, if observing may make it clearer. */
   #conclude(reply: PrintableReply, moment: Moment): Conclusion | null {
     const { state } = this.#report;
+    const { expires } = this.#options;
     const status = this.#status;
     const isShutdown = this.#goal === OFFLINE; // neither response nor report shows whether the system ends
     if (state === 'done' && !isShutdown) return DONE;
     if (state === 'failed') {
       const error = excerptOf(this.#report.error, MAX_VALUE_LENGTH);
+      if (error === `expired after ${expires} s`) {
+        return { outcome: 'pending', error, summary: `${this.#command} expired: never delivered` };
+      }
       if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
         if (moment === 'responded') return null;
         const hasEnded = status === OFFLINE || moment === 'ending';
@@ -211,6 +205,13 @@ class Follower {
     if (!reply.ok && (status === null || isCut(reply))) {
       return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
+    if (expires !== undefined && state === 'running') {
+      return { outcome: 'pending', error: '', summary: `${this.#command} runs: not done after ${expires} s` };
+    }
+    if (expires !== undefined && state === 'waiting' && status !== SHUTTING_DOWN) {
+      const summary = `${this.#command} not taken yet: it expires when the program looks`;
+      return { outcome: 'pending', error: '', summary };
+    }
     const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
     const isSettled = status === SHUTTING_DOWN || !isPending;
     const more = isSettled ? '' : '; the command is still pending';
@@ -235,10 +236,6 @@ class Follower {
     this.#options.output?.write(`${what} … `);
     this.#hasOutput = true;
   }
-}
-
-function isFull(reply: PrintableReply): boolean {
-  return !reply.ok && reply.statusCode === 503;
 }
 
 function reportIn(reply: PrintableReply, command: string): Report {

@@ -134,10 +134,9 @@ export class FollowedSystem {
   }
 
   #noteShutdown(info: Body, status: string): void {
-    const latest = commandsOf(info).at(-1);
-    const isSent = latest?.['command'] === 'shutdown' && latest['state'] !== 'failed';
+    const sent = commandsOf(info).find(({ command, state }) => command === 'shutdown' && state !== 'failed');
     const hasBegun = status === SHUTTING_DOWN.statusName;
-    const cause = hasBegun ? info : isSent ? latest : null; // the status `shutting down` may be too short to be seen
+    const cause = hasBegun ? info : sent ?? null; // the status `shutting down` may be too short to be seen
     this.#shutdown = { cause, until: hasBegun ? Infinity : performance.now() + SENT_MS };
   }
 

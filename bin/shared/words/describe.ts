@@ -4,8 +4,8 @@ import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJs
 
 export type Body = Readonly<Record<string, unknown>>;
 
-export const MAX_COMMANDS = 16; // in the list of a server
-const MAX_NAMES = 3; // of waiting commands
+const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
+const MAX_NAMES = 3; // of waiting commands, or of those who hold a pause
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 
 /** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
@@ -15,15 +15,17 @@ export function describeStatus(info: Body): string {
   const since = secondsSince(info, 'since');
   const silence = secondsSince(info, 'heardAt');
   const ago = status === 'paused' && since !== null ? ` ${describeDuration(since)} ago` : '';
-  const author = isActive ? '' : describeAuthor(info);
+  const cause = isActive ? '' : describeCause(info);
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
-  const running = isActive || status === 'paused' ? describeRunning(info) : ''; // the other statuses imply it
+  const running = isActive || status === 'paused' ? runningIn(info) : null; // the other statuses imply it
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(commandOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
-  const verb = waiting.length === 1 ? 'waits' : 'wait';
-  const queue = waiting.length === 0 ? '' : `; ${names} ${verb}${isActive && running === '' ? ' for the step' : ''}`;
-  return status + ago + author + (running && `${isActive ? ',' : ';'} ${running}` || step) + queue;
+  const queue = waiting.length === 0 ? '' : `; ${names} ${waiting.length === 1 ? 'waits' : 'wait'}`;
+  if (running === null) return status + ago + cause + step + queue + (queue && isActive ? ' for the step' : '');
+  const blocked = `${queue} for ${running.name}, which has run for ${running.age}`;
+  const alone = `${isActive ? ',' : ';'} running ${running.name} for ${running.age}`;
+  return status + ago + cause + (queue ? blocked : alone);
 }
 
 /** The same, and the last save: `paused 3 min ago by ana@laptop; saved 5 min ago`. */
@@ -57,11 +59,11 @@ function describeAge(entry: Body): string {
   return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
 }
 
-/** A command that takes long: `running evaluate for 12 s`; an empty text if there is none. */
-function describeRunning(info: Body): string {
+/** A command that takes long, or null. */
+function runningIn(info: Body): { name: string; age: string } | null {
   const entry = commandsOf(info).find(({ state }) => state === 'running') ?? {};
   const seconds = secondsSince(entry, 'at') ?? 0;
-  return seconds < 1 ? '' : `running ${commandOf(entry)} for ${describeDuration(seconds)}`;
+  return seconds < 1 ? null : { name: commandOf(entry), age: describeDuration(seconds) };
 }
 
 /** Aligned lines with all details. */
@@ -124,6 +126,15 @@ export function describeAuthor(info: Body): string {
   const by = textOf(info, 'by');
   const reason = textOf(info, 'reason');
   return (by && ` by ${by}`) + (reason && `: ${reason}`);
+}
+
+/** The same for a status, and who else holds the pause: ` by ben@desk: B leaks memory; and by ana@laptop`. */
+export function describeCause(info: Body): string {
+  const held = info['status'] === 'paused' && Array.isArray(info['holds']) ? info['holds'].slice(1) : [];
+  const count = held.length < MAX_NAMES ? held.length : MAX_NAMES - 2; // the first is the cause
+  const shown = held.slice(0, count).map((hold) => describeAuthor({ ...hold, by: excerptOf(hold?.by) || 'others' }));
+  if (held.length > count) shown.push(` by ${held.length - count} others`);
+  return [describeAuthor(info), ...shown].join('; and');
 }
 
 /** How a system that was shutting down has ended: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */

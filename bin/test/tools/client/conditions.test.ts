@@ -10,6 +10,7 @@ import {
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, linesOf } from './helpers.ts';
 import { hideFailures, startWeb } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
 import type { Web } from './systems.ts';
 import type { TestContext } from 'node:test';
 
@@ -93,57 +94,53 @@ describe('control-client wait for a condition', AT_ONCE, () => {
 });
 
 describe('control-client resume --mine', AT_ONCE, () => {
-  const pause = (by: string, state: string = 'done'): object => ({ command: 'pause', state, by, reason: `${by}'s` });
-  const RESUME = { command: 'resume', state: 'done', by: 'ben' };
-  const SINCE = '2026-11-23T12:00:00.000Z';
-  const SAVE = { command: 'save-state', state: 'done', by: 'ben', at: '2026-11-23T12:00:00.001Z' };
-  const FULL = Array(16).fill(SAVE);
-  const FORGOTTEN = 'the system no longer reports who else has paused it';
+  const mine = (port: number, by: string, ...args: string[]): Promise<Ended> => {
+    return call([...at(port), 'resume', '--mine', '--by', by, ...args]);
+  };
+  const failed = (error: string, code: number = 1): Ended => {
+    return { code, stdout: '', stderr: `control-client: ${error}\n` };
+  };
+  const printed = (stdout: string): Ended => ({ code: 0, stdout: `${stdout}\n`, stderr: '' });
 
-  it('resumes only systems that nobody but the sender has paused', async (t) => {
-    const rows: [status: string, by: string | undefined, commands: unknown, outcome: string | null][] = [
-      ['paused', 'ana', [pause('ana')], 'ok'],
-      ['pausing', 'ana', [pause('ana', 'running')], 'ok'],
-      ['paused', 'ana', undefined, 'ok'], // paused before the program restarted
-      ['paused', 'ana', FULL, FORGOTTEN],
-      ['paused', 'ana', [{ ...RESUME, state: 'failed' }, ...FULL], FORGOTTEN],
-      ['paused', 'ana', [...FULL.slice(1), pause('ana')], FORGOTTEN],
-      ['paused', 'ana', [{ ...SAVE, at: 'noon' }, ...FULL.slice(1)], FORGOTTEN],
-      ['paused', 'ana', FULL.slice(1), 'ok'], // the program restarted before all of these commands
-      ['paused', 'ana', [{ ...SAVE, at: SINCE }, ...FULL.slice(1)], 'ok'],
-      ['paused', 'ana', [{ ...RESUME, at: SAVE.at }, ...FULL.slice(2), pause('ana')], 'ok'],
-      ['paused', 'ana', [pause('ben'), RESUME, pause('ana')], 'ok'],
-      ['paused', 'ana', [pause('ben', 'failed'), pause('ana')], 'ok'],
-      ['paused', 'ben', [pause('ben')], "paused by ben: ben's"],
-      ['paused', 'ben', FULL, 'paused by ben: busy'],
-      ['paused', 'ana', [pause('ana'), pause('ben')], "paused by ben: ben's"], // a no-op, but ben wants the pause
-      ['paused', 'ana', [pause('ana'), pause('ben', 'waiting')], "paused by ben: ben's"],
-      ['paused', 'itself', [], 'paused by itself: busy'],
-      ['paused', undefined, [], 'paused by an unknown sender: busy'],
-      ['active', 'ana', [pause('ana'), RESUME], null],
-      ['active', 'ana', [pause('ben')], null], // the program has resumed by itself
-      ['active', undefined, 7, null],
-      ['active', 'ana', [pause('ana', 'waiting')], 'ok'], // it would take effect later
-      ['active', 'ana', [pause('ben', 'waiting')], "about to be paused by ben: ben's"],
-      ['resuming', 'ben', [pause('ben'), { ...RESUME, state: 'running' }], 'ok'],
-    ];
-    await Promise.all(rows.map(async ([status, by, commands, outcome], index) => {
-      const { port, requests } = await report(t, () => ({ status, since: SINCE, by, reason: 'busy', commands }));
-      const ended = await call([...at(port), 'resume', '--mine', '--by', 'ana']);
-      const refused = { code: 1, stdout: '', stderr: `control-client: not resumed: ${outcome}\n` };
-      const done = { code: 0, stdout: `${outcome ?? 'active'}\n`, stderr: '' };
-      assert.deepEqual([index, ended], [index, outcome === 'ok' || outcome === null ? done : refused]);
-      assert.deepEqual(requests.slice(1), outcome === 'ok' ? ['POST /api/resume'] : [], `row ${index}`);
-    }));
+  it('releases the pause of the sender, and resumes a system that nobody else has paused', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const ana = `ana\t${'\u{1f600}'.repeat(300)}`; // the server truncates it
+    await client.request('pause', { by: 'ben', reason: 'B leaks memory', wait: 30 });
+    await client.request('pause', { by: ana, wait: 30 });
+    const ago = (ended: Ended): Ended => JSON.parse(JSON.stringify(ended).replaceAll(/paused \d+ s ago/g, 'paused'));
+    assert.deepEqual(ago(await mine(port, ana)), printed('released; still paused by ben: B leaks memory'));
+    const nothing = 'not resumed: eve holds no pause; paused by ben: B leaks memory';
+    assert.deepEqual(ago(await mine(port, 'eve')), failed(nothing));
+    const { code, stdout } = await mine(port, 'eve', '--json');
+    const { status, error, value } = JSON.parse(stdout);
+    assert.deepEqual([code, status, error, value], [1, 'paused', nothing, { released: false }]);
+    assert.deepEqual(await mine(port, 'ben'), printed('active'));
+    assert.deepEqual(await mine(port, 'ben'), printed('active'));
+    const commands = (await getInfo(port)).commands.map(({ command }) => command);
+    assert.deepEqual(commands, ['pause', 'pause', ...Array(4).fill('resume')]); // nothing is sent to an active system
   });
 
-  it('recognizes a sender that the server has truncated', async (t) => {
-    const { address: { port } } = await launchSystem(t);
-    const by = `ana\t${'\u{1f600}'.repeat(300)}`;
-    const options = ['--wait', '--by', by, ...at(port)];
-    assert.equal((await call(['pause', ...options])).stdout, 'paused\n');
-    const { code, stdout, stderr } = await call(['resume', '--mine', ...options]);
-    assert.deepEqual([code, stdout, stderr], [0, 'active\n', '']);
+  it('also undoes a pause that still waits, of an active system', async (t) => {
+    const { server, port, client } = await startServer(t);
+    await client.request('pause', { by: 'ana' });
+    const ended = mine(port, 'ana', '--timeout', '60');
+    await until(async () => (await getInfo(port)).commands.length === 2);
+    assert.equal(await server.nextCommand(), 'pause');
+    server.report({ error: 'busy' });
+    assert.deepEqual(await ended, printed('active')); // it held nothing
+  });
+
+  it('sends nothing to a server that would resume for everybody, as pause --for does', async (t) => {
+    const rows: [info: object, version: string][] = [[{ version: '0.15.3' }, '0.15.3'], [{ code: 404 }, 'none']];
+    const commands = [['--mine', 'resume', '--mine'], ['--for', 'pause', '--for=1h']];
+    for (const [info, version] of rows) {
+      for (const [option = '', ...args] of commands) {
+        const { port, requests } = await startWeb(t, () => ({ status: 'paused', ...info }));
+        const rule = `${option} requires a server of version 0.16 or later, got ${version}`;
+        const expected = failed(`${rule}: update the program's control.ts, or leave out ${option}`, 2);
+        assert.deepEqual([await call([...at(port), ...args]), requests], [expected, ['GET /api/info']]);
+      }
+    }
   });
 });
 
@@ -176,16 +173,13 @@ describe('control-client pause --for', AT_ONCE, () => {
     const [paused, resumed] = await Promise.all([launchSystem(t), launchSystem(t)]);
     await paused.client.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
     const targets = [paused, resumed].map(({ address }) => `127.0.0.1:${address.port}`);
-    const ended = call(['pause', '--for', '1', '--json', ...targets]);
+    const ended = call(['pause', '--for', '1', ...targets]);
     await resumed.client.waitFor(SystemStatus.PAUSED);
     await resumed.client.request('resume', { by: 'ben', wait: 30 });
     const { code, stdout, stderr } = await ended;
-    const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
-    const last = targets.map((target) => outcomes.filter((outcome) => outcome.target === target).at(-1));
-    const error = 'not resumed: paused by ben: lunch';
-    const kept = { target: targets[0], status: 'paused', by: 'ben', reason: 'lunch', error };
-    assert.deepEqual(last, [kept, { target: targets[1], status: 'active' }]);
-    assert.deepEqual([code, stderr], [1, `control-client: ${targets[0]}: ${error}\n`]);
+    const ends = linesOf(stdout).slice(2).sort();
+    const expected = [`${targets[0]}  released; still paused by ben: lunch`, `${targets[1]}  active`].sort();
+    assert.deepEqual([code, ends, stderr], [0, expected, '']);
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
   });
 

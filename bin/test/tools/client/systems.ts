@@ -7,6 +7,7 @@ import { connect, isIPv6 } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launchSystem, makeFolder, makeSocketPath, start, startForeign, until } from '../../helpers.ts';
+import { VERSION } from '../../../../control.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -22,7 +23,7 @@ export function hideFailures(): void {
   });
 }
 
-export const ACTIVE = { status: 'active', result: 'ok' };
+export const ACTIVE: { status: string; result: string; version: string } = { status: 'active', result: 'ok', version: VERSION };
 
 /** A fake web API, and the requests to it. */
 export interface Web {

@@ -1,13 +1,14 @@
-// control-client --wait and wait: how a wait ends, also with a full queue or a system that does not respond.
+// control-client --wait and wait: how a wait ends, also of a command that expires or a system that does not respond.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { defer, freePort, launchSystem, startServer, until } from '../../helpers.ts';
+import { defer, freePort, getInfo, launchSystem, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call } from './helpers.ts';
 import { ACTIVE, hideFailures, startOwnProcess, startWeb } from './systems.ts';
+import type { Ended } from '../../helpers.ts';
 
 hideFailures();
 
@@ -34,20 +35,13 @@ describe('control-client --wait and wait', AT_ONCE, () => {
     isBroken = false;
   });
 
-  it('exits with 4 at --timeout, which can be a fraction', async (t) => {
-    const { port } = await startServer(t);
-    const { port: mute } = await startServer(t, { systemStatus: () => assert.fail('not today') });
-    const rows: [port: number, command: string, status: string | undefined, error: string][] = [
-      [port, 'save-state', 'active', 'not saved after N s: the system is active'],
-      [mute, 'shutdown', undefined, 'not shut down after N s: the system does not report its status'],
-    ];
-    await Promise.all(rows.map(async ([where, command, status, expected]) => {
-      const { code, stdout, stderr } = await call([...at(where), command, '--wait', '--timeout', '4.01', '--json']);
-      const { error, seconds, ...outcome } = JSON.parse(stdout);
-      assert.deepEqual([code, stderr, outcome.status], [4, `control-client: ${error}\n`, status]);
-      assert.equal(error.replace(/\d+\.\d s/, 'N s'), `${expected}; the command is still pending`);
-      assert.ok(seconds >= 4.009, stdout);
-    }));
+  it('exits with 4 a second after --timeout, which can be a fraction, while a step goes on', async (t) => {
+    const { port } = await startOwnProcess(t, '{ step() { for (const end = Date.now() + 9000; Date.now() < end;); } }');
+    const { code, stdout, stderr } = await call([...at(port), 'save-state', '--wait', '--timeout', '1.01', '--json']);
+    const { error, seconds, id, result, ...outcome } = JSON.parse(stdout);
+    assert.deepEqual([code, outcome], [4, { state: 'waiting', status: 'active' }]);
+    assert.equal(error, 'save-state not taken yet: it expires when the program looks');
+    assert.deepEqual([stderr, seconds > 2], [`control-client: ${error}\n`, true]);
   });
 
   it('exits with 3 or 4 as soon as the system is offline, has cut the connection, or is shutting down', async (t) => {
@@ -147,36 +141,56 @@ describe('control-client --wait and wait', AT_ONCE, () => {
     assert.deepEqual(await offline, { code: 0, stdout: 'offline\n', stderr: '' });
   });
 
-  it('retries with a full queue until the command is accepted, and not after other failures', async (t) => {
-    let count = 0;
-    const { port } = await startWeb(t, ({ method }) => {
-      if (method === 'GET') return ACTIVE;
-      count += 1;
-      return count <= 3 ? { code: 503, error: 'full' } : { ...ACTIVE, state: 'done', id: '1', value: 'a.json' };
-    });
-    const ended = await call([...at(port), 'save-state', '--wait', '--timeout', '24d']); // the longest
-    assert.deepEqual([ended, count], [{ code: 0, stdout: 'a.json\n', stderr: '' }, 4]);
+  it('sends a command once, also after a failure such as a full queue', async (t) => {
     await Promise.all([400, 401, 403, 404, 429, 500, 503].map(async (code) => {
-      const { port, requests } = await startWeb(t, () => ({ code, error: 'no' }));
-      const ended = await call([...at(port), 'pause', ...(code === 503 ? [] : ['--wait'])]);
+      const { port, requests } = await startWeb(t, ({ method }) => method === 'GET' ? ACTIVE : { code, error: 'no' });
+      const ended = await call([...at(port), 'pause', '--wait', '--timeout', '24d']); // the longest
       assert.equal(ended.code, code === 400 ? 2 : 1, JSON.stringify(ended));
       assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
     }));
   });
 
-  it('exits with 1 if the queue stays full until --timeout, also from a response that arrives later', async (t) => {
-    const first = defer<number>();
-    const { port } = await startWeb(t, async ({ method }) => {
-      if (method === 'GET') return ACTIVE;
-      const now = performance.now();
-      first.resolve(now);
-      const passedMs = now - await first.promise;
-      if (passedMs > 0) await sleep(1050 - passedMs); // until after the timeout
-      return { code: 503, error: 'full' };
-    });
-    const { code, stderr } = await call([...at(port), 'pause', '--wait', '--timeout', '1']);
-    assert.match(stderr, /^control-client: not paused after \d+\.\d s: full\n$/);
-    assert.equal(code, 1);
+  it('with --timeout, sends commands that expire, and says whether they were delivered', async (t) => {
+    const { server, port } = await startServer(t);
+    const pause = (...args: string[]): Promise<Ended> => call([...at(port), 'pause', '--wait', ...args]);
+    const isSent = (count: number): Promise<void> => until(async () => (await getInfo(port)).commands.length === count);
+    const expired = pause('--timeout', '0.5', '--json'); // at least a second
+    await isSent(1);
+    await sleep(1100);
+    assert.equal(server.hasCommands(), false);
+    const { code, stdout, stderr } = await expired;
+    const { seconds, id, result, ...outcome } = JSON.parse(stdout);
+    assert.deepEqual([code, stderr], [4, 'control-client: pause expired: never delivered\n']);
+    assert.deepEqual(outcome, { state: 'failed', error: 'expired after 1 s', status: 'active' });
+    const running = pause('--timeout', '1');
+    await isSent(2);
+    assert.equal(server.receiveCommand(), 'pause');
+    const late = 'control-client: pause runs: not done after 1 s\n';
+    assert.deepEqual(await running, { code: 4, stdout: '', stderr: late });
+    server.report({});
+    const kept = call([...at(port), 'resume', '--wait']);
+    await isSent(3);
+    await sleep(1100);
+    assert.equal(server.receiveCommand(), 'resume');
+    server.report({});
+    assert.equal((await kept).code, 0);
+  });
+
+  it('sends nothing with --timeout to a server that does not know commands that expire', async (t) => {
+    const rows: [info: object, version: string][] = [
+      [{ version: '0.15.3' }, '0.15.3'], [{}, 'none'], [{ version: ['0.16.0'] }, 'none'], [{ code: 404 }, 'none'],
+      [{ version: '0.16' }, '0.16'],
+    ];
+    await Promise.all(rows.map(async ([info, version]) => {
+      const { port, requests } = await startWeb(t, () => ({ status: 'active', ...info }));
+      const rule = `--timeout requires a server of version 0.16 or later, got ${version}`;
+      const stderr = `control-client: ${rule}: update the program's control.ts, or leave out --timeout\n`;
+      const ended = await call([...at(port), 'pause', '--wait', '--timeout', '5']);
+      assert.deepEqual([ended, requests], [{ code: 2, stdout: '', stderr }, ['GET /api/info']]);
+    }));
+    const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', version: '1.0.0' }));
+    assert.equal((await call([...at(port), 'pause', '--wait', '--timeout', '5'])).code, 0);
+    assert.deepEqual(requests, ['GET /api/info', 'POST /api/pause']);
   });
 
   it('waits until a stopped process is offline', { skip: lacks('Linux') }, async (t) => {
@@ -187,22 +201,13 @@ describe('control-client --wait and wait', AT_ONCE, () => {
     assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
   });
 
-  it('ends soon after --timeout, even if the queue was full before', async (t) => {
-    const commands = ['pause', 'shutdown'].map(async (command) => {
-      let count = 0;
-      const { port } = await startWeb(t, async ({ method }) => {
-        if (method === 'POST') count += 1;
-        if (method === 'GET' || count > 1) await new Promise(() => {});
-        await sleep(3000);
-        return { code: 503, error: 'full' };
-      });
-      const { code, stdout } = await call([...at(port), command, '--wait', '--timeout', '4', '--json']);
-      const { seconds, error } = JSON.parse(stdout);
-      assert.equal(code, 5, stdout);
-      assert.match(error, /^\w+ sent, but no response within \d+(\.\d)? s: it may still take effect$/);
-      assert.ok(seconds >= 3.999 && seconds < 7, stdout); // a limit per request would add up to 8
-    });
-    await Promise.all(commands);
+  it('ends soon after --timeout', async (t) => {
+    const { port } = await startWeb(t, ({ url }) => url === '/api/info' ? ACTIVE : new Promise(() => {}));
+    const { code, stdout } = await call([...at(port), 'shutdown', '--wait', '--timeout', '4', '--json']);
+    const { seconds, error } = JSON.parse(stdout);
+    assert.equal(code, 5, stdout);
+    assert.match(error, /^\w+ sent, but no response within \d+(\.\d)? s: it may still take effect$/);
+    assert.ok(seconds >= 3.999 && seconds < 8, stdout); // a limit per request would add up to 10
   });
 
   it('does not mistake a slow connection for silence', async (t) => {
@@ -222,7 +227,7 @@ describe('control-client --wait and wait', AT_ONCE, () => {
       if (method === 'POST') received.resolve();
       return new Promise<null>(() => {});
     });
-    const ended = call([...at(web.port), 'shutdown', '--wait', '--timeout', '60']);
+    const ended = call([...at(web.port), 'shutdown', '--wait']);
     await received.promise;
     web.end();
     assert.deepEqual(await ended, { code: 0, stdout: 'offline\n', stderr: '' });
