@@ -1556,7 +1556,7 @@ describe('launch()', LIMIT, () => {
     const log: string[] = [];
     const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
       const status = args.find((argument) => argument instanceof SystemStatus);
-      const { command, by } = args.at(-1) as CommandRequest;
+      const { command, by } = args[status === undefined ? 0 : 1] as CommandRequest; // saveState() also gets a control
       log.push(`${name}(${status ?? ''}) while ${await launched.client.getStatus()}, for ${command} by ${by}`);
       return value;
     };
