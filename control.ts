@@ -435,7 +435,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       const records = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      const blocking = [true, false].map((isTaken) => records.find((one) => one.isTaken === isTaken && !one.isComplete));
+      const open = records.filter(({ isComplete }) => !isComplete);
+      const blocking = [true, false].map((isRunning) => open.find(({ isTaken }) => isTaken === isRunning));
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
