@@ -1409,7 +1409,7 @@ export class WebApiServer<Name extends string = never> {
     for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
     let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
     do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
-    let urgent = this.#countTo(commands, ['pause', 'shutdown']);
+    let urgent = ownIndex === ownEnd ? 0 : this.#countTo(commands, ['pause', 'shutdown']);
     while (index !== end || ownIndex !== ownEnd) {
       const isFirst = urgent > 0 || ((commands.numberOf(index) - own.numberOf(ownIndex)) | 0) < 0;
       if (ownIndex === ownEnd || (index !== end && isFirst)) {
