@@ -177,11 +177,16 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     const { path, command, starts, env } = prepare(t);
     const first = await startRun(t, ['--state', path], command);
     await until(() => starts().length === 1);
-    for (let round = 0; round < 10; round += 1) {
-      await pause(first, HOLD);
-      assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
-      await perform(first.port, 'resume');
-      assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+    const changes = [
+      ['pause', { by: 'ana' }, ['ana']], ['pause', { by: 'ben' }, ['ana', 'ben']],
+      ['resume', { by: 'ana', mine: true }, ['ben']], ['resume', { by: 'ben', mine: true }, []],
+      ['pause', { by: 'cleo' }, ['cleo']], ['resume', {}, []],
+    ] as const;
+    for (const [command, options, expected] of [...changes, ...changes, ...changes]) {
+      assert.ok((await first.client.request(command, { wait: 60, ...options })).ok);
+      const { status, holds } = JSON.parse(readFileSync(path, 'utf8'));
+      const seen = [status, ...holds.map(({ by }: StatusCause) => by)];
+      assert.deepEqual(seen, [expected.length === 0 ? 'active' : 'paused', ...expected]);
     }
     await pause(first, HOLD);
     const text = readFileSync(path, 'utf8');
