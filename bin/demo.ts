@@ -59,8 +59,7 @@ async function main(): Promise<number> {
   openFolder(folder);
   const loaded = load === undefined ? null : loadCheckpoint(load, folder);
   if (load !== undefined && loaded === null) warn(`no checkpoint in '${folder}': starting from scratch`);
-  const learner = loaded?.learner ?? Learner.fromSeed(newSeed);
-  const isPaused = loaded !== null && loaded.holds.length > 0;
+  const { learner, holds } = loaded ?? { learner: Learner.fromSeed(newSeed), holds: [] };
   let nextSlice = 0; // by performance.now()
   let nextSave = Infinity;
   let savedPath: string | null = null; // null if the last save failed
@@ -95,7 +94,7 @@ async function main(): Promise<number> {
     onListening(address) {
       const { seed, steps } = learner.state;
       const from = steps === 0 ? '' : `, from step ${format(steps)}`;
-      const how = isPaused ? ', still paused' : '';
+      const how = holds.length === 0 ? '' : ', still paused';
       progress.print(`Q-learning on CartPole, seed ${seed}${from}${how}`);
       progress.print(describeControl(address));
       nextSave = performance.now() + saveMs;
@@ -155,7 +154,7 @@ async function main(): Promise<number> {
   }, {
     ...options,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
-    startPaused: isPaused && loaded.holds,
+    startPaused: holds,
   }).catch(async (error) => {
     if (!isStopped) throw await explainPort(error, host, port); // else the last save failed, as a warning has said
   });

@@ -26,10 +26,10 @@ export function loadCheckpoint(file: string, folder: string): Checkpoint | null 
   const path = paths.at(-1);
   if (path === undefined) return null;
   try {
-    const { format, version, paused, by, reason, since, ...content } = Object(JSON.parse(readFileSync(path, 'utf8')));
+    const { format, version, paused, by, reason, since, ...rest } = Object(JSON.parse(readFileSync(path, 'utf8')));
     const isKnown = format === FORMAT.format && [2, 3, FORMAT.version].includes(version);
     if (!isKnown) throw new Error('it is not a checkpoint of control-demo 0.12 or later');
-    const { holds = paused ? [{ by, reason, since }] : [], ...state } = content; // the only hold before version 4
+    const { holds = paused ? [{ by, reason, since }] : [], ...state } = rest; // before version 4, there was one
     if (version === 2) state.random = state.random[0]; // one word of another generator
     return { learner: new Learner(state), holds };
   } catch (error) {

@@ -43,7 +43,7 @@ export class Supervisor {
   #lastEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
-  #holds: readonly StatusCause[]; // of the pause, as last kept
+  #holds: readonly StatusCause[]; // of the pause, as they were kept last
   #change: { reported: SystemStatus | null } | null = null; // during a pause or resume: what the program reports
   #detail: object = {}; // reported by the program
   #hasComplained = false; // about a field of it
@@ -68,7 +68,7 @@ export class Supervisor {
       ...options,
       cause: this.#holds,
       systemStatus: () => {
-        this.#keepHolds(); // the server releases holds without a command for the host
+        this.#keepHolds(); // they also change without the status: by a second pause, or a release of one of several
         return this.#status;
       },
       describe: () => this.#describe(),

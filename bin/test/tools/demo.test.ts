@@ -44,7 +44,7 @@ describe('control-demo', LIMIT, () => {
     assert.deepEqual(pathsIn(demo.folder), savedBy(demo));
   });
 
-  it('saves when it is interrupted, and continues as if it had not been, with all holds of a pause', UNIX, async (t) => {
+  it('saves when it is interrupted, and continues as if it had not been, with all holds', UNIX, async (t) => {
     const first = await startDemo(t, makeFolder(t), '--seed', '7');
     first.child.kill('SIGTERM');
     assert.deepEqual([(await first.ended).code, (await first.ended).stderr], [0, '']);

@@ -27,7 +27,7 @@ const ACTIVE = '{"status":"active","holds":[]}\n';
 const REST_MS = 300; // in which a program would start if it were not stopped
 
 describe('StateFile', () => {
-  it('starts active without a file, and then remembers the holds of a pause until it is over', { skip: lacks('Unix') }, (t) => {
+  it('starts active without a file, and then remembers the holds of a pause', { skip: lacks('Unix') }, (t) => {
     const path = join(makeFolder(t), 'state.json');
     const state = new StateFile(path);
     assert.deepEqual(state.read(), []);
