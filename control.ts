@@ -1258,6 +1258,11 @@ export class WebApiServer<Name extends string = never> {
     return offered !== null;
   }
 
+  /** Returns whether one of these commands waits, not only own commands, and has not expired. Never waits. */
+  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean {
+    return [this.#posted, this.#commands].some((journal) => this.#countTo(journal, commands) > 0);
+  }
+
   /**
    * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
    * less than a millisecond, at most 200. The command is done when the host looks for the next one or calls `report()`.
@@ -1474,8 +1479,8 @@ export class WebApiServer<Name extends string = never> {
     if (this.#interrupt?.signal.aborted !== false) return;
     const isActive = STATUSES[this.#published.code] === ACTIVE;
     for (const command of isActive ? ['pause', 'shutdown'] as const : ['shutdown'] as const) {
-      const isDue = [this.#posted, this.#commands].some((journal) => this.#countTo(journal, [command]) > 0);
-      if (isDue) this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
+      const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
+      if (this.hasWaiting([command])) this.#interrupt.abort(reason);
     }
   }
 
