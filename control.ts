@@ -2155,7 +2155,7 @@ function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly 
   const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
   if (own === undefined) all.push({ by, reason, since });
   const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
-  const fitting = [all, brief].find((list) => list.length < 16 && Buffer.byteLength(JSON.stringify(list)) <= 6144);
+  const fitting = [all, brief].find((list) => (own !== undefined || list.length < 16) && Buffer.byteLength(JSON.stringify(list)) <= 6144);
   return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
 }
 
