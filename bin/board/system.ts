@@ -11,7 +11,7 @@ import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/w
 import { Counter } from './counter.ts';
 import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
-import { canSaveIn, isRefusedSave, numbersIn, readCommand, readRows } from './state.ts';
+import { canSaveIn, isRefusedSave, numbersIn, readCommand, readHolds, readRows } from './state.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { Counts } from './counter.ts';
@@ -24,7 +24,7 @@ const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const SLOW_MS = 2000; // pages show that a system or a program has been silent for this long
 const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
-const MAX_COMMANDS = 5;
+const MAX_COMMANDS = 5; // and what runs, for which others may wait
 
 /** The part of the board that a system uses. */
 interface Board {
@@ -266,7 +266,9 @@ export class BoardSystem {
     const progress = progressOf(detail);
     const crashed = end !== null && isCrash(end);
     const cause = end ?? (reply?.ok === true ? info : {});
-    const commands = commandsOf(info).slice(-MAX_COMMANDS).reverse().map((entry): ListedCommand => {
+    const listed = commandsOf(info);
+    const shown = listed.filter(({ state }, index) => state === 'running' || index >= listed.length - MAX_COMMANDS);
+    const commands = shown.reverse().map((entry): ListedCommand => {
       const isLost = this.isOffline && !hasEnded(entry);
       return { ...readCommand(entry, info), ...(isLost && { state: 'outcome unknown' }) };
     });
@@ -279,6 +281,7 @@ export class BoardSystem {
       since: system.since,
       by: excerptOf(cause['by']),
       reason: excerptOf(cause['reason']),
+      holds: readHolds(cause),
       error: reported === NO_ANSWER ? '' : system.error,
       ended: end !== null && !crashed,
       crashed,
