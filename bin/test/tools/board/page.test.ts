@@ -473,11 +473,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     await browser.run('for (const button of document.querySelectorAll(".open")) button.click()');
     await checkLayout('rows with open cards');
-    await activateButton(browser, 1, 2);
-    await browser.find('dialog[open]');
     await browser.resize(360, 640);
-    assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
-    await browser.press('Escape');
+    for (const [index, place] of [[1, 2], [3, 0]] as const) { // one asks to shut down, one to resume
+      await activateButton(browser, index, place);
+      await browser.find('dialog[open]');
+      assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
+      await browser.press('Escape');
+    }
     assert.equal(await browser.run('return window.hacked ?? null'), null);
     assert.deepEqual(await browser.findAll('#systems :is(img, script, b), #filter img, body > img'), []);
   });
