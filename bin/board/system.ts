@@ -6,6 +6,7 @@ import { isCrash, savedBy } from '../shared/reach/end.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { isAbsent, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
+import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { commandsOf, hasEnded, progressOf, timeIn } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { Counter } from './counter.ts';
@@ -216,7 +217,7 @@ export class BoardSystem {
   /** Counts the shutdown that has ended the system, unless a response has listed it. */
   #countEnd(): void {
     const { end, info } = this.#system;
-    const latest = commandsOf(info).at(-1);
+    const latest = commandsOf(info).filter(({ command }) => CONTROL_COMMANDS.includes(excerptOf(command))).at(-1);
     const isListed = latest?.['command'] === 'shutdown' && hasEnded(latest);
     if (end !== null && !isCrash(end) && !isListed) this.#counter.add('shutdown', 'done');
   }

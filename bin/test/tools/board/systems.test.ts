@@ -308,6 +308,14 @@ describe('The state of a system', LIMIT, () => {
       }));
   });
 
+  it('counts a shutdown once, even if own commands were accepted after it', async (t) => {
+    const commands = ['shutdown', 'say'].map((command, id) => ({ command, id: `k3f-${id}`, state: 'done' }));
+    const replies = [info(), info({ status: 'shutting down', commands }), OFFLINE];
+    const system = createSystem(t, ({ signal }) => (signal === undefined ? info() : replies.shift() ?? NEVER));
+    await until(() => system.state.ended);
+    assert.deepEqual(system.counts.get('shutdown'), { done: 1, failed: 0 });
+  });
+
   it('includes since when the program is in a step', async (t) => {
     const system = createSystem(t, () => info());
     system.setWatched(true);
