@@ -24,7 +24,7 @@ export interface State {
   by: string;
   reason: string;
   /** Everybody who holds the pause, the oldest first. */
-  holds: Hold[];
+  holds: Pick<State, 'by' | 'reason' | 'since'>[];
   /** Why the status is unknown. */
   error: string;
   /** Whether the system is offline because of a shutdown or because its work is done, not because of a crash. */
@@ -61,13 +61,6 @@ export interface DetailRow {
   isRun?: true;
 }
 
-export interface Hold {
-  /** `others` for those whose names the system had no room for. */
-  by: string;
-  reason: string;
-  since: number | null;
-}
-
 export interface ListedCommand {
   command: string;
   arguments: string;
@@ -100,7 +93,8 @@ export type Update = Omit<State, 'detail'> & {
   accepts?: readonly OwnCommand[];
 };
 
-export function readHolds({ holds }: Body): Hold[] {
+/** Who holds a pause. A hold without a name is that of `others`: the system has no room for more names. */
+export function readHolds({ holds }: Body): State['holds'] {
   return (Array.isArray(holds) ? holds : []).slice(0, MAX_HOLDS).map((entry) => {
     const hold = Object(entry) as Body;
     return { by: excerptOf(hold['by']) || 'others', reason: excerptOf(hold['reason']), since: timeIn(hold, 'since') };
