@@ -53,7 +53,7 @@ export interface FollowOptions {
   arguments?: object | undefined; // of an own command
   by?: string;
   reason?: string | undefined;
-  mine?: boolean | undefined; // for resume
+  mine?: boolean | undefined; // of `resume`
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
   output?: { write(text: string): unknown } | undefined; // for the statuses on the way, and the result
