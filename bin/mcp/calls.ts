@@ -213,8 +213,7 @@ async function send(
   };
   if (outcome !== 'done' && outcome !== 'pending') throw new CallError(client.shorten(summary), report);
   const info: Body = reply?.ok === true ? reply.body : {};
-  const { holds } = info;
-  const isHeldByOthers = Array.isArray(holds) && holds.some((hold) => (Object(hold) as Body)['by'] !== by);
+  const isHeldByOthers = [info['holds'] ?? []].flat().some((hold) => (Object(hold) as Body)['by'] !== by);
   const note = summary || (isHeldByOthers ? describeStatus(info) : '');
   return { ...report, note: note === '' ? undefined : cleanText(note) };
 }
