@@ -2155,7 +2155,8 @@ function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly 
   const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
   if (own === undefined) all.push({ by, reason, since });
   const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
-  const fitting = [all, brief].find((list) => (own !== undefined || list.length < 16) && Buffer.byteLength(JSON.stringify(list)) <= 6144);
+  const mayFit = own !== undefined || all.length < 16; // one place is for the hold without a name
+  const fitting = [all, brief].find((list) => mayFit && Buffer.byteLength(JSON.stringify(list)) <= 6144);
   return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
 }
 
