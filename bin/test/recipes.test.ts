@@ -95,27 +95,41 @@ describe('The recipes', () => {
 
   it('office-hours.cron pauses at 8:00, and at 18:00 resumes what nobody else has paused', UNIX, async (t) => {
     const { session, path, ana, ben } = await startTwo(t);
-    const [environment, lines] = [{} as Record<string, string>, [] as string[]];
-    for (const line of linesOf('office-hours.cron').filter((line) => !line.startsWith('#'))) {
-      const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? [];
-      if (name === undefined) lines.push(line);
-      else environment[name] = value;
-    }
-    const run = (line: string = '', times: string): Promise<Ended> => { // cron sets nothing else
-      assert.ok(line.startsWith(times), line);
-      const env = { ...environment, XDG_RUNTIME_DIR: session, PATH: `${path}:${environment['PATH']}` };
-      return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
-        'sh', '-c', line.slice(times.length)]).ended;
-    };
-    assert.equal(lines.length, 2);
-    assert.deepEqual(await run(lines[0], '0 8 * * 1-5 '), { code: 0, stdout: '', stderr: '' });
+    const { pause, resume } = cronIn(t, session, path);
+    assert.deepEqual(await pause(), { code: 0, stdout: '', stderr: '' });
     const { status, by, reason } = await ana.info() ?? assert.fail();
     assert.deepEqual([status, by, reason], ['paused', 'office-hours', 'office hours']);
+    await ben.request('resume', { by: 'ben', wait: 30 });
     await ben.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
-    const { code, stdout, stderr } = await run(lines[1], '0 18 * * 1-5 ');
+    const { code, stdout, stderr } = await resume();
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^control-client: \S+: not resumed: paused by ben: lunch\n$/);
+    const kept = /^control-client: \S+: not resumed: office-hours holds no pause; paused by ben: lunch\n$/;
+    assert.match(stderr, kept);
     assert.deepEqual([await ana.getStatus(), await ben.getStatus()], [SystemStatus.ACTIVE, SystemStatus.PAUSED]);
+  });
+
+  it('office-hours.cron and yield-gpu.sh at once: the last one to end its pause resumes', UNIX, async (t) => {
+    const { session, path, ana } = await startTwo(t);
+    const { pause, resume } = cronIn(t, session, path);
+    const use = standInForGpu(makeFolder(t), path);
+    const areHeldBy = (...holders: string[]): Promise<void> => until(async () => {
+      const { holds = [] } = await ana.info() ?? assert.fail();
+      return holds.map(({ by }) => by).join() === holders.join();
+    });
+    use();
+    start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` });
+    await pause();
+    use('102, 9000');
+    await areHeldBy('office-hours', 'yield-gpu');
+    assert.deepEqual(await resume(), { code: 0, stdout: '', stderr: '' });
+    await areHeldBy('yield-gpu');
+    await pause();
+    await areHeldBy('yield-gpu', 'office-hours');
+    use();
+    await areHeldBy('office-hours');
+    assert.equal(await ana.getStatus(), SystemStatus.PAUSED);
+    await resume();
+    assert.equal(await ana.getStatus(), SystemStatus.ACTIVE);
   });
 
   it('yield-gpu.sh pauses while another user computes on the GPU, and keeps the pause of a person', UNIX, async (t) => {
@@ -145,7 +159,7 @@ describe('The recipes', () => {
     assert.equal(await ana.getStatus(), SystemStatus.PAUSED);
     await ben.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
     use();
-    await shows(/not resumed: paused by ben: lunch/);
+    await shows(/released; still paused by ben: lunch/);
     await ana.waitFor(SystemStatus.ACTIVE);
     await looks(9);
     assert.equal(output().match(/lunch/g)?.length, 1); // it does not retry
@@ -194,6 +208,24 @@ async function startTwo(
   writeFileSync(join(path, 'control-client'), client, { mode: 0o755 });
   const [{ client: ana }, { client: ben }] = [await launch('ana'), await launch('ben')];
   return { session: env.XDG_RUNTIME_DIR, path, ana, ben };
+}
+
+/** The two lines of office-hours.cron, with the environment of cron. */
+function cronIn(t: TestContext, session: string, path: string): Record<'pause' | 'resume', () => Promise<Ended>> {
+  const [environment, lines] = [{} as Record<string, string>, [] as string[]];
+  for (const line of linesOf('office-hours.cron').filter((line) => !line.startsWith('#'))) {
+    const [, name, value = ''] = /^(\w+)=(.*)$/.exec(line) ?? [];
+    if (name === undefined) lines.push(line);
+    else environment[name] = value;
+  }
+  assert.equal(lines.length, 2);
+  const run = (line: string = '', times: string): Promise<Ended> => { // cron sets nothing else
+    assert.ok(line.startsWith(times), line);
+    const env = { ...environment, XDG_RUNTIME_DIR: session, PATH: `${path}:${environment['PATH']}` };
+    return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
+      'sh', '-c', line.slice(times.length)]).ended;
+  };
+  return { pause: () => run(lines[0], '0 8 * * 1-5 '), resume: () => run(lines[1], '0 18 * * 1-5 ') };
 }
 
 /** Puts stand-ins for yield-gpu.sh on the PATH. Returns a function that sets the processes on the GPU. */

@@ -107,10 +107,9 @@ describe('control-client resume --mine', AT_ONCE, () => {
     const ana = `ana\t${'\u{1f600}'.repeat(300)}`; // the server truncates it
     await client.request('pause', { by: 'ben', reason: 'B leaks memory', wait: 30 });
     await client.request('pause', { by: ana, wait: 30 });
-    const ago = (ended: Ended): Ended => JSON.parse(JSON.stringify(ended).replaceAll(/paused \d+ s ago/g, 'paused'));
-    assert.deepEqual(ago(await mine(port, ana)), printed('released; still paused by ben: B leaks memory'));
+    assert.deepEqual(await mine(port, ana), printed('released; still paused by ben: B leaks memory'));
     const nothing = 'not resumed: eve holds no pause; paused by ben: B leaks memory';
-    assert.deepEqual(ago(await mine(port, 'eve')), failed(nothing));
+    assert.deepEqual(await mine(port, 'eve'), failed(nothing));
     const { code, stdout } = await mine(port, 'eve', '--json');
     const { status, error, value } = JSON.parse(stdout);
     assert.deepEqual([code, status, error, value], [1, 'paused', nothing, { released: false }]);
