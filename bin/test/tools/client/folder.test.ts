@@ -43,7 +43,9 @@ describe('control-client list', SUITE, () => {
     assert.equal(rows[1]?.['since'], body?.['since']);
     assert.deepEqual(rows.map(({ since, ...others }) => others), [
       { target: `unix:${folder}/eval-${pid}.sock`, name: 'eval', pid, status: 'active' },
-      { target: `unix:${folder}/train__7B-${pid}.sock`, name: 'train: 7B', pid, status: 'paused' },
+      {
+        target: `unix:${folder}/train__7B-${pid}.sock`, name: 'train: 7B', pid, status: 'paused', by: 'somebody',
+      },
     ]);
   });
 
