@@ -9,7 +9,7 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, at, call, linesOf } from './helpers.ts';
-import { hideFailures, startWeb } from './systems.ts';
+import { ACTIVE, hideFailures, startWeb } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
 import type { Web } from './systems.ts';
 import type { TestContext } from 'node:test';
@@ -180,6 +180,16 @@ describe('control-client pause --for', AT_ONCE, () => {
     const expected = [`${targets[0]}  released; still paused by ben: lunch`, `${targets[1]}  active`].sort();
     assert.deepEqual([code, ends, stderr], [0, expected, '']);
     assert.equal(await paused.client.getStatus(), SystemStatus.PAUSED);
+  });
+
+  it('sends a pause that expires with --wait and --timeout, but no resume that does', async (t) => {
+    const posted: (string | undefined)[] = [];
+    const { port } = await startWeb(t, ({ method, url }) => {
+      if (method === 'POST') posted.push(url);
+      return { ...ACTIVE, status: 'paused', state: 'done' };
+    });
+    await call([...at(port), 'pause', '--for', '0.1', '--wait', '--timeout', '5', '--by', 'ana']);
+    assert.deepEqual(posted, ['/api/pause?by=ana&expires=5', '/api/resume?by=ana&mine=true']);
   });
 
   it('resumes a system that was not paused in time, too', async (t) => {
