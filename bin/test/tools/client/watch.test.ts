@@ -228,10 +228,11 @@ describe('control-client watch: how a system has ended', SUITE, () => {
 
   it('is reported as a shutdown if one was sent shortly before, and as an error if it had no effect', async (t) => {
     await Promise.all([[0, 'shutdown by ana'], [2500, 'http:.* does not respond: .*']].map(async ([waitMs, how]) => {
-      const { server, port, client } = await startServer(t); // it never takes a command
+      const { server, port, client } = await startServer(t, { commands: { say: {} } }); // it takes none
       const watching = watch(t, [...at(port), '--exec', 'echo "ran $CONTROL_REASON"', '--on', 'offline']);
       await watching.shows(/  active\n/);
       await client.request('shutdown', { by: 'ana' });
+      await client.request('say'); // accepted later, and taken later
       await sleep(Number(waitMs) + 100);
       await server.close();
       await watching.shows(new RegExp(`  offline: (${how})\nran \\1\n`));
