@@ -2,14 +2,14 @@
 
 import { acceptedBy, acceptedIn, describeAccepts, readArguments } from '../shared/words/accepts.ts';
 import { paintStatus } from '../shared/line/color.ts';
-import { describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
+import { describeInfo, describeStatusAndSave, oldVersionIn } from '../shared/words/describe.ts';
 import { describeDone, follow, GOALS } from '../shared/reach/follow.ts';
 import { EXIT } from '../shared/line/options.ts';
 import {
   describeUnknown, isInvalid, isUnanswered, lacksInfo, statusNameOf, UNKNOWN,
 } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
-import { excerptOf, printableJson } from '../shared/words/text.ts';
+import { printableJson } from '../shared/words/text.ts';
 import type { Typed } from '../shared/words/accepts.ts';
 import type { Followed, FollowOptions } from '../shared/reach/follow.ts';
 import type { FailedReply, PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
@@ -73,9 +73,8 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
 /** Refuses an option that servers before 0.16 ignore. Returns null if the server knows it or has not responded. */
 export function refuseOld(option: string, reply: PrintableReply): Outcome | null {
   if (!reply.ok && !lacksInfo(reply)) return null;
-  const version = reply.ok ? excerptOf(reply.body['version']) : '';
-  const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
-  if (Number(major) > 0 || Number(minor) >= 16) return null;
+  const version = oldVersionIn(reply.body);
+  if (version === null) return null;
   const rule = `${option} requires a server of version 0.16 or later, got ${version || 'none'}`;
   const error = `${rule}: update the program's control.ts, or leave out ${option}`;
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };

@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
-import { describeStatus } from '../shared/words/describe.ts';
+import { describeStatus, oldVersionIn } from '../shared/words/describe.ts';
 import { follow } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { UsageError } from '../shared/line/options.ts';
@@ -221,9 +221,8 @@ async function send(
 /** @throws {CallError} If the server would resume for everybody: before version 0.16, servers ignore `mine`. */
 async function checkReleases(system: System, signal: AbortSignal): Promise<void> {
   const reply = await system.client.ask({ signal });
-  const version = reply.ok ? excerptOf(reply.body['version']) : '';
-  const [, major = 0, minor = 0] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
-  if (Number(major) > 0 || Number(minor) >= 16) return;
+  const version = oldVersionIn(reply.body);
+  if (reply.ok && version === null) return;
   const old = `its server, version ${version || 'unknown'}, would resume for everybody: mine requires version 0.16`;
   throw new CallError(`not sent: ${reply.ok ? old : system.client.shorten(reply.error)}`, statusFields(system, reply));
 }

@@ -5,7 +5,8 @@ import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJs
 export type Body = Readonly<Record<string, unknown>>;
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
-const MAX_NAMES = 3; // of waiting commands, or of those who hold a pause
+const MAX_HOLDS = 16; // of a pause
+const MAX_NAMES = 3; // of waiting commands
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 
 /** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
@@ -59,10 +60,13 @@ function describeAge(entry: Body): string {
   return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
 }
 
-/** A command that takes long, or null. */
+/** A command that takes long, or null. It has run since the one before it has ended: they run one at a time. */
 function runningIn(info: Body): { name: string; age: string } | null {
-  const entry = commandsOf(info).find(({ state }) => state === 'running') ?? {};
-  const seconds = secondsSince(entry, 'at') ?? 0;
+  const commands = commandsOf(info);
+  const entry = commands.find(({ state }) => state === 'running') ?? {};
+  const starts = commands.map((one) => Number(timeIn(one, 'at')) + 1000 * Number(one['seconds'])); // NaN unless ended
+  const latest = Math.max(timeIn(entry, 'at') ?? Date.now(), ...starts.filter((time) => time < Date.now()));
+  const seconds = (Date.now() - latest) / 1000;
   return seconds < 1 ? null : { name: commandOf(entry), age: describeDuration(seconds) };
 }
 
@@ -131,10 +135,9 @@ export function describeAuthor(info: Body): string {
 /** The same for a status, and who else holds the pause: ` by ben@desk: B leaks memory; and by ana@laptop`. */
 export function describeCause(info: Body): string {
   const held = info['status'] === 'paused' && Array.isArray(info['holds']) ? info['holds'].slice(1) : [];
-  const count = held.length < MAX_NAMES ? held.length : MAX_NAMES - 2; // the first is the cause
-  const shown = held.slice(0, count).map((hold) => describeAuthor({ ...hold, by: excerptOf(hold?.by) || 'others' }));
-  if (held.length > count) shown.push(` by ${held.length - count} others`);
-  return [describeAuthor(info), ...shown].join('; and');
+  const shown = held.slice(0, MAX_HOLDS - 1);
+  const others = shown.map((hold) => describeAuthor({ ...hold, by: excerptOf(hold?.by) || 'others' }));
+  return [describeAuthor(info), ...others].join('; and');
 }
 
 /** How a system that was shutting down has ended: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */
@@ -214,6 +217,13 @@ export function splitDetail(detail: unknown): { own: Record<string, unknown>; ru
   const { run, ...own } = all;
   const isOfRun = isRecord(run) && Number.isSafeInteger(run['pid']) && typeof run['started'] === 'string';
   return isOfRun ? { own, run } : { own: all, run: {} };
+}
+
+/** The version of a server that ignores `mine` and `expires`: before 0.16, or empty; null if it knows them. */
+export function oldVersionIn(info: Body): string | null {
+  const version = textOf(info, 'version');
+  const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
+  return Number(major) > 0 || Number(minor) >= 16 ? null : version;
 }
 
 /** In milliseconds; null if the field holds no time. */

@@ -39,6 +39,8 @@ describe('control-client', AT_ONCE, () => {
       [{ status: 'active', commands: [running, waiting] }, 'active; pause waits for evaluate, which has run for 4 s'],
       [{ status: 'paused', by: 'ana', commands: [running, ...Array(17).fill(waiting)] },
         'paused by ana; 17 commands wait for evaluate, which has run for 4 s'],
+      [{ status: 'active', commands: [{ state: 'done', at: heardAt, seconds: 2 }, running, waiting] },
+        'active; pause waits for evaluate, which has run for 2 s'], // since the one before it ended
       [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
       [{ status: 'pausing', commands: [running] }, 'pausing'],
       [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
@@ -47,7 +49,7 @@ describe('control-client', AT_ONCE, () => {
       [paused([BEN, { by: 'ana', reason: 'night tariff' }, { by: 'eve' }]),
         'paused by ben@desk: B leaks memory; and by ana: night tariff; and by eve'],
       [paused([BEN, { by: 'ana' }, { by: 'eve' }, {}]),
-        'paused by ben@desk: B leaks memory; and by ana; and by 2 others'],
+        'paused by ben@desk: B leaks memory; and by ana; and by eve; and by others'],
       [paused([BEN, {}]), 'paused by ben@desk: B leaks memory; and by others'], // too many to name
       [{ ...paused([BEN, { by: 'ana' }]), status: 'shutting down' }, 'shutting down by ben@desk: B leaks memory'],
       [paused([null, null, 7]), 'paused; and by others; and by others'],
