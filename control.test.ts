@@ -382,7 +382,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.equal(statusCode, 200);
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
     assert.deepEqual(others, {
-      name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active',
+      name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active', holds: [],
       detail: { episode: 7, tags: ['a'] }, accepts: {}, commands: [],
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
@@ -437,7 +437,7 @@ describe('GET /api/info', LIMIT, () => {
     }
   });
 
-  it('reports since when the status holds, by whom and why; not a save; of a no-op only the reason', async (t) => {
+  it('reports since when the status holds, by whom and why, whatever a save or another pause does', async (t) => {
     let status = ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status });
     const effects: Record<string, SystemStatus> = { pause: PAUSED, resume: ACTIVE };
@@ -464,9 +464,10 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual([paused.by, paused.reason, paused.since > since], ['ana', 'lunch', true]);
     assert.deepEqual(await perform(`${SAVE}?by=bob&reason=daily`), paused);
     assert.deepEqual(await perform(`${PAUSE}?by=bob`), paused);
-    assert.deepEqual(await perform(`${PAUSE}?by=bob&reason=dinner`), { ...paused, reason: 'dinner' });
+    assert.deepEqual(await perform(`${PAUSE}?by=bob&reason=dinner`), paused);
+    assert.deepEqual(await perform(`${PAUSE}?by=ana&reason=late+lunch`), { ...paused, reason: 'late lunch' });
     for (let count = 0; count < 70; count += 1) await ask(port, SAVE).then(() => takeAll(server));
-    assert.deepEqual(await getCause(), { ...paused, reason: 'dinner' }, 'although those commands are no longer listed');
+    assert.deepEqual(await getCause(), { ...paused, reason: 'late lunch' }, 'although those commands are no longer listed');
     const active = await perform(`${RESUME}?by=ana`);
     assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
     await ask(port, `${PAUSE}?by=eve`); // which still waits when the program itself pauses
@@ -657,6 +658,171 @@ describe('Own commands', LIMIT, () => {
   });
 });
 
+// ───── What goes first, who holds, what expires ──────────────────────────────────────────────────────────────────
+
+const SAY = 'POST /api/say';
+
+describe('The two lanes', LIMIT, () => {
+  it('have room each: own commands never fill the queue of the four, nor these that of own commands', async (t) => {
+    const { server, port } = await startServer(t, { maxQueueSize: 2, commands: { say: {} } });
+    for (const line of [SAY, SAVE]) {
+      for (const expected of [200, 200, 503]) assert.equal((await ask(port, line)).statusCode, expected, line);
+    }
+    assert.deepEqual(takeAll(server), ['say', 'say', 'save-state', 'save-state']);
+  });
+
+  it('are taken in the order of acceptance, unless a pause or a shutdown waits: then the four go first', async (t) => {
+    const { server, port } = await startServer(t, { commands: { say: {} } });
+    for (const [lines, expected] of [
+      [[SAY, SAVE, SAY, RESUME], 'say save-state say resume'],
+      [[SAY, SAVE, PAUSE, SAY, RESUME, SAY], 'save-state pause say say resume say'],
+      [[SAY, PAUSE, RESUME, SHUTDOWN, SAVE], 'pause resume shutdown say save-state'],
+    ] as const) {
+      for (const line of lines) await ask(port, line);
+      const taken: string[] = [];
+      while (server.hasCommands()) {
+        taken.push(server.receiveCommand());
+        server.report({ error: 'not now' }); // a shutdown that succeeded would end own commands
+      }
+      assert.equal(taken.join(' '), expected);
+    }
+  });
+
+  it('show what blocks, although 16 later commands are listed', async (t) => {
+    const { server, port } = await startServer(t, { maxQueueSize: 20, commands: { say: {} } });
+    await ask(port, SAY);
+    server.receiveCommand();
+    for (let count = 0; count < 20; count += 1) await ask(port, SAY);
+    const { commands } = (await ask(port, INFO)).body;
+    const numbers = commands.map(({ id, state }: { id: string; state: string }) => `${id.slice(4)} ${state}`);
+    const latest = Array.from({ length: 16 }, (_, index) => `${index + 6} waiting`);
+    assert.deepEqual(numbers, ['1 running', '2 waiting', ...latest]);
+  });
+
+  it('lose nothing when a shutdown has succeeded: own commands that wait then fail', async (t) => {
+    for (const outcome of [{}, { error: 'disk full' }]) {
+      const { server, port } = await startServer(t, { commands: { say: {} } });
+      const said = ask(port, SAY, WAIT);
+      await assertWaits(port, said);
+      await ask(port, SHUTDOWN);
+      assert.equal(server.receiveCommand(), 'shutdown');
+      server.report(outcome);
+      const isShutDown = !('error' in outcome);
+      assert.deepEqual(takeAll(server), isShutDown ? [] : ['say']);
+      assert.equal((await said).summary, isShutDown ? '500 say failed: the program has shut down' : '200 done');
+    }
+  });
+});
+
+describe('A pause', LIMIT, () => {
+  /** A program that pauses and resumes, except that it ignores `resume` while `isStuck`. */
+  async function startPausable(t: TestContext, options: object = {}) {
+    let status = ACTIVE;
+    const started = await startServer(t, { systemStatus: () => status, ...options });
+    const { server, port } = started;
+    const taken: string[] = [];
+    /** Sends a command as somebody, lets the program take what it is given, and returns the outcome. */
+    const send = async (line: string): Promise<unknown> => {
+      const response = ask(port, line, WAIT);
+      await until(async () => server.hasCommands() || (await Promise.race([response, sleep(20)])) !== undefined);
+      if (server.hasCommands()) taken.push(server.receiveCommand());
+      status = { pause: PAUSED, resume: ACTIVE }[taken.at(-1) ?? ''] ?? status;
+      server.hasCommands();
+      const { statusCode, body } = await response;
+      return statusCode === 200 ? body.value ?? 'done' : body.error;
+    };
+    const setStatus = (next: SystemStatus): void => {
+      status = next;
+      server.publish();
+    };
+    const holders = async (): Promise<string> => {
+      const { status: name, by, reason, since, holds } = (await ask(port, INFO)).body;
+      assert.deepEqual(server.holds, holds);
+      if (name === 'paused') assert.deepEqual({ by, reason, since }, { reason: undefined, ...holds[0] });
+      return [name, ...holds.map((hold: CommandRequest) => [hold.by, hold.reason].join(' ').trim())].join(', ');
+    };
+    return { ...started, taken, send, setStatus, holders };
+  }
+
+  it('is held by everybody who has paused: each releases a hold of his own, and the last release resumes', async (t) => {
+    const { send, holders, taken } = await startPausable(t);
+    const release = (by: string): Promise<unknown> => send(`${RESUME}?by=${by}&mine=true`);
+    assert.deepEqual([await release('ana'), await holders()], [{ released: false }, 'active']);
+    for (const query of ['?by=ben&reason=leak', '?by=ana&reason=tariff', '?by=ben', '']) await send(PAUSE + query);
+    assert.equal(await holders(), 'paused, ben leak, ana tariff, somebody');
+    await send(`${PAUSE}?by=ben&reason=B+leaks`);
+    assert.deepEqual([await release('eve'), await holders()], [{ released: false }, 'paused, ben B leaks, ana tariff, somebody']);
+    assert.deepEqual([await release('ben'), await holders()], [{ released: true }, 'paused, ana tariff, somebody']);
+    assert.deepEqual([await release(''), await holders()], [{ released: true }, 'paused, ana tariff']);
+    assert.deepEqual(taken, ['pause', 'pause', 'pause', 'pause', 'pause'], 'no partial release is delivered');
+    assert.deepEqual([await release('ana'), await holders()], [{ released: true }, 'active']);
+    assert.equal(taken.at(-1), 'resume');
+  });
+
+  it('ends for everybody at a plain resume, and when the program becomes active; a failed one holds nothing', async (t) => {
+    const { server, port, send, setStatus, holders } = await startPausable(t);
+    for (const by of ['ana', 'ben']) await send(`${PAUSE}?by=${by}`);
+    assert.deepEqual([await send(RESUME), await holders()], ['done', 'active']);
+    for (const by of ['ana', 'ben']) await send(`${PAUSE}?by=${by}`);
+    setStatus(ACTIVE);
+    assert.equal(await holders(), 'active');
+    setStatus(PAUSED);
+    assert.equal(await holders(), 'paused, itself');
+    await ask(port, `${PAUSE}?by=eve`);
+    server.receiveCommand();
+    server.report({ error: 'stuck' });
+    assert.equal(await holders(), 'paused, itself');
+  });
+
+  it('starts with the holds that the program has saved, and `mine` is true or false', async (t) => {
+    const since = '2026-11-23T06:00:00.000Z';
+    const cause = [{ by: 'ben', reason: 'B leaks', since }, { reason: 'tariff', since }, { by: 'ben', reason: 'leak' }];
+    const { server, port } = await startServer(t, { systemStatus: () => PAUSED, cause });
+    const holds = [{ by: 'ben', reason: 'leak', since }, { by: 'somebody', reason: 'tariff', since }];
+    assert.deepEqual([(await ask(port, INFO)).body.holds, server.holds], [holds, holds]);
+    for (const mine of ['yes', '1', '', 'TRUE']) {
+      const { summary } = await ask(port, `${RESUME}?mine=${mine}`);
+      assert.equal(summary, `400 mine must be true or false, got "${mine}"`);
+    }
+    await ask(port, `${RESUME}?mine=false`);
+    assert.deepEqual(takeAll(server), ['resume']);
+  });
+});
+
+describe('A command with expires', LIMIT, () => {
+  it('is never delivered once it has expired, which is not decided before the program looks', async (t) => {
+    const { server, port } = await startServer(t, { maxQueueSize: 2, commands: { say: {} } });
+    const lines = [`${PAUSE}?expires=1`, `${SHUTDOWN}?expires=2`, `${SAY}?expires=1`];
+    const waiting = lines.map((line) => ask(port, line, WAIT));
+    await ask(port, SAY);
+    await sleep(1200);
+    assert.equal((await ask(port, SAVE)).statusCode, 503);
+    const { signal } = server;
+    assert.equal(signal.reason?.message, 'Interrupted by shutdown');
+    assert.equal(server.hasCommands(), true);
+    assert.equal((await waiting[0])?.summary, '500 pause failed: expired after 1 s');
+    assert.equal((await ask(port, SAVE)).statusCode, 200, 'it has left its place');
+    await sleep(1000);
+    assert.equal(server.receiveCommand(), 'shutdown', 'what a look has announced does not expire before the take');
+    server.report({ error: 'not now' });
+    assert.deepEqual(takeAll(server), ['say', 'save-state']);
+    assert.deepEqual([(await waiting[1])?.statusCode, (await waiting[2])?.summary], [500, '500 say failed: expired after 1 s']);
+    const { commands } = (await ask(port, INFO)).body;
+    const { state, error, seconds } = commands[0];
+    assert.deepEqual([state, error, seconds >= 1], ['failed', 'expired after 1 s', true]);
+  });
+
+  it('takes 1 to 86,400 whole seconds', async (t) => {
+    const { server, port } = await startServer(t);
+    for (const value of ['0', '-1', '1.5', '86401', '99999999999', '1e3', '0x10', '01', '', '+1', 'x']) {
+      const { summary } = await ask(port, `${PAUSE}?expires=${encodeURIComponent(value)}`);
+      assert.equal(summary, `400 expires must be an integer from 1 to 86400, got "${value}"`);
+    }
+    for (const value of ['1', '86400']) assert.equal((await ask(port, `${PAUSE}?expires=${value}`)).statusCode, 200);
+    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+  });
+});
+
 describe('A program that commands itself:', LIMIT, () => {
   it('post() puts up to maxQueueSize commands on the queue, in order, ahead of those of clients', async (t) => {
     const { server, port } = await startServer(t, { maxQueueSize: 2 });
@@ -713,7 +879,7 @@ describe('A program that commands itself:', LIMIT, () => {
     const requests = [1, 2, 3].map(() => server.receiveCommand() && server.request);
     const [prefix] = String(requests[0]?.id).split('-');
     assert.deepEqual(requests, [
-      { command: 'save-state', id: `${prefix}-i1`, arguments: {}, by: 'itself', reason: 'hourly' },
+      { command: 'save-state', id: `${prefix}-i3`, arguments: {}, by: 'itself', reason: 'hourly' },
       { command: 'pause', id: `${prefix}-1`, arguments: {}, by: 'ana@laptop', reason: 'GPU needed until noon' },
       { command: 'resume', id: `${prefix}-2`, arguments: {}, by: undefined, reason: undefined },
     ]);

@@ -249,9 +249,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
 
 type Journal = ReturnType<typeof openJournal>;
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [
-  commands: Journal, own: Journal, posted: Journal, statuses: Journal, details: Journal, declarations: Journal,
-];
+type Journals = [Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '') {
@@ -301,9 +299,10 @@ const CELL = {
 /** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
-/** Removes control characters from a text that others will print, and truncates it. */
+/** Removes control characters from a text that others will print, and truncates it. The result is well-formed. */
 function tidy(text: string, maxLength: number = 200): string {
-  return Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, '')).slice(0, maxLength).join('');
+  const characters = Array.from(text.slice(0, 4 * maxLength).replace(/\p{Cc}/gu, ''));
+  return Buffer.from(characters.slice(0, maxLength).join('')).toString();
 }
 
 /** The server thread's access to shared memory. */
@@ -316,8 +315,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
   const skew = Date.now() - performance.now() - data.clockOffset; // if the clock was not set during the start
-  const journals = data.journals.map((memory) => open(memory, skew)) as Journals;
-  const [commands, own, posted, statuses, details, declarations] = journals;
+  const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
+  const [commands, own, , statuses, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -427,19 +426,17 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = [commands, own, posted, statuses].reduce((sum, journal) => sum + journal.changes(), 0);
+      const changes = journals.slice(0, 4).reduce((sum, journal) => sum + journal.changes(), 0);
       return `"${idPrefix}-${(changes + declarations.head()) >>> 0}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
-      const records = [commands, own, posted].flatMap((journal) => {
-        return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from the one that runs on
+      const records = journals.slice(0, 3).flatMap((journal) => {
+        return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      const running = records.find(({ isTaken, isComplete }) => isTaken && !isComplete);
-      const longest = records.find(({ isTaken }) => !isTaken);
-      const latest = records.slice(-maxListed);
-      const blocking = [running, longest].filter((record) => record !== undefined && !latest.includes(record));
+      const blocking = [true, false].map((isTaken) => records.find((one) => one.isTaken === isTaken && !one.isComplete));
+      const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
@@ -447,7 +444,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
-        commands: [...blocking as typeof records, ...latest].map(link.commandInfo),
+        commands: listed.map(link.commandInfo),
       });
     },
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
@@ -758,16 +755,16 @@ function serve(
       let [text, expires] = ['', 0];
       const { query } = connection.head;
       if (query !== '' || declared.length > 0) {
-        const parameters = new URLSearchParams(query);
+        const given = new URLSearchParams(query);
         const names = ['by', 'reason', 'expires', 'mine'];
-        const [by = '', reason = '', seconds = '', mine = ''] = names.map((name) => parameters.get(name) ?? '');
-        expires = Number(seconds);
-        const isInteger = !parameters.has('expires') || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400);
-        if (!isInteger || (parameters.has('mine') && mine !== 'true' && mine !== 'false')) {
+        const [by = '', reason = '', seconds = '1', mine = 'false'] = names.map((name) => given.get(name) ?? undefined);
+        const isInteger = /^[1-9]\d{0,4}$/.test(seconds) && Number(seconds) <= 86_400;
+        if (!isInteger || !/^(true|false)$/.test(mine)) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
           const error = `${form}, got ${JSON.stringify(tidyText(isInteger ? mine : seconds))}`;
           return server.send(connection, prepare(400, { error }));
         }
+        expires = given.has('expires') ? Number(seconds) : 0;
         const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
         text = [tidyText(by), tidyText(reason), ...release, ...declared].join('\n');
       }
@@ -1118,7 +1115,9 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
-  const holds = [cause].flat().map(checkCause).reduce<readonly Hold[]>(addHold, []);
+  const causes = [cause].flat();
+  for (const one of causes) checkOptions('cause', one, ['by', 'reason', 'since']);
+  const holds = causes.map(checkCause).reduce<readonly Hold[]>(addHold, []);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
@@ -1176,9 +1175,9 @@ export class WebApiServer<Name extends string = never> {
   #taken: Taken | null = null; // the command taken last
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #announced: Place | null = null; // what the latest look has found
-  #offered: number | null = null; // the number of what the latest poll has found
-  #offeredAt = 0; // performance.now() when a poll first found that one
+  #announced: Place | null = null; // what the latest poll has found
+  #offered: number | null = null; // its number
+  #offeredAt = 0; // performance.now() when a poll first found it
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1234,7 +1233,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Who wants the pause, oldest first: each sender once. Empty while active. At most 16; then some lack a reason. */
-  get holds(): StatusCause[] { return this.#published.holds.map((hold) => ({ ...hold })); }
+  get holds(): StatusCause[] { return JSON.parse(JSON.stringify(this.#published.holds)); }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
@@ -1247,8 +1246,7 @@ export class WebApiServer<Name extends string = never> {
     const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
-    this.#announced = null; // decide anew
-    const next = this.#look();
+    const next = this.#poll();
     const offered = next === null ? null : next.journal.numberOf(next.index);
     if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
@@ -1296,7 +1294,7 @@ export class WebApiServer<Name extends string = never> {
   async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
     for (;;) {
       signal?.throwIfAborted();
-      if (this.#look() !== null || this.hasCommands()) return this.receiveCommand();
+      if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen();
       const keepAlive = setInterval(() => {}, 2 ** 30);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
@@ -1320,7 +1318,7 @@ export class WebApiServer<Name extends string = never> {
     const deadline = performance.now() + timeout;
     for (;;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
-      if (this.#look() !== null || this.hasCommands()) return this.receiveCommand();
+      if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
       const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
@@ -1358,10 +1356,10 @@ export class WebApiServer<Name extends string = never> {
     const code = COMMANDS.indexOf(command);
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
-    const origin = originOf(options.by ?? 'itself', options.reason);
+    const { by, reason = '' } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
     if (this.#posted.waiting() >= this.#data.maxQueueSize) return false;
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    this.#posted.append(code, Date.now(), origin, number);
+    this.#posted.append(code, Date.now(), `${by}\n${reason}`, number);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1386,15 +1384,15 @@ export class WebApiServer<Name extends string = never> {
     try {
       const { error } = outcome;
       const value = command === 'resume' && journal.read(index).name === 'mine' ? { released: true } : outcome.value;
-      const text = typeof value === 'string' ? Buffer.from(tidy(value, 1000)).toString() : value; // well-formed
-      if (isDone) journal.complete(index, 'value', encode(text));
+      if (isDone) journal.complete(index, 'value', encode(typeof value === 'string' ? tidy(value, 1000) : value));
       else journal.complete(index, 'error', tidy(describeError(error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
       journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
     }
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
       const { by = SOMEBODY, reason } = journal.read(index);
-      this.#setHolds(addHold(this.#published.holds, { by, reason, since: new Date().toISOString() }));
+      const hold = { by, reason, since: new Date().toISOString() };
+      this.#appendStatus({ ...this.#published, holds: addHold(this.#published.holds, hold) });
     }
     while (command === 'shutdown' && isDone && this.#own.waiting() > 0) {
       this.#own.complete(this.#own.take(), 'error', 'the program has shut down');
@@ -1435,9 +1433,8 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * The one look at the queue: returns what the host takes next, or null. It settles what precedes that and is never
-   * delivered: what has expired, and a release while others hold the pause. It settles nothing while the host is
-   * sampled or a command runs, and then decides as if that had succeeded. What it has returned stays deliverable until
-   * the host takes a command or `hasCommands()` looks again.
+   * delivered: what has expired, and a release while others hold the pause. While a command runs, it settles nothing,
+   * and decides as if that had succeeded.
    */
   #look(): Place | null {
     const running = this.#running === null ? null : this.request;
@@ -1450,16 +1447,21 @@ export class WebApiServer<Name extends string = never> {
       const { holds } = this.#published;
       const holders = running?.command === 'pause' ? [...holds, { by: running.by ?? SOMEBODY }] : holds;
       const isPartial = name === 'mine' && (holders.length === 0 || holders.some((hold) => hold.by !== by));
-      if (isAnnounced || (expiredAfter === 0 && !isOver && !isPartial)) return (this.#announced = place);
-      if (running !== null || this.#isSampling) continue;
+      if (isAnnounced || (expiredAfter === 0 && !isOver && !isPartial)) return place;
+      if (running !== null) continue;
       journal.take();
       const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
-      this.#setHolds(left);
       if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
       else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
-      this.#wakeThread();
+      this.#appendStatus({ ...this.#published, holds: left });
     }
     return null;
+  }
+
+  /** Looks anew for `hasCommands()` and those that take at once: what it returns does not expire before that. */
+  #poll(): Place | null {
+    this.#announced = null;
+    return (this.#announced = this.#look());
   }
 
   /** Aborts `signal` if a waiting command ends the present work. */
@@ -1495,6 +1497,7 @@ export class WebApiServer<Name extends string = never> {
       if (code === running?.before.code) this.#appendStatus(running.before); // after a save, or a pause that failed
       else if (published.code === -1) this.#appendStatus({ ...published, code }); // the first has its own cause
       else this.#appendStatus({ ...cause, since: new Date().toISOString(), code, holds: published.holds });
+      this.#interruptStep(); // a waiting pause interrupts only active work
     }
     this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
   }
@@ -1509,12 +1512,6 @@ export class WebApiServer<Name extends string = never> {
     const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
     this.#statuses.append(code, Date.parse(origin.since), text);
     this.#wakeThread();
-    this.#interruptStep(); // a waiting pause interrupts only active work
-  }
-
-  #setHolds(holds: readonly Hold[]): void {
-    if (JSON.stringify(holds) === JSON.stringify(this.#published.holds)) return;
-    this.#appendStatus({ ...this.#published, holds });
   }
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
@@ -2127,13 +2124,11 @@ function encode(value: unknown): string {
   throw new RangeError('the value must be JSON of at most 4096 bytes');
 }
 
-/** Checks who caused a status, why and since when, and returns them as they are published. */
-function checkCause(cause: StatusCause): Hold {
-  checkOptions('cause', cause, ['by', 'reason', 'since']);
-  const { since = new Date().toISOString() } = cause;
+/** Checks who, why and since when, and returns them as they are published. */
+function checkCause({ by = '', reason = '', since = new Date().toISOString() }: StatusCause): Hold {
+  for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
   check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
-  const [by, reason] = originOf(cause.by, cause.reason).split('\n');
-  return { by: by || SOMEBODY, ...reason !== '' && { reason }, since: new Date(since).toISOString() };
+  return { by: tidy(by) || SOMEBODY, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
 }
 
 /**
@@ -2147,12 +2142,6 @@ function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly 
   const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
   const fitting = [all, brief].find((list) => list.length < 16 && Buffer.byteLength(JSON.stringify(list)) <= 6144);
   return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
-}
-
-/** Returns who and why as a record holds them. */
-function originOf(by: string = '', reason: string = ''): string {
-  for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
-  return `${tidy(by)}\n${tidy(reason)}`;
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */

@@ -356,8 +356,8 @@ export const WRONG_ACCESS: readonly [what: string, args: string[], token: string
 ];
 
 /** Takes all commands from the queue. */
-export function takeAll(server: WebApiServer): ControlCommand[] {
-  const taken: ControlCommand[] = [];
+export function takeAll<Name extends string = never>(server: WebApiServer<Name>): (ControlCommand | Name)[] {
+  const taken: (ControlCommand | Name)[] = [];
   while (server.hasCommands()) taken.push(server.receiveCommand());
   return taken;
 }
