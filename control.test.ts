@@ -467,7 +467,8 @@ describe('GET /api/info', LIMIT, () => {
     assert.deepEqual(await perform(`${PAUSE}?by=bob&reason=dinner`), paused);
     assert.deepEqual(await perform(`${PAUSE}?by=ana&reason=late+lunch`), { ...paused, reason: 'late lunch' });
     for (let count = 0; count < 70; count += 1) await ask(port, SAVE).then(() => takeAll(server));
-    assert.deepEqual(await getCause(), { ...paused, reason: 'late lunch' }, 'although those commands are no longer listed');
+    const late = { ...paused, reason: 'late lunch' };
+    assert.deepEqual(await getCause(), late, 'although those commands are no longer listed');
     const active = await perform(`${RESUME}?by=ana`);
     assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
     await ask(port, `${PAUSE}?by=eve`); // which still waits when the program itself pauses
@@ -651,7 +652,8 @@ describe('Own commands', LIMIT, () => {
       ['train', '{}', 404, `Invalid API endpoint: the commands are ${commandNames}`, undefined],
     ] as const) {
       const [refused] = await exchange(port, head(`POST /api/${name}`, HOST, `Content-Length: ${json.length}`) + json);
-      assert.deepEqual([refused?.statusCode, refused?.body], [statusCode, parameter ? { error, parameter } : { error }]);
+      const body = parameter === undefined ? { error } : { error, parameter };
+      assert.deepEqual([refused?.statusCode, refused?.body], [statusCode, body]);
     }
     server.commands = { evaluate: {}, 'cool-down': {} }; // replaced while the server runs
     assert.deepEqual((await ask(port, INFO)).body.accepts, server.commands);
@@ -715,7 +717,7 @@ describe('The two lanes', LIMIT, () => {
 });
 
 describe('A pause', LIMIT, () => {
-  /** A program that pauses and resumes, except that it ignores `resume` while `isStuck`. */
+  /** A program that pauses and resumes. */
   async function startPausable(t: TestContext, options: object = {}) {
     let status = ACTIVE;
     const started = await startServer(t, { systemStatus: () => status, ...options });
@@ -744,14 +746,15 @@ describe('A pause', LIMIT, () => {
     return { ...started, taken, send, setStatus, holders };
   }
 
-  it('is held by everybody who has paused: each releases a hold of his own, and the last release resumes', async (t) => {
+  it('is held by everybody who has paused: each releases a hold, and the last release resumes', async (t) => {
     const { send, holders, taken } = await startPausable(t);
     const release = (by: string): Promise<unknown> => send(`${RESUME}?by=${by}&mine=true`);
     assert.deepEqual([await release('ana'), await holders()], [{ released: false }, 'active']);
     for (const query of ['?by=ben&reason=leak', '?by=ana&reason=tariff', '?by=ben', '']) await send(PAUSE + query);
     assert.equal(await holders(), 'paused, ben leak, ana tariff, somebody');
     await send(`${PAUSE}?by=ben&reason=B+leaks`);
-    assert.deepEqual([await release('eve'), await holders()], [{ released: false }, 'paused, ben B leaks, ana tariff, somebody']);
+    const all = 'paused, ben B leaks, ana tariff, somebody';
+    assert.deepEqual([await release('eve'), await holders()], [{ released: false }, all]);
     assert.deepEqual([await release('ben'), await holders()], [{ released: true }, 'paused, ana tariff, somebody']);
     assert.deepEqual([await release(''), await holders()], [{ released: true }, 'paused, ana tariff']);
     assert.deepEqual(taken, ['pause', 'pause', 'pause', 'pause', 'pause'], 'no partial release is delivered');
@@ -759,7 +762,7 @@ describe('A pause', LIMIT, () => {
     assert.equal(taken.at(-1), 'resume');
   });
 
-  it('ends for everybody at a plain resume, and when the program becomes active; a failed one holds nothing', async (t) => {
+  it('ends for all at a plain resume, or when the program is active again; a failed one holds nothing', async (t) => {
     const { server, port, send, setStatus, holders } = await startPausable(t);
     for (const by of ['ana', 'ben']) await send(`${PAUSE}?by=${by}`);
     assert.deepEqual([await send(RESUME), await holders()], ['done', 'active']);
@@ -806,7 +809,10 @@ describe('A command with expires', LIMIT, () => {
     assert.equal(server.receiveCommand(), 'shutdown', 'what a look has announced does not expire before the take');
     server.report({ error: 'not now' });
     assert.deepEqual(takeAll(server), ['say', 'save-state']);
-    assert.deepEqual([(await waiting[1])?.statusCode, (await waiting[2])?.summary], [500, '500 say failed: expired after 1 s']);
+    const [, stopped, said] = await Promise.all(waiting);
+    assert.deepEqual([stopped?.summary, said?.summary], [
+      "500 shutdown failed: 'not now'", '500 say failed: expired after 1 s',
+    ]);
     const { commands } = (await ask(port, INFO)).body;
     const { state, error, seconds } = commands[0];
     assert.deepEqual([state, error, seconds >= 1], ['failed', 'expired after 1 s', true]);
@@ -1556,7 +1562,7 @@ describe('launch()', LIMIT, () => {
     const log: string[] = [];
     const hook = (name: string, value?: unknown) => async (...args: unknown[]): Promise<unknown> => {
       const status = args.find((argument) => argument instanceof SystemStatus);
-      const { command, by } = args.at(-1) as CommandRequest;
+      const { command, by } = args[status === undefined ? 0 : 1] as CommandRequest; // saveState() also gets a control
       log.push(`${name}(${status ?? ''}) while ${await launched.client.getStatus()}, for ${command} by ${by}`);
       return value;
     };

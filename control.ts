@@ -435,7 +435,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       const records = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      const blocking = [true, false].map((isTaken) => records.find((one) => one.isTaken === isTaken && !one.isComplete));
+      const open = records.filter(({ isComplete }) => !isComplete);
+      const blocking = [true, false].map((isRunning) => open.find(({ isTaken }) => isTaken === isRunning));
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
@@ -1011,7 +1012,8 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
 export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Returns the status, synchronously and fast. Called on the host's thread only: at the start, by `publish()`, when
-   * the host looks for commands, and when a client asks. While it throws or returns anything else, clients get a 500.
+   * the host looks for commands, when `holds` has changed, and when a client asks. While it throws or returns anything
+   * else, clients get a 500.
    */
   systemStatus: () => SystemStatus;
   /** Name of the system in `/api/info`, truncated to 200 characters. Default: the script's, without its extension. */
@@ -1237,7 +1239,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
   hasCommands(): boolean {
-    if (this.#isSampling) return this.#look() !== null;
+    if (this.#isSampling) return false;
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
     if (this.#memory[CELL.SEQUENCE] === this.#seen) {
       this.#publish();
@@ -1381,6 +1383,10 @@ export class WebApiServer<Name extends string = never> {
     this.#running.isRunning = false; // first, because the value may call report()
     const isDone = !('error' in outcome);
     const command = COMMANDS[journal.codeOf(index)];
+    if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
+      const { by = SOMEBODY, reason } = journal.read(index);
+      this.#setHolds(addHold(this.#published.holds, { by, reason, since: new Date().toISOString() }));
+    }
     try {
       const { error } = outcome;
       const value = command === 'resume' && journal.read(index).name === 'mine' ? { released: true } : outcome.value;
@@ -1388,11 +1394,6 @@ export class WebApiServer<Name extends string = never> {
       else journal.complete(index, 'error', tidy(describeError(error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
       journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
-    }
-    if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by = SOMEBODY, reason } = journal.read(index);
-      const hold = { by, reason, since: new Date().toISOString() };
-      this.#appendStatus({ ...this.#published, holds: addHold(this.#published.holds, hold) });
     }
     while (command === 'shutdown' && isDone && this.#own.waiting() > 0) {
       this.#own.complete(this.#own.take(), 'error', 'the program has shut down');
@@ -1437,10 +1438,13 @@ export class WebApiServer<Name extends string = never> {
    * and decides as if that had succeeded.
    */
   #look(): Place | null {
-    const running = this.#running === null ? null : this.request;
-    for (const place of this.#waiting()) {
+    if (this.#isSampling) return null;
+    for (let places = this.#waiting(); ;) {
+      const place = places.next().value;
+      if (place === undefined) return null;
       const { journal, index } = place;
-      const isAnnounced = journal === this.#announced?.journal && index === this.#announced.index;
+      const running = this.#running === null ? null : this.request;
+      const isAnnounced = journal === this.#announced?.journal && index === this.#announced?.index;
       const expiredAfter = journal.expiredAfter(index);
       const isOver = journal === this.#own && running?.command === 'shutdown';
       const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
@@ -1451,11 +1455,12 @@ export class WebApiServer<Name extends string = never> {
       if (running !== null) continue;
       journal.take();
       const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
+      if (left.length < holds.length) this.#setHolds(left);
       if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
       else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
-      this.#appendStatus({ ...this.#published, holds: left });
+      this.#wakeThread();
+      places = this.#waiting(); // systemStatus(), which #setHolds() calls, may have changed what waits
     }
-    return null;
   }
 
   /** Looks anew for `hasCommands()` and those that take at once: what it returns does not expire before that. */
@@ -1512,6 +1517,11 @@ export class WebApiServer<Name extends string = never> {
     const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
     this.#statuses.append(code, Date.parse(origin.since), text);
     this.#wakeThread();
+  }
+
+  #setHolds(holds: readonly Hold[]): void {
+    this.#appendStatus({ ...this.#published, holds });
+    this.#publish(); // systemStatus() can keep the holds before their senders get the outcome
   }
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
@@ -1921,7 +1931,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(request: CommandRequest): unknown;
   /** Saves the state, for `save-state` and at shutdown. `status` is the one before the command: active or paused. */
-  saveState?(status: SystemStatus, request: CommandRequest): unknown;
+  saveState?(status: SystemStatus, request: CommandRequest, control: Control): unknown;
   /** Called last, after the final `saveState()`. */ onShutdown?(request: CommandRequest): unknown;
   /** See `WebApiServerOptions.describe`. */ describe?(): unknown;
   /** Own commands by name: see `WebApiServerOptions.commands`. */
@@ -1932,7 +1942,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
  * aborts; it should catch what is thrown then: a step that fails ends the launch.
  */
-export interface Control extends Pick<WebApiServer, 'hasCommands' | 'signal'> {
+export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal'> {
   pause(reason?: string): boolean;
   save(reason?: string): boolean;
   shutdown(reason?: string): boolean;
@@ -1944,7 +1954,7 @@ export interface LaunchConfig
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of the command queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
-  /** Pauses before the first step; `WebApiServerOptions.cause` says by whom, why and since when. Default: false. */
+  /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */
   startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
 
@@ -1976,8 +1986,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   if (!isServed && (startPaused || options.socketPath)) throw new TypeError('startPaused and socketPath need a server');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 
-  const cause = startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || [];
-  let status = startPaused ? PAUSED : ACTIVE;
+  const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
+  let status = cause.length > 0 ? PAUSED : ACTIVE;
   let isOver = false;
   let endSignal: string | null = null; // the first signal that asked for a shutdown
   const server = new WebApiServer<string>({
@@ -1996,6 +2006,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     save: (reason) => server.post('save-state', { reason }),
     shutdown: (reason) => server.post('shutdown', { reason }),
     hasCommands: () => server.hasCommands(),
+    get holds() { return server.holds; },
     get signal() { return server.signal; },
   };
   const setStatus = (next: SystemStatus): void => {
@@ -2030,7 +2041,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       const before = status;
       const paused = await commands.pause(request);
       if ('error' in paused) return paused;
-      const outcome = await callHook('saveState', () => system.saveState?.(before, request));
+      const outcome = await callHook('saveState', () => system.saveState?.(before, request, control));
       if (before === ACTIVE) await commands.resume(request);
       return outcome;
     },
@@ -2039,7 +2050,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     async 'shutdown'(request: CommandRequest): Promise<CommandOutcome> {
       const before = status;
       setStatus(SHUTTING_DOWN);
-      const saved = await callHook('saveState', () => system.saveState?.(before, request));
+      const saved = await callHook('saveState', () => system.saveState?.(before, request, control));
       const isFailed = 'error' in saved;
       if (isFailed && endSignal === null && isServed) {
         if (before === PAUSED) setStatus(PAUSED);
@@ -2072,15 +2083,14 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
   for (const name of SIGNALS) process.on(name, onSignal);
   try {
-    if (startPaused) {
-      const { by, reason } = [cause].flat()[0] ?? {};
-      server.post('pause', { by: by || SOMEBODY, reason });
+    if (cause[0] !== undefined) {
+      server.post('pause', { by: cause[0].by || SOMEBODY, reason: cause[0].reason });
       server.receiveCommand(); // while paused, so that it leads back to that status and its cause
       status = PAUSING;
     }
     const address = isServed ? await server.runInBackground() : null;
     if (address !== null) await system.onListening?.(address);
-    if (startPaused) await execute('pause');
+    if (cause.length > 0) await execute('pause');
     const clock = performance; // a local is faster than the global
     let turnEndsAt = 0; // when to yield to the event loop
     while (!isOver) {
