@@ -203,7 +203,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     /** hasCommands() was true, unless this is perhaps in vain. */
     const receive = (isInVain = false) => {
       if (random() < 0.01) block(below(30));
-      if (random() < 0.003) block(900 + below(300)); // what is announced may expire
+      if (random() < 0.1) blockLong(); // what is announced may expire
       const from = Date.now();
       try {
         const command = server.receiveCommand();
@@ -276,10 +276,17 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       threads.at(-1).terminate(); // anywhere
     };
 
+    let nextBlockAt = Date.now() + 500;
+    const blockLong = () => {
+      if (Date.now() < nextBlockAt) return;
+      block(1000 + below(200)); // some commands expire
+      nextBlockAt = Date.now() + 300 + below(${lifeMs});
+    };
+
     const step = async () => {
       killThread();
       if (random() < 0.001) await sleep(1300); // longer than some wait
-      if (random() < 0.003) block(1000 + below(200)); // some commands expire
+      blockLong();
       const choice = random();
       if (choice < 0.40) for (let count = below(20); count >= 0 && look(); count -= 1) receive();
       else if (choice < 0.43) receive(true);
@@ -773,7 +780,6 @@ class Model {
     const end = JSON.stringify([value, error]);
     if (post.end !== null) return assert.equal(end, post.end, what);
     [post.end, post.isOver] = [end, true];
-    const life = this.#lives.filter(({ from }) => from <= receivedAt + SLACK_MS).at(-1) as Life;
     if (error === undefined) {
       const { released } = value as { released: boolean };
       this.#count(released ? 'releases' : 'releases in vain');
@@ -785,7 +791,7 @@ class Model {
       assert.ok(post.isRelease && isPlausible, `${what}; ${inspect(statuses, { depth: 5 })}`);
     } else if (error === 'the program has shut down') {
       this.#count('shut down');
-      const isShut = life.shutdowns.some((time) => time >= post.sentAt - SLACK_MS);
+      const isShut = this.#lives.some(({ shutdowns }) => shutdowns.some((time) => time >= post.sentAt - SLACK_MS));
       assert.ok(post.command === 'note' && isShut, what);
     } else {
       this.#count('expired');
