@@ -1258,6 +1258,11 @@ export class WebApiServer<Name extends string = never> {
     return offered !== null;
   }
 
+  /** Returns whether one of these commands waits, not only own commands, and has not expired. Never waits. */
+  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean {
+    return [this.#posted, this.#commands].some((journal) => this.#countTo(journal, commands) > 0);
+  }
+
   /**
    * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
    * less than a millisecond, at most 200. The command is done when the host looks for the next one or calls `report()`.
@@ -1409,7 +1414,7 @@ export class WebApiServer<Name extends string = never> {
     for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
     let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
     do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
-    let urgent = this.#countTo(commands, ['pause', 'shutdown']);
+    let urgent = ownIndex === ownEnd ? 0 : this.#countTo(commands, ['pause', 'shutdown']);
     while (index !== end || ownIndex !== ownEnd) {
       const isFirst = urgent > 0 || ((commands.numberOf(index) - own.numberOf(ownIndex)) | 0) < 0;
       if (ownIndex === ownEnd || (index !== end && isFirst)) {
@@ -1474,8 +1479,8 @@ export class WebApiServer<Name extends string = never> {
     if (this.#interrupt?.signal.aborted !== false) return;
     const isActive = STATUSES[this.#published.code] === ACTIVE;
     for (const command of isActive ? ['pause', 'shutdown'] as const : ['shutdown'] as const) {
-      const isDue = [this.#posted, this.#commands].some((journal) => this.#countTo(journal, [command]) > 0);
-      if (isDue) this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
+      const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
+      if (this.hasWaiting([command])) this.#interrupt.abort(reason);
     }
   }
 
@@ -2150,7 +2155,8 @@ function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly 
   const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
   if (own === undefined) all.push({ by, reason, since });
   const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
-  const fitting = [all, brief].find((list) => list.length < 16 && Buffer.byteLength(JSON.stringify(list)) <= 6144);
+  const mayFit = own !== undefined || all.length < 16; // one place is for the hold without a name
+  const fitting = [all, brief].find((list) => mayFit && Buffer.byteLength(JSON.stringify(list)) <= 6144);
   return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
 }
 

@@ -59,8 +59,7 @@ async function main(): Promise<number> {
   openFolder(folder);
   const loaded = load === undefined ? null : loadCheckpoint(load, folder);
   if (load !== undefined && loaded === null) warn(`no checkpoint in '${folder}': starting from scratch`);
-  const learner = loaded?.learner ?? Learner.fromSeed(newSeed);
-  let cause = loaded?.cause ?? null; // of the pause; null while active
+  const { learner, holds } = loaded ?? { learner: Learner.fromSeed(newSeed), holds: [] };
   let nextSlice = 0; // by performance.now()
   let nextSave = Infinity;
   let savedPath: string | null = null; // null if the last save failed
@@ -95,7 +94,7 @@ async function main(): Promise<number> {
     onListening(address) {
       const { seed, steps } = learner.state;
       const from = steps === 0 ? '' : `, from step ${format(steps)}`;
-      const how = cause === null ? '' : ', still paused';
+      const how = holds.length === 0 ? '' : ', still paused';
       progress.print(`Q-learning on CartPole, seed ${seed}${from}${how}`);
       progress.print(describeControl(address));
       nextSave = performance.now() + saveMs;
@@ -106,22 +105,15 @@ async function main(): Promise<number> {
       return { episode, 'mean return': Number(learner.meanReturn.toFixed(1)), step, learningRate, exploration };
     },
 
-    /** Also called at the start if the checkpoint was saved while paused. It keeps that cause. */
-    onPaused({ by, reason }) {
-      cause ??= { by, reason, since: new Date().toISOString() };
-      show(SystemStatus.PAUSED);
-    },
-
-    onResumed() {
-      cause = null;
-      show(SystemStatus.ACTIVE);
-    },
+    /** Also called at the start if the checkpoint was saved while paused. */
+    onPaused: () => show(SystemStatus.PAUSED),
+    onResumed: () => show(SystemStatus.ACTIVE),
 
     /** The status is the one before the save, which itself pauses an active program. */
-    saveState(status) {
+    saveState(status, _, control) {
       nextSave = performance.now() + saveMs;
       savedPath = null;
-      const checkpoint = { learner, cause: status === SystemStatus.PAUSED ? cause : null };
+      const checkpoint = { learner, holds: status === SystemStatus.PAUSED ? control.holds : [] };
       savedPath = saveCheckpoint(checkpoint, folder, keptCount);
       progress.print(`saved ${savedPath}`);
       return savedPath;
@@ -162,7 +154,7 @@ async function main(): Promise<number> {
   }, {
     ...options,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
-    startPaused: cause ?? false,
+    startPaused: holds,
   }).catch(async (error) => {
     if (!isStopped) throw await explainPort(error, host, port); // else the last save failed, as a warning has said
   });

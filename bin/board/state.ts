@@ -9,6 +9,7 @@ import type { currentValues, OwnCommand } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
+const MAX_HOLDS = 16;
 const MAX_RUN_ROWS = 16; // of these; control-run adds fewer, but any program may report a field `run`
 
 /** Times are in milliseconds. Times that the system reports are by its own clock. */
@@ -22,6 +23,8 @@ export interface State {
   since: number | null;
   by: string;
   reason: string;
+  /** Everybody who holds the pause, the oldest first. */
+  holds: Pick<State, 'by' | 'reason' | 'since'>[];
   /** Why the status is unknown. */
   error: string;
   /** Whether the system is offline because of a shutdown or because its work is done, not because of a crash. */
@@ -89,6 +92,14 @@ export type Update = Omit<State, 'detail'> & {
   detail: (DetailRow & { samples?: Sample[]; intervalMs?: number })[];
   accepts?: readonly OwnCommand[];
 };
+
+/** Who holds a pause. A hold without a name is that of `others`: the system has no room for more names. */
+export function readHolds({ holds }: Body): State['holds'] {
+  return (Array.isArray(holds) ? holds : []).slice(0, MAX_HOLDS).map((entry) => {
+    const hold = Object(entry) as Body;
+    return { by: excerptOf(hold['by']) || 'others', reason: excerptOf(hold['reason']), since: timeIn(hold, 'since') };
+  });
+}
 
 /** Whether the program has a way to save, as far as control-run knows. */
 export function canSaveIn({ detail }: Body): boolean {

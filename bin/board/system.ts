@@ -6,12 +6,13 @@ import { isCrash, savedBy } from '../shared/reach/end.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { isAbsent, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
+import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { commandsOf, hasEnded, progressOf, timeIn } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { Counter } from './counter.ts';
 import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
-import { canSaveIn, isRefusedSave, numbersIn, readCommand, readRows } from './state.ts';
+import { canSaveIn, isRefusedSave, numbersIn, readCommand, readHolds, readRows } from './state.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { Counts } from './counter.ts';
@@ -24,7 +25,7 @@ const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const SLOW_MS = 2000; // pages show that a system or a program has been silent for this long
 const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
-const MAX_COMMANDS = 5;
+const MAX_COMMANDS = 5; // and what runs, for which others may wait
 
 /** The part of the board that a system uses. */
 interface Board {
@@ -216,7 +217,7 @@ export class BoardSystem {
   /** Counts the shutdown that has ended the system, unless a response has listed it. */
   #countEnd(): void {
     const { end, info } = this.#system;
-    const latest = commandsOf(info).at(-1);
+    const latest = commandsOf(info).filter(({ command }) => CONTROL_COMMANDS.includes(excerptOf(command))).at(-1);
     const isListed = latest?.['command'] === 'shutdown' && hasEnded(latest);
     if (end !== null && !isCrash(end) && !isListed) this.#counter.add('shutdown', 'done');
   }
@@ -266,7 +267,9 @@ export class BoardSystem {
     const progress = progressOf(detail);
     const crashed = end !== null && isCrash(end);
     const cause = end ?? (reply?.ok === true ? info : {});
-    const commands = commandsOf(info).slice(-MAX_COMMANDS).reverse().map((entry): ListedCommand => {
+    const listed = commandsOf(info);
+    const shown = listed.filter(({ state }, index) => state === 'running' || index >= listed.length - MAX_COMMANDS);
+    const commands = shown.reverse().map((entry): ListedCommand => {
       const isLost = this.isOffline && !hasEnded(entry);
       return { ...readCommand(entry, info), ...(isLost && { state: 'outcome unknown' }) };
     });
@@ -279,6 +282,7 @@ export class BoardSystem {
       since: system.since,
       by: excerptOf(cause['by']),
       reason: excerptOf(cause['reason']),
+      holds: readHolds(cause),
       error: reported === NO_ANSWER ? '' : system.error,
       ended: end !== null && !crashed,
       crashed,

@@ -7,11 +7,11 @@ import { UsageError } from '../shared/line/options.ts';
 import { Learner } from './learner.ts';
 import type { StatusCause } from '../../control.ts';
 
-const FORMAT = { format: 'control-demo', version: 3 };
+const FORMAT = { format: 'control-demo', version: 4 };
 
 export interface Checkpoint {
   learner: Learner;
-  cause: StatusCause | null; // of its pause; null if it was active
+  holds: readonly StatusCause[]; // of its pause; none if it was active
 }
 
 /** Creates the folder, and checks that it is writable. */
@@ -26,11 +26,12 @@ export function loadCheckpoint(file: string, folder: string): Checkpoint | null 
   const path = paths.at(-1);
   if (path === undefined) return null;
   try {
-    const { format, version, paused, by, reason, since, ...state } = Object(JSON.parse(readFileSync(path, 'utf8')));
-    const isKnown = format === FORMAT.format && (version === 2 || version === FORMAT.version);
+    const { format, version, paused, by, reason, since, ...rest } = Object(JSON.parse(readFileSync(path, 'utf8')));
+    const isKnown = format === FORMAT.format && [2, 3, FORMAT.version].includes(version);
     if (!isKnown) throw new Error('it is not a checkpoint of control-demo 0.12 or later');
+    const { holds = paused ? [{ by, reason, since }] : [], ...state } = rest; // before version 4, there was one
     if (version === 2) state.random = state.random[0]; // one word of another generator
-    return { learner: new Learner(state), cause: paused ? { by, reason, since } : null };
+    return { learner: new Learner(state), holds };
   } catch (error) {
     const hint = paths.length > 1 ? `; the checkpoint before it is '${paths.at(-2)}'` : '';
     throw new UsageError(`cannot load '${path}': ${(error as Error).message}${hint}`);
@@ -38,12 +39,11 @@ export function loadCheckpoint(file: string, folder: string): Checkpoint | null 
 }
 
 /** Saves a checkpoint, deletes the oldest except the newest `keep`, and returns the path. */
-export function saveCheckpoint({ learner, cause }: Checkpoint, folder: string, keep: number): string {
+export function saveCheckpoint({ learner, holds }: Checkpoint, folder: string, keep: number): string {
   openFolder(folder); // it may have been deleted
   const paths = listPaths(folder);
   const path = join(folder, nameAfter(paths.at(-1)));
-  const content = { ...FORMAT, ...learner.state, paused: cause !== null, ...cause };
-  writeAtomically(path, `${JSON.stringify(content)}\n`);
+  writeAtomically(path, `${JSON.stringify({ ...FORMAT, ...learner.state, holds })}\n`);
   for (const excess of [...paths, path].slice(0, -keep)) rmSync(excess, { force: true });
   return path;
 }

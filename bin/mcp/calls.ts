@@ -3,6 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
+import { describeStatus } from '../shared/words/describe.ts';
 import { follow } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { UsageError } from '../shared/line/options.ts';
@@ -14,6 +15,7 @@ import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported
 import { CallError, now, statusFields, tagOf } from './results.ts';
 import { DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
+import type { Body } from '../shared/words/describe.ts';
 import type { Directory, System } from './systems.ts';
 import type { Tool, Values } from './tools.ts';
 
@@ -41,6 +43,7 @@ interface Arguments {
   tag?: string;
   command?: string;
   arguments?: object;
+  mine?: boolean;
   reason?: string;
   seconds?: number;
 }
@@ -185,7 +188,7 @@ function senderOf({ name = '' }: Caller): string {
 async function send(
   system: System,
   command: string,
-  { arguments: given, reason = '', seconds }: Arguments & { seconds: number },
+  { arguments: given, mine, reason = '', seconds }: Arguments & { seconds: number },
   caller: Caller,
 ): Promise<object> {
   const { id, client } = system;
@@ -193,9 +196,10 @@ async function send(
   if (system.socket?.exists === false) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
+  if (mine === true) await checkReleases(system, signal);
   const by = senderOf(caller);
   const followed = await follow(client, command, {
-    timeoutMs: 1000 * seconds, arguments: given, by, reason: cleanText(reason), signal,
+    timeoutMs: 1000 * seconds, arguments: given, mine, by, reason: cleanText(reason), signal,
   });
   const { outcome, status, summary, received } = followed;
   const isRefused = outcome === 'failed' && received.state !== 'failed';
@@ -208,7 +212,18 @@ async function send(
     seconds: Number(followed.seconds.toFixed(3)), now: now(), tag: tagOf(reply),
   };
   if (outcome !== 'done' && outcome !== 'pending') throw new CallError(client.shorten(summary), report);
-  const other = command === 'pause' && reply?.ok === true && reply.body['by'] !== by ? excerptOf(reply.body['by']) : '';
-  const note = summary || (other && `it was already paused by ${other}: see commands of get_info`);
+  const info: Body = reply?.ok === true ? reply.body : {};
+  const isHeldByOthers = [info['holds'] ?? []].flat().some((hold) => (Object(hold) as Body)['by'] !== by);
+  const note = summary || (isHeldByOthers ? describeStatus(info) : '');
   return { ...report, note: note === '' ? undefined : cleanText(note) };
+}
+
+/** @throws {CallError} If the server would resume for everybody: before version 0.16, servers ignore `mine`. */
+async function checkReleases(system: System, signal: AbortSignal): Promise<void> {
+  const reply = await system.client.ask({ signal });
+  const version = reply.ok ? excerptOf(reply.body['version']) : '';
+  const [, major = 0, minor = 0] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
+  if (Number(major) > 0 || Number(minor) >= 16) return;
+  const old = `its server, version ${version || 'unknown'}, would resume for everybody: mine requires version 0.16`;
+  throw new CallError(`not sent: ${reply.ok ? old : system.client.shorten(reply.error)}`, statusFields(system, reply));
 }

@@ -14,7 +14,7 @@ const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
 const MAX_LATEST = 3; // commands in a short report
 /** Characters of JSON. */
-const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072 } as const;
+const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072, holds: 2048 } as const;
 
 /** Removes invisible characters from a text, replaces control characters by spaces, and truncates it. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
@@ -34,13 +34,14 @@ export function clean(value: unknown, room: number = ROOM.value, depth: number =
   return json.length <= room ? cleaned : cleanText(json, room / 2);
 }
 
-const NAMES = ['name', 'pid', 'host', 'version', 'startedAt', 'since', 'by', 'reason'] as const;
+const NAMES = ['name', 'pid', 'host', 'version', 'startedAt'] as const;
 const CAUSE = ['since', 'by', 'reason'] as const;
 
 /** Everything that `/api/info` reports. */
 export function wholeReport(info: Body): object {
   const accepts = isRecord(info['accepts']) ? clean(info['accepts'], ROOM.accepts) : undefined;
-  return { ...pick(info, NAMES), detail: detailOf(info, ROOM.detail), accepts, commands: latestCommands(info) };
+  const commands = latestCommands(info);
+  return { ...pick(info, NAMES), ...causeOf(info), detail: detailOf(info, ROOM.detail), accepts, commands };
 }
 
 /** The cause of the status, the detail, the last command that has ended, and the commands after it. */
@@ -48,22 +49,29 @@ export function currentReport(info: Body): object {
   const commands = commandsOf(info);
   const start = Math.max(0, commands.map(hasEnded).lastIndexOf(true));
   const latest = commands.slice(start, start + MAX_LATEST).map((entry) => clean(entry, ROOM.commands));
-  return { ...pick(info, CAUSE), detail: detailOf(info, ROOM.detail), commands: latest };
+  return { ...causeOf(info), detail: detailOf(info, ROOM.detail), commands: latest };
 }
 
 /**
  * The cause of the status and a short detail, for a list of many systems.
  *
- * @param room Limits the detail further.
+ * @param room Limits the detail and the holds further.
  */
 export function briefReport(info: Body, room: number): object {
-  return { ...pick(info, CAUSE), detail: detailOf(info, Math.min(ROOM.brief, room)) };
+  return { ...causeOf(info, room), detail: detailOf(info, Math.min(ROOM.brief, room)) };
 }
 
-/** As many of the latest commands as fit. */
+/** Since when, by whom and why, and everybody who holds a pause. */
+function causeOf(info: Body, room: number = ROOM.holds): object {
+  return { ...pick(info, CAUSE), holds: clean(info['holds'], Math.min(ROOM.holds, room)) };
+}
+
+/** As many of the latest commands as fit, and the one that runs: others may wait for it. */
 function latestCommands(info: Body): unknown[] {
   const cleaned = commandsOf(info).map((entry) => clean(entry, ROOM.commands));
-  while (JSON.stringify(cleaned).length > ROOM.commands && cleaned.length > 1) cleaned.shift();
+  while (JSON.stringify(cleaned).length > ROOM.commands && cleaned.length > 1) {
+    cleaned.splice(Math.max(0, cleaned.findIndex((entry) => (Object(entry) as Body)['state'] !== 'running')), 1);
+  }
   return cleaned;
 }
 

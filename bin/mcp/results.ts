@@ -38,14 +38,16 @@ export function now(): string {
 }
 
 /**
- * A digest of what counts as a change: the process, the status, its cause, the last command that has ended, and the own
- * commands. The ETag of /api/info also changes when a command arrives.
+ * A digest of what counts as a change: the process, the status, its cause, the last command that has ended and those
+ * before it that have not, and the own commands. The ETag of /api/info also changes when a command arrives.
  */
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;
   const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
-  const ended = commandsOf(reply.body).filter(hasEnded);
-  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ended.at(-1)?.['id']]);
+  const commands = commandsOf(reply.body);
+  const last = commands.map(hasEnded).lastIndexOf(true);
+  const ids = commands.slice(0, last + 1).filter((entry, at) => at === last || !hasEnded(entry)).map(({ id }) => id);
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ids]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 

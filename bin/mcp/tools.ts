@@ -19,7 +19,7 @@ export type Values = Readonly<Record<string, unknown>>;
 
 /** The words of JSON Schema that describe arguments. */
 export interface Schema {
-  type: 'object' | 'string' | 'number';
+  type: 'object' | 'string' | 'number' | 'boolean';
   description?: string;
   properties?: Readonly<Record<string, Schema>>;
   required?: readonly string[];
@@ -28,7 +28,7 @@ export interface Schema {
   maxLength?: number;
   minimum?: number;
   maximum?: number;
-  default?: string | number;
+  default?: string | number | boolean;
 }
 
 /** The default duration of a call: many clients end calls after 60 s. */
@@ -48,6 +48,10 @@ const REASON: Schema = {
 const SECONDS: Schema = {
   type: 'number', minimum: 1, maximum: 3600, default: DEFAULT_SECONDS,
   description: 'The time limit. Many clients end a call after 60 s: stay below that.',
+};
+const MINE: Schema = {
+  type: 'boolean', default: false,
+  description: 'true: the system resumes only if nobody else holds the pause. `value` says whether you held it.',
 };
 
 function inputOf(properties: Readonly<Record<string, Schema>>, required: readonly string[]): Tool['inputSchema'] {
@@ -70,6 +74,7 @@ export function faultIn(values: Values, { name: tool, inputSchema }: Tool): stri
 function isOf(schema: Schema, value: unknown): boolean {
   const { type, minLength = 0, maxLength = Infinity, minimum = -Infinity, maximum = Infinity } = schema;
   if (typeof value === 'number') return type === 'number' && minimum <= value && value <= maximum;
+  if (typeof value === 'boolean') return type === 'boolean';
   if (typeof value !== 'string') return type === 'object' && isRecord(value);
   const { length } = [...value.trim()];
   return type === 'string' && minLength <= length && length <= maxLength;
@@ -130,9 +135,9 @@ export const TOOLS: readonly Tool[] = [
     name: 'get_info',
     title: 'Get info',
     description: 'Returns the status of a system and its report: since when, by whom and why it has that status; ' +
-      '`detail`, what the program is doing (step, loss, …); `commands`, the latest ones, each waiting, running, done ' +
-      'or failed; and `accepts`, the own commands of the program for run_command, with their parameters in JSON ' +
-      'Schema. `now` is the current time. To watch a system, call wait; do not poll with this tool.',
+      '`holds`, everybody who has paused it; `detail`, what the program is doing (step, loss, …); `commands`, the ' +
+      'latest ones, each waiting, running, done or failed; and `accepts`, its own commands for run_command, with ' +
+      'their parameters in JSON Schema. `now` is the current time. To watch a system, call wait; do not poll this.',
     inputSchema: inputOf({ system: SYSTEM }, ['system']),
     outputSchema: outputOf({ ...CURRENT, ...TIME }, ['system', 'status']),
     annotations: READ_ONLY,
@@ -186,8 +191,9 @@ export const TOOLS: readonly Tool[] = [
     ...COMMAND,
     name: 'resume',
     title: 'Resume a system',
-    description: 'Resumes a paused system. Call get_info first: somebody else may have paused it for a reason that ' +
-      'still holds.',
+    description: 'Resumes a paused system, also for everybody else who has paused it. Call get_info first: `holds` ' +
+      'may have a reason that still holds. `mine` ends your own pause only.',
+    inputSchema: inputOf({ system: SYSTEM, mine: MINE, reason: REASON, seconds: SECONDS }, ['system', 'reason']),
     annotations: HARMLESS,
   },
   {

@@ -19,7 +19,10 @@ interface Part {
   undo(): Promise<unknown>;
 }
 
-/** What makes an outcome urgent, so that `--grace` begins: another waiting command or a signal, or only a signal. */
+/**
+ * What makes an outcome urgent, so that `--grace` begins: one of the four commands that waits or a signal, or only a
+ * signal. Own commands do not: a pause goes before those that wait.
+ */
 type Urgency = 'command' | 'signal';
 
 /** What the operator needs from the supervisor. */
@@ -204,7 +207,7 @@ export class Operator {
   /** Waits for an outcome. Calls `onLate` if it is still missing `graceMs` after it becomes urgent. */
   async #limit<T>(outcome: Promise<T>, urgency: Urgency, onLate: () => void): Promise<T> {
     const isUrgent = (): boolean => {
-      return this.#situation.isSignalled() || (urgency === 'command' && this.#server.hasCommands());
+      return this.#situation.isSignalled() || (urgency === 'command' && this.#server.hasWaiting());
     };
     let lateAt = Infinity;
     const timer = setInterval(() => {

@@ -11,8 +11,8 @@ const POLL_MS = 10;
 export interface SignalListener {
   /** Returns the latest run of the program. */
   program(): Program;
-  /** Returns an object that identifies the current pause; null unless the program is paused. */
-  pause(): object | null;
+  /** Returns a time that identifies the current pause; undefined unless the program is paused. */
+  pausedSince(): string | undefined;
   end(name: NodeJS.Signals): void;
   resume(name: NodeJS.Signals): void;
   say(message: string): void;
@@ -39,7 +39,7 @@ export function handleSignals(isOnTerminal: boolean, listener: SignalListener): 
 class Signals {
   readonly #listener: SignalListener;
   #isSuspended = false; // from SIGTSTP to SIGCONT
-  #pending: { name: NodeJS.Signals; pause: object | null } | null = null; // delivered when the program continues
+  #pending: { name: NodeJS.Signals; since: string | undefined } | null = null; // delivered when the program continues
 
   constructor(listener: SignalListener) {
     this.#listener = listener;
@@ -48,7 +48,7 @@ class Signals {
   onInterrupt(name: NodeJS.Signals): void {
     const { name: program, processes } = this.#listener.program();
     if (processes.stopped.length === 0) return;
-    this.#pending = { name, pause: this.#listener.pause() };
+    this.#pending = { name, since: this.#listener.pausedSince() };
     this.#listener.say(`${program} is paused and will receive ${name} when it is resumed`);
   }
 
@@ -83,7 +83,7 @@ class Signals {
   onContinue(): void {
     const { processes } = this.#listener.program();
     if (this.#isSuspended || processes.stopped.length === 0) return;
-    const isTaking = this.#pending !== null && this.#pending.pause === this.#listener.pause();
+    const isTaking = this.#pending !== null && this.#pending.since === this.#listener.pausedSince();
     if (isTaking) this.#listener.resume((this.#pending as { name: NodeJS.Signals }).name);
     else void processes.stop().catch(() => {});
     this.#pending = null;

@@ -1,7 +1,9 @@
-// The --state file: whether the program is paused, by whom, why and since when. A paused program starts paused again.
+// The --state file: whether the program is paused, and who holds the pause. A paused program starts paused again.
 //
-//   {"status":"paused","by":"ana@laptop","reason":"GPU needed until noon","since":"2026-11-23T06:00:00.000Z"}
-//   {"status":"active"}
+//   {"status":"paused","holds":[{"by":"ana@laptop","reason":"night tariff","since":"2026-11-23T06:00:00.000Z"}]}
+//   {"status":"active","holds":[]}
+//
+// Without `holds`, as before version 0.16, `by`, `reason` and `since` beside the status are those of the only hold.
 
 import { lstatSync, realpathSync } from 'node:fs';
 import { SystemStatus } from '../../control.ts';
@@ -10,7 +12,7 @@ import { UsageError } from '../shared/line/options.ts';
 import { excerpt, isRecord, tidy } from '../shared/words/text.ts';
 import type { StatusCause } from '../../control.ts';
 
-const MAX_BYTES = 65_536; // control-run writes less than 2,000
+const MAX_BYTES = 65_536; // control-run writes less than 9,000
 const MODE = 0o600; // a reason may be confidential
 const RETRY_MS = 2000; // of a failed write
 const MAX_ERROR_LENGTH = 50; // the detail of `/api/info` must have room for it
@@ -29,60 +31,62 @@ export class StateFile {
   }
 
   /**
-   * Returns the cause if the program was paused; null if it was active or there is no file. Also writes the file, to
+   * Returns the holds if the program was paused; none if it was active or there is no file. Also writes the file, to
    * find out before the program starts whether that works.
    *
    * @throws {UsageError} If the content is invalid, or the file cannot be written.
    */
-  read(): StatusCause | null {
-    const cause = this.#parse();
+  read(): readonly StatusCause[] {
+    const holds = this.#parse();
     try {
       removeLeftovers(this.#target());
-      this.#write(cause);
+      this.#write(holds);
     } catch (error) {
       const expected = '--state requires a file that can be replaced, in a writable folder';
       throw new UsageError(`cannot write to '${this.#path}': ${(error as Error).message}; ${expected}`);
     }
-    return cause;
+    return holds;
   }
 
-  /** Why the file does not have the latest cause. Undefined if it has. */
+  /** Why the file does not have the latest holds. Undefined if it has. */
   get error(): string | undefined {
     return this.#error;
   }
 
   /**
-   * Writes the cause of a pause; null if the program is active. Retries a failed write until it succeeds, for example
+   * Writes the holds of a pause; none if the program is active. Retries a failed write until it succeeds, for example
    * once the disk has space again.
    */
-  keep(cause: StatusCause | null): void {
+  keep(holds: readonly StatusCause[]): void {
     clearTimeout(this.#retryTimer);
     try {
-      this.#write(cause);
+      this.#write(holds);
       this.#error = undefined;
     } catch (error) {
       this.#error = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
-      this.#retryTimer = setTimeout(() => this.keep(cause), RETRY_MS).unref();
+      this.#retryTimer = setTimeout(() => this.keep(holds), RETRY_MS).unref();
     }
   }
 
   /** Replaces the content atomically: after a crash, it is the old or the new one. A no-op if nothing has changed. */
-  #write(cause: StatusCause | null): void {
-    const { by, reason, since } = cause ?? {};
-    const text = `${JSON.stringify({ status: cause === null ? ACTIVE : PAUSED, by, reason, since })}\n`;
+  #write(holds: readonly StatusCause[]): void {
+    const text = `${JSON.stringify({ status: holds.length === 0 ? ACTIVE : PAUSED, holds })}\n`;
     if (text === this.#text) return;
     writeAtomically(this.#target(), text, MODE);
     this.#text = text;
   }
 
-  #parse(): StatusCause | null {
+  #parse(): StatusCause[] {
     try {
       const state = readJson(this.#path, MAX_BYTES);
-      if (state === undefined) return null;
+      if (state === undefined) return [];
       const fields = isRecord(state) ? state : {};
-      if (fields['status'] === ACTIVE) return null;
-      if (fields['status'] === PAUSED) return parseCause(fields);
-      throw new Error(`its "status" must be "${ACTIVE}" or "${PAUSED}"`);
+      if (fields['status'] === ACTIVE) return [];
+      if (fields['status'] !== PAUSED) throw new Error(`its "status" must be "${ACTIVE}" or "${PAUSED}"`);
+      const { holds = [fields] } = fields;
+      const isList = Array.isArray(holds) && holds.length > 0 && holds.every(isRecord);
+      if (!isList) throw new Error('its "holds" must be a list of objects, at least one');
+      return holds.map(parseHold);
     } catch (error) {
       const expected = 'remove the file to start active, or give another path';
       throw new UsageError(`cannot read --state '${this.#path}': ${(error as Error).message}; ${expected}`);
@@ -97,12 +101,12 @@ export class StateFile {
 }
 
 /**
- * Checks the fields of a file that anybody may have edited. Without a time, or with one in the future, the pause
+ * Checks the fields of a file that anybody may have edited. Without a time, or with one in the future, the hold
  * begins now.
  *
  * @throws {Error} If a field has the wrong type, or the time cannot be parsed.
  */
-function parseCause({ by, reason, since }: Record<string, unknown>): StatusCause {
+function parseHold({ by, reason, since }: Record<string, unknown>): StatusCause {
   const now = Date.now();
   const time = since === undefined ? now : Date.parse(typeof since === 'string' ? since : '');
   if (!(time > 0)) throw new Error(`its "since" must be a time such as "${new Date(now).toISOString()}"`);

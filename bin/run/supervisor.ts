@@ -5,6 +5,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/reach/access.ts';
 import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
@@ -16,9 +17,7 @@ import { labelOf } from './processes.ts';
 import { Program } from './program.ts';
 import { mayShow } from './screen.ts';
 import { handleSignals } from './signals.ts';
-import type {
-  CommandDeclaration, CommandOutcome, CommandRequest, StatusCause, WebApiServerOptions,
-} from '../../control.ts';
+import type { CommandDeclaration, CommandOutcome, StatusCause, WebApiServerOptions } from '../../control.ts';
 import type { Settings } from './options.ts';
 import type { Process } from './processes.ts';
 import type { End, ProgramOptions } from './program.ts';
@@ -44,7 +43,7 @@ export class Supervisor {
   #lastEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
-  #cause: StatusCause | null; // of the pause; null unless the program is paused
+  #holds: readonly StatusCause[]; // of the pause, as they were kept last
   #change: { reported: SystemStatus | null } | null = null; // during a pause or resume: what the program reports
   #detail: object = {}; // reported by the program
   #hasComplained = false; // about a field of it
@@ -63,12 +62,15 @@ export class Supervisor {
     const { graceMs, state } = settings;
     this.#settings = settings;
     this.#say = say;
-    this.#cause = state?.read() ?? null;
-    this.#status = this.#cause === null ? ACTIVE : PAUSED;
+    this.#holds = state?.read() ?? [];
+    this.#status = this.#holds.length === 0 ? ACTIVE : PAUSED;
     this.#server = new WebApiServer<string>({
       ...options,
-      cause: this.#cause ?? undefined,
-      systemStatus: () => this.#status,
+      cause: this.#holds,
+      systemStatus: () => {
+        this.#keepHolds(); // they also change without the status: by a second pause, or a release of one of several
+        return this.#status;
+      },
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
     });
@@ -92,7 +94,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
-    this.#settings.state?.keep(this.#cause); // retries a write that has failed
+    this.#settings.state?.keep(this.#holds); // retries a write that has failed
     await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
     return this.#lastEnd as End;
@@ -102,7 +104,7 @@ export class Supervisor {
 
   async #start(): Promise<void> {
     this.#isRestartDue = false;
-    const cause = this.#cause; // null unless the program starts paused
+    const isPaused = this.#status === PAUSED;
     const program = await Program.start(this.#programOptions, {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => this.#takeDetail(detail),
@@ -110,16 +112,17 @@ export class Supervisor {
       onInvalidLine: (what) => this.#say(`${this.#program.name} wrote ${what} to CONTROL_FD`),
     }, (name) => {
       if (this.#lastEnd === null) this.#handleSignals(); // the first time
-      const how = cause === null ? '' : `; ${describeStatus({ ...cause, status: PAUSED.statusName })}`;
+      const holds = this.#holds;
+      const how = isPaused ? `; ${describeStatus({ ...holds[0], holds, status: PAUSED.statusName })}` : '';
       if (!this.#settings.isQuiet) this.#say(`${name} · web API at ${this.#baseUrl}${how}`);
-    }, cause !== null);
+    }, isPaused);
     if (!(program instanceof Program)) {
       this.#say(program.text);
       return this.#finish(program);
     }
     this.#program = program;
     this.#detail = {};
-    this.#operate(cause !== null);
+    this.#operate(isPaused);
     void program.ended.then((end) => this.#onEnd(program, end));
   }
 
@@ -183,25 +186,23 @@ export class Supervisor {
 
   #setStatus(status: SystemStatus): void {
     this.#status = status;
-    this.#server.publish(); // with the time that the state file gets
-    const isPaused = status === PAUSED;
-    if ((isPaused || status === ACTIVE) && isPaused !== (this.#cause !== null)) this.#onChange(isPaused);
+    this.#server.publish();
+    this.#keepHolds();
     if (status === ACTIVE && this.#isRestartDue) void this.#start();
   }
 
-  /** Records the cause, and prints it on the terminal. */
-  #onChange(isPaused: boolean): void {
-    const { by, reason } = this.#change === null ? { by: 'itself' } : this.#server.request as CommandRequest;
-    this.#keep(isPaused ? { by, reason, since: new Date().toISOString() } : null);
-    if (this.#settings.isQuiet || !mayShow()) return;
-    this.#say(`${isPaused ? 'paused' : 'resumed'}${describeAuthor({ by, reason })}`);
-  }
-
-  #keep(cause: StatusCause | null): void {
-    const { state } = this.#settings;
-    this.#cause = cause;
-    state?.keep(cause);
+  /** Keeps the holds if they have changed, and prints the first and the last change on the terminal. */
+  #keepHolds(): void {
+    const { holds } = this.#server;
+    if (isDeepStrictEqual(holds, this.#holds)) return;
+    const { isQuiet, state } = this.#settings;
+    const isChange = holds.length === 0 || this.#holds.length === 0;
+    this.#holds = holds;
+    state?.keep(holds);
     if (state?.error !== undefined) this.#say(`--state ${state.error}`);
+    if (!isChange || isQuiet || !mayShow()) return;
+    const author = holds[0] ?? (this.#change === null ? { by: 'itself' } : this.#server.request);
+    this.#say(`${holds.length > 0 ? 'paused' : 'resumed'}${describeAuthor({ ...author })}`);
   }
 
   /** Returns the detail of `/api/info`: what the program reports, and what control-run adds as `run`. */
@@ -239,18 +240,12 @@ export class Supervisor {
 
   async #execute(command: string): Promise<CommandOutcome> {
     switch (command) {
-      case 'pause': return this.#pause();
+      case 'pause': return this.#carryOut('pause', [ACTIVE, PAUSING, PAUSED]);
       case 'resume': return this.#carryOut('resume', [PAUSED, RESUMING, ACTIVE]);
       case 'save-state': return this.#operator.save();
       case 'shutdown': return this.#shutDown();
       default: return this.#operator.passOn();
     }
-  }
-
-  async #pause(): Promise<CommandOutcome> {
-    const { reason } = this.#server.request as CommandRequest;
-    if (this.#status === PAUSED && reason !== undefined) this.#keep({ ...this.#cause, reason });
-    return await this.#carryOut('pause', [ACTIVE, PAUSING, PAUSED]);
   }
 
   /** If the program reports a status meanwhile, that status wins, unless the program was stopped after it. */
@@ -324,7 +319,7 @@ export class Supervisor {
         this.#isSignalled = true;
         this.#server.post('shutdown', { reason: name });
       },
-      pause: () => this.#cause,
+      pausedSince: () => this.#holds[0]?.since,
       resume: (name) => void this.#server.post('resume', { reason: name }),
       say: this.#say,
     });

@@ -131,15 +131,16 @@ async function until<T>(what: string, look: () => Promise<T | undefined>, timeou
 
 interface Info {
   status: string;
+  holds: { by: string }[];
   startedAt: string;
   detail: { step: number } | null; // null until the trainer has reported it
 }
 
-/** Waits until a trainer that started later than `after` responds, and returns its status and step. */
+/** Waits until a trainer that started later than `after` responds, and returns its step and what it is doing. */
 async function untilStarted({ shell }: Trainer, after: string = ''): Promise<Omit<Info, 'detail'> & { step: number }> {
   return until('the trainer responds', async () => {
-    const { status, startedAt, detail } = JSON.parse(await shell('client info --json')) as Info;
-    return startedAt > after && detail !== null ? { status, startedAt, step: detail.step } : undefined;
+    const { detail, ...info } = JSON.parse(await shell('client info --json')) as Info;
+    return info.startedAt > after && detail !== null ? { ...info, step: detail.step } : undefined;
   });
 }
 
@@ -226,15 +227,16 @@ export function continues(pattern: RegExp = /^/): Expectation {
   };
 }
 
-/** The trainer is paused, and still is after `do`, which starts it again. */
+/** Two senders pause the trainer, and still hold the pause after `do`, which starts it again. */
 export function staysPaused(): Expectation {
   return async (trainer, act) => {
     const { startedAt } = await untilStarted(trainer);
-    await trainer.shell('client pause --wait');
+    for (const by of ['ana', 'ben']) await trainer.shell(`client pause --wait --by ${by}`);
     await act();
-    const { status, step } = await untilStarted(trainer, startedAt);
-    if (status !== 'paused') throw new Error(`it is ${status}`);
-    return `paused at step ${step}`;
+    const { status, holds, step } = await untilStarted(trainer, startedAt);
+    const seen = [status, ...holds.map(({ by }) => by)].join(', ');
+    if (seen !== 'paused, ana, ben') throw new Error(`it is ${seen}`);
+    return `${seen}, at step ${step}`;
   };
 }
 

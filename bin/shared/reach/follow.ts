@@ -53,6 +53,7 @@ export interface FollowOptions {
   arguments?: object | undefined; // of an own command
   by?: string;
   reason?: string | undefined;
+  mine?: boolean | undefined; // of `resume`
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
   output?: { write(text: string): unknown } | undefined; // for the statuses on the way, and the result
@@ -146,10 +147,10 @@ class Follower {
   }
 
   #post(): Promise<PrintableReply> {
-    const { arguments: values, by, reason } = this.#options;
+    const { arguments: values, by, reason, mine } = this.#options;
     const leftS = Math.floor((this.#deadline - performance.now()) / 1000);
     const wait = Math.min(MAX_WAIT_S, Math.max(1, leftS - LEFT_S));
-    return this.#client.request(this.#command, { arguments: values, wait, by, reason, signal: this.#end.signal });
+    return this.#client.request(this.#command, { arguments: values, wait, by, reason, mine, signal: this.#end.signal });
   }
 
   /** Watches the status until there is a response: a system that is ending may send none. */

@@ -4,7 +4,7 @@ import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJs
 
 export type Body = Readonly<Record<string, unknown>>;
 
-export const MAX_COMMANDS = 16; // in the list of a server
+export const MAX_COMMANDS = 18; // in the list of a server: the latest 16, and what runs or waits longest
 const MAX_NAMES = 3; // of waiting commands
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 

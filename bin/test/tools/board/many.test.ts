@@ -49,7 +49,10 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     const since = minutesAgo(3);
     board.show(...many(
       { detail, progress }, { saveError: 'ENOSPC: no space left' },
-      { status: 'paused', since, by: 'ana@laptop', reason: 'GPU' },
+      { status: 'paused', since, by: 'ana@laptop', reason: 'GPU', holds: [
+        { by: 'ana@laptop', reason: 'GPU', since }, { by: 'ben@desk', reason: 'leak', since },
+        { by: 'others', reason: '', since },
+      ] },
       { status: 'offline', ended: true, since, by: 'ana', saved: { value: 'states/1', at: null } },
       { status: 'offline', crashed: true, since, by: 'itself', reason: 'exit code 7' }, { detail: [processes] },
       { sent: [{ id: 1, command: 'pause', state: 'failed', text: 'not paused: x' }], since },
@@ -58,7 +61,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
       assert.deepEqual(rows.map(({ name, status, text, numbers }) => [name, status, text, ...numbers]), [
         ['t2', 'active', 'save failed: ENOSPC: no space left ·'],
         ['t5', 'crashed: exit code 7,', '3 min ago'],
-        ['t3', 'paused', '3 min · ana: GPU'],
+        ['t3', 'paused', '3 min · ana, ben, others'],
         ['t1', 'active', '7 % · 3 min left', 'rate 123.5K', 'a 1', 'b 12,345'], // what changes comes first
         ['t6', 'active', '', 'processes 2'], ['t7', 'active', 'not paused: x ·3 min'],
         ...['t8', 't9', 't10', 't11', 't12'].map((name) => [name, 'active', '']),

@@ -42,6 +42,15 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
   [{ status: 'paused', since: minutesAgo(120), by: 'ana', reason: 'a < b' }, {
     status: 'paused', cause: 'for 2 h, by ana: a < b', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'],
   }, 'paused'],
+  [{
+    status: 'paused', since: minutesAgo(120), by: 'ben@desk', reason: '', holds: [
+      { by: 'ben@desk', reason: '', since: minutesAgo(120) },
+      { by: 'ana@laptop', reason: 'a < b', since: minutesAgo(3) }, { by: 'others', reason: '', since: null },
+    ],
+  }, {
+    status: 'paused', cause: 'for 2 h, by ben@desk',
+    holds: ['and for 3 min, by ana@laptop: a < b', 'and by others'], level: 'warn',
+  }, 'paused'],
   [{ status: 'resuming' }, { status: 'resuming', level: 'warn', isGray: false }, 'resuming'],
   [{ status: 'shutting down' }, { status: 'shutting down', level: 'warn', isGray: true }, 'shutting down'],
   [{ status: 'unknown', error: 'the status must be …' }, {
@@ -161,7 +170,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
   });
 
-  it('asks for a reason before it pauses or shuts down', async (t) => {
+  it('asks for a reason before it pauses or shuts down, or ends the holds of several', async (t) => {
     const board = await openStates(t, browser, { name: 'trainer' });
     for (const [place, verb] of [[0, 'Pause'], [2, 'Shut down']] as const) {
       const ways: [how: string, end: () => Promise<void>][] = [
@@ -185,6 +194,16 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.click('#confirm');
     await board.takes('0/pause', '0/shutdown?reason=a%26b');
     assert.equal(await focused(browser), 'Shut down trainer');
+    const holds = ['ben@desk', 'ana@laptop'].map((by) => ({ by, reason: '', since: null }));
+    board.show({ name: 'trainer', status: 'paused', by: 'ben@desk', holds });
+    await sees(browser, (card) => assert.deepEqual(card.holds, ['and by ana@laptop']));
+    await browser.click('.body button', 0);
+    await browser.findByRole('dialog', 'Resume trainer, paused by ben@desk and by ana@laptop?');
+    await confirm(browser, 'both agree');
+    board.show({ name: 'trainer', status: 'paused', by: 'ben@desk', holds: holds.slice(0, 1) });
+    await sees(browser, (card) => assert.deepEqual(card.holds, []));
+    await browser.click('.body button', 0); // does not ask
+    await board.takes('0/resume?reason=both+agree', '0/resume');
   });
 
   it('sends one command on a double click and while Enter is held down', async (t) => {
@@ -405,6 +424,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       commands: ['done', 'failed', 'constructor'].map((state) => {
         return { ...LISTED, command: text, state, arguments: text, by: text, reason: text, value: text, error: text };
       }),
+      holds: Array(16).fill({ by: text, reason: text, since: 0 }),
       sent: [{ id: 1, command: 'pause', state: 'failed', text }], ...more,
     });
     const name = 'a'.repeat(32);
@@ -419,6 +439,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     ];
     const states = [
       texts(HTML, { accepts, current: [['choice', HTML], ['number', 7]] }), texts(LONG),
+      texts(HTML, { status: 'paused' }), texts(LONG, { status: 'paused' }),
       texts(HTML, { status: 'unknown' }), texts(LONG, { status: 'offline', saveError: LONG }),
       texts(HTML, { status: 'offline', crashed: true }), texts(LONG, { unheardSince: 0, canSave: false }),
     ];
@@ -452,11 +473,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     await browser.run('for (const button of document.querySelectorAll(".open")) button.click()');
     await checkLayout('rows with open cards');
-    await activateButton(browser, 1, 2);
-    await browser.find('dialog[open]');
     await browser.resize(360, 640);
-    assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
-    await browser.press('Escape');
+    for (const [index, place] of [[1, 2], [3, 0]] as const) { // one asks to shut down, one to resume
+      await activateButton(browser, index, place);
+      await browser.find('dialog[open]');
+      assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
+      await browser.press('Escape');
+    }
     assert.equal(await browser.run('return window.hacked ?? null'), null);
     assert.deepEqual(await browser.findAll('#systems :is(img, script, b), #filter img, body > img'), []);
   });

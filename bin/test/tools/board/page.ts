@@ -110,9 +110,9 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
 
 /** An active system that reports nothing. */
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
-  name: 'box', process: '', status: 'active', since: null, by: '', reason: '', error: '', ended: false, crashed: false,
-  canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [], progress: null,
-  current: [], commands: [], sent: [], accepts: [],
+  name: 'box', process: '', status: 'active', since: null, by: '', reason: '', holds: [], error: '', ended: false,
+  crashed: false, canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [],
+  progress: null, current: [], commands: [], sent: [], accepts: [],
 };
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
@@ -144,6 +144,8 @@ export interface Card {
   name: string;
   status: string;
   cause: string;
+  /** Who else holds the pause. */
+  holds: string[];
   step: string;
   error: string;
   rows: { name: string; text: string; plot: string | null }[];
@@ -170,7 +172,7 @@ export function cards(browser: Browser): Promise<Card[]> {
       const findAll = (selector) => [...card.querySelectorAll('.body ' + selector)];
       return {
         name: find('h2'), status: find('.status strong'), cause: find('.cause'), step: find('.step'),
-        error: find('.error'), place: find('.place'), level: card.dataset.level,
+        holds: findAll('.holds p').map(text), error: find('.error'), place: find('.place'), level: card.dataset.level,
         process: findAll('.process th').map(({ textContent }) => textContent),
         progress: find('.progress'), saved: find('.saved'),
         rows: findAll('[aria-label=Detail] tbody tr').map(({ cells }) => ({

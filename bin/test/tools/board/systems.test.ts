@@ -117,6 +117,9 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
           detail: { [HOSTILE]: HOSTILE, x: [HOSTILE], y: { [HOSTILE]: HOSTILE } },
           commands: [{ command: HOSTILE, state: HOSTILE, by: HOSTILE, value: HOSTILE, error: HOSTILE, at: HOSTILE }],
         },
+        'hostile holds': { holds: Array(500).fill({ by: HOSTILE, reason: HOSTILE.repeat(99), since: HOSTILE }) },
+        'no holds': { holds: [null, 1, 'x', [], { by: {}, reason: [1], since: 1e300 }] },
+        'no list of holds': { holds: { length: 5 } },
         'a hostile status': { status: HOSTILE }, 'no text as status': { status: [1e300] },
         'a hostile progress': { detail: { [HOSTILE]: 5, of: 9 } },
         '500 fields': { detail: { ...many, run: { ...many, ...RUN } } },
@@ -136,7 +139,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
         'the names of prototypes':
           '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[]',
         'a deep detail': `"detail":${deep}`, 'a deep field of the detail': `"detail":{"x":${deep}}`,
-        'deep commands': `"commands":${deep}`, 'a deep status': `"status":${deep}`,
+        'deep commands': `"commands":${deep}`, 'deep holds': `"holds":${deep}`, 'a deep status': `"status":${deep}`,
         'a current value that is too large': `"detail":{"a":1e999},"accepts":${JSON.stringify(declare('a'))}`,
         ...Object.fromEntries(['"7"', '-5', '0', '1e308', '1e999', '[9]', 'null', '"<b>"'].map((of) => {
           return [`of ${of}`, `"detail":{"step":5,"of":${of}}`];
@@ -165,7 +168,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
       assert.ok(JSON.stringify(system).length < 60_000, what);
       assert.ok(system.detail.length <= 64, what);
       assert.equal(new Set(system.detail.map(({ name }) => name)).size, system.detail.length, what);
-      assert.ok(system.commands.length <= 5, what);
+      assert.ok(system.commands.length <= 5 && system.holds.length <= 16, what);
       checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
       const { progress } = system;
@@ -175,7 +178,8 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
         assert.ok(['string', 'number'].includes(typeof value), what);
         assert.ok((samples ?? []).every(([time, number]) => Number.isFinite(time) && Number.isFinite(number)), what);
       }
-      for (const time of [system.since, system.unheardSince, system.unansweredSince]) {
+      const heldSince = system.holds.map(({ since }) => since);
+      for (const time of [system.since, system.unheardSince, system.unansweredSince, ...heldSince]) {
         assert.ok(time === null || Number.isFinite(time), what);
       }
     }
@@ -267,6 +271,21 @@ const STATES: [what: string, replies: object[], state: Partial<State>][] = [
   ] as const).map(([value, saved]): typeof STATES[number] => {
     return ['saves when it ends', [listing('shutdown', { value })], { saved: saved && { value: saved, at: null } }];
   }),
+  ['paused by several', [info({ status: 'paused', by: 'ben', holds: [
+    { by: 'ben', reason: 'leak', since: SAVED_AT }, { by: 'ana', since: SAVED_AT }, { since: SAVED_AT },
+  ] })], {
+    by: 'ben', holds: ['ben', 'ana', 'others'].map((by) => {
+      return { by, reason: by === 'ben' ? 'leak' : '', since: Date.parse(SAVED_AT) };
+    }),
+  }],
+  ['busy with an own command', [info({ commands: [
+    { command: 'say', state: 'running' }, ...Array(17).fill({ command: 'look', state: 'waiting' }),
+  ] })], {
+    commands: [...Array(5).fill('look'), 'say'].map((command) => {
+      const texts = { arguments: '', by: '', reason: '', value: '', error: '' };
+      return { command, state: command === 'say' ? 'running' : 'waiting', ...texts, seconds: null, at: null };
+    }),
+  }],
   ['too many open files', [FULL], { status: 'unknown', unansweredSince: null, error: 'EMFILE' }],
   ['fewer open files', [FULL, info()], { status: 'active', error: '' }],
 ];
@@ -287,6 +306,14 @@ describe('The state of a system', LIMIT, () => {
       await system.read();
       assert.deepEqual(system.state, { ...system.state, ...expected }, `${what}: ${inspect(replies, { depth: 5 })}`);
       }));
+  });
+
+  it('counts a shutdown once, even if own commands were accepted after it', async (t) => {
+    const commands = ['shutdown', 'say'].map((command, id) => ({ command, id: `k3f-${id}`, state: 'done' }));
+    const replies = [info(), info({ status: 'shutting down', commands }), OFFLINE];
+    const system = createSystem(t, ({ signal }) => (signal === undefined ? info() : replies.shift() ?? NEVER));
+    await until(() => system.state.ended);
+    assert.deepEqual(system.counts.get('shutdown'), { done: 1, failed: 0 });
   });
 
   it('includes since when the program is in a step', async (t) => {

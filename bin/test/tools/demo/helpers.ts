@@ -10,7 +10,7 @@ import type { LearnerState } from '../../../demo/learner.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
-export const CAUSE: StatusCause = {
+export const HOLD: StatusCause = {
   by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-01-23T06:00:00.000Z',
 };
 
@@ -36,19 +36,19 @@ export function portOf(demo: Running): number {
 /** Starts it from a checkpoint that was saved while paused, so that it stands still. */
 export function startPaused(t: TestContext, ...options: string[]): Promise<Demo> {
   const path = join(makeFolder(t), 'mine.json');
-  writeFileSync(path, checkpointOf(stateAt(8, 12_345), CAUSE));
+  writeFileSync(path, checkpointOf(stateAt(8, 12_345), [HOLD]));
   return startDemo(t, makeFolder(t), '--load', path, ...options);
 }
 
 /** Sends a command and waits for its outcome: the value or the error. */
 export async function perform({ client }: Demo, command: string, values?: object): Promise<any> {
-  const { by, reason } = CAUSE;
+  const { by, reason } = HOLD;
   const reply = await client.request(command, { arguments: values, wait: 300, by, reason });
   return reply.ok ? reply.body['value'] : reply.error;
 }
 
 /** Saves and returns what the checkpoint holds. */
-export async function save(demo: Demo): Promise<LearnerState & { paused: boolean } & StatusCause> {
+export async function save(demo: Demo): Promise<LearnerState & { holds: StatusCause[] }> {
   return read(await perform(demo, 'save-state'));
 }
 
@@ -84,6 +84,6 @@ export function plain(state: LearnerState): LearnerState {
 }
 
 /** The text of a checkpoint. */
-export function checkpointOf(state: LearnerState, cause: StatusCause | null): string {
-  return JSON.stringify({ format: 'control-demo', version: 3, ...state, paused: cause !== null, ...cause });
+export function checkpointOf(state: LearnerState, holds: StatusCause[]): string {
+  return JSON.stringify({ format: 'control-demo', version: 4, ...state, holds });
 }

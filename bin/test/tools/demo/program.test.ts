@@ -13,7 +13,7 @@ import { UsageError } from '../../../shared/line/options.ts';
 import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  checkpointOf, pathsIn, perform, portOf, savedBy, shutDown, startDemo, startPaused, stateAt,
+  checkpointOf, HOLD, pathsIn, perform, portOf, savedBy, shutDown, startDemo, startPaused, stateAt,
 } from './helpers.ts';
 
 const skip = lacks('Unix');
@@ -108,7 +108,7 @@ describe('control-demo on a terminal', { ...LIMIT, skip: lacks('script') }, () =
 });
 
 const STATE = stateAt(2, 5000);
-const TEXT = checkpointOf(STATE, null);
+const TEXT = checkpointOf(STATE, []);
 
 describe('The checkpoints of control-demo', () => {
   it('have ascending names, whatever the clock; the oldest are deleted, and nothing else is', (t) => {
@@ -127,16 +127,23 @@ describe('The checkpoints of control-demo', () => {
     assert.equal(loadCheckpoint('latest', folder), null);
   });
 
-  it('of version 0.12 continue with what they have learned', (t) => {
-    const path = join(makeFolder(t), 'old.json');
-    writeFileSync(path, JSON.stringify({ ...JSON.parse(TEXT), version: 2, random: [7, 8, 9, 10] }));
-    assert.deepEqual(loadCheckpoint(path, '')?.learner.state, { ...STATE, random: 7 });
-  });
+  const OLD: readonly [version: string, fields: object, random: number, holds: object[]][] = [
+    ['0.12', { version: 2, random: [7, 8, 9, 10], paused: false }, 7, []],
+    ['0.15', { version: 3, paused: true, ...HOLD }, STATE.random, [HOLD]],
+  ];
+  for (const [name, fields, random, holds] of OLD) {
+    it(`of version ${name} continue with what they have learned, and with the hold of a pause`, (t) => {
+      const path = join(makeFolder(t), 'old.json');
+      writeFileSync(path, JSON.stringify({ format: 'control-demo', ...STATE, ...fields }));
+      const loaded = loadCheckpoint(path, '');
+      assert.deepEqual([loaded?.learner.state, loaded?.holds], [{ ...STATE, random }, holds]);
+    });
+  }
 
   const UNKNOWN = 'it is not a checkpoint of control-demo 0.12 or later';
   const REFUSED: readonly [content: string, message: string][] = [
-    ['', 'Unexpected end of JSON input'], ['{"name":"runtime-control","version":3}', UNKNOWN],
-    [TEXT.replace('"version":3', '"version":1'), UNKNOWN], ['null', UNKNOWN],
+    ['', 'Unexpected end of JSON input'], ['{"name":"runtime-control","version":4}', UNKNOWN],
+    [TEXT.replace('"version":4', '"version":1'), UNKNOWN], ['null', UNKNOWN],
   ];
   it('are refused if they are damaged or of another program, and the one before the latest is named', (t) => {
     const folder = makeFolder(t);
@@ -151,7 +158,7 @@ describe('The checkpoints of control-demo', () => {
 });
 
 function save(folder: string, keep: number): string {
-  return saveCheckpoint({ learner: new Learner(STATE), cause: null }, folder, keep);
+  return saveCheckpoint({ learner: new Learner(STATE), holds: [] }, folder, keep);
 }
 
 // ───── The learner ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,7 +40,7 @@ const TEXTS: ReadonlyMap<string, string> = new Map([
 const INFO = {
   name: 'train', pid: 1, host: 'box', version: '0.12.0', startedAt: '2026-01-01T00:00:00.000Z', status: 'active',
   since: '2026-01-01T00:00:00.000Z', heardAt: '2026-01-01T00:00:00.000Z', by: 'ana', reason: 'lunch',
-  detail: { step: 5 }, accepts: {}, commands: [],
+  holds: [], detail: { step: 5 }, accepts: {}, commands: [],
 };
 
 const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
@@ -60,6 +60,7 @@ function hostileReports(): [what: string, body: string][] {
         arguments: { [text]: text }, [text]: text,
       }],
     }],
+    [`${what} in a hold`, { ...INFO, holds: [{ by: text, reason: text, since: text, [text]: text }] }],
     [`${what} in accepts`, {
       ...INFO,
       accepts: {
@@ -90,6 +91,7 @@ function hostileReports(): [what: string, body: string][] {
     }),
     ['as much as there is room for', JSON.stringify({
       ...INFO,
+      holds: Array(4).fill({ by: '"'.repeat(100), reason: '\\'.repeat(100) }),
       detail: Array(20).fill('"\\'.repeat(150)),
       accepts: Object.fromEntries(['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) => {
         return [name, { description: '"'.repeat(900) }];

@@ -157,6 +157,8 @@ describe('control-mcp in both eras', SUITE, () => {
         return [tool, { system, command: 'x' }, /^reason is required$|^\w+ takes system, reason and seconds, got/];
       }),
       ['pause', { system, reason: 'x'.repeat(201) }, /^reason must be /],
+      ['resume', { system, reason, mine: 'true' }, /^mine must be true or false, got "true"$/],
+      ['pause', { system, reason, mine: true }, /^pause takes system, reason or seconds, got 'mine'$/],
       ['run_command', { system, reason }, /^command is required$/],
       ['run_command', { system, reason, command: 'x', arguments: [] }, /^arguments must be an object, got \[\]$/],
     ];

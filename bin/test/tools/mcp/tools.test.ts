@@ -42,7 +42,7 @@ function at(port: number): string {
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('The commands of control-mcp', SUITE, () => {
-  it('arrive with their sender and reason, in both eras, and say who had already paused the system', async (t) => {
+  it('arrive with their sender and reason, in both eras, and say who else holds the pause', async (t) => {
     const received: unknown[] = [];
     const record = ({ command, by, reason }: CommandRequest<string>): void => {
       received.push([command, by, reason]);
@@ -75,7 +75,35 @@ describe('The commands of control-mcp', SUITE, () => {
     await client.request('resume', { wait: 30 });
     await client.request('pause', { by: 'ana@laptop', wait: 30 });
     const { outcome, note } = await mcp.call('pause', call);
-    assert.deepEqual([outcome, note], ['done', 'it was already paused by ana@laptop: see commands of get_info']);
+    assert.equal(outcome, 'done');
+    assert.match(note, /^paused \d+ s ago by ana@laptop/);
+    const own = await mcp.call('resume', { ...call, mine: true });
+    assert.deepEqual([own.outcome, own.status, own.value], ['done', 'paused', { released: true }]);
+    assert.match(own.note, /^paused \d+ s ago by ana@laptop$/);
+    const none = await mcp.call('resume', { ...call, mine: true });
+    assert.deepEqual([none.status, none.value], ['paused', { released: false }]);
+    assert.equal((await mcp.call('resume', { ...call, mine: false })).status, 'active');
+  });
+
+  it('do not include a resume of mine that would resume for everybody', async (t) => {
+    const webs = await Promise.all(['0.15.9', '0.16.0', '1.0.0', undefined].map((version) => {
+      return startWeb(t, ({ method }) => {
+        if (method === 'POST') return { result: 'ok', state: 'done', value: { released: true } };
+        return { status: 'paused', version, commands: [] };
+      });
+    }));
+    const locked = at((await startServer(t, { host: '127.0.0.1', token: TOKEN })).port);
+    const mcp = startMcp(t, ['--allow', 'resume', locked, ...webs.map(({ target }) => target)]);
+    const old = /^not sent: its server, version (0\.15\.9|unknown), would resume for everybody/;
+    for (const [system, error] of [
+      [webs[0]?.target, old], [webs[3]?.target, old], [locked, /^not sent: Missing or wrong token/],
+    ] as const) {
+      assert.match((await mcp.fail('resume', { system, mine: true, reason: 'a test' })).error, error);
+    }
+    for (const { target } of webs.slice(1, 3)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
+    const posted = webs.map(({ requests }) => requests.filter((request) => request.startsWith('POST')));
+    const resume = 'POST /api/resume?by=mcp%3Atest&reason=a+test&mine=true';
+    assert.deepEqual(posted, [[], [resume], [resume], []]);
   });
 });
 
@@ -230,7 +258,8 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     const mcp = startMcp(t, [], env);
     const system = `train-${process.pid}`;
     const detail = { step: 5, loss: 0.25, phase: 'test' };
-    const cause = { since: body?.['since'], by: 'ana', reason: 'lunch' };
+    const holds = [{ by: 'ana', reason: 'lunch', since: body?.['since'] }];
+    const cause = { since: body?.['since'], by: 'ana', reason: 'lunch', holds };
     await until(async () => { // a busy host may report no detail in time
       const { systems: [row] } = await mcp.call('list_systems');
       if (row.reported?.detail === undefined) return false;
@@ -243,6 +272,17 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     const accepts = { evaluate: { description: 'Runs episodes', parameters } };
     assert.deepEqual(reported, { name, pid, host, version, startedAt, ...cause, detail, accepts });
     assert.deepEqual([commands.length, commands[0].command, commands[0].state], [1, 'pause', 'done']);
+  });
+
+  it('list the command that runs, although there is no room for all that wait for it', async (t) => {
+    const commands = Array.from({ length: 18 }, (_, index) => {
+      return { command: `say-${index}`, state: index === 0 ? 'running' : 'waiting', reason: 'r'.repeat(200) };
+    });
+    const { target: system } = await startWeb(t, () => ({ status: 'active', commands }));
+    const { reported } = await startMcp(t, [system]).call('get_info', { system });
+    const names = reported.commands.map(({ command }: { command: string }) => command);
+    assert.deepEqual([names[0], names.at(-1)], ['say-0', 'say-17']);
+    assert.ok(names.length < 18);
   });
 
   it('report the status of a server without /api/info, which also shows that commands are done', async (t) => {
@@ -323,6 +363,18 @@ describe('wait of control-mcp', SUITE, () => {
     for (const goal of ['', 'pause', 'pausedx', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
       assert.match((await mcp.fail('wait', { system, until: goal })).error, /^(until|a condition) must /, goal);
     }
+  });
+
+  it('ends with an own command that a later command has overtaken, not when another one arrives', async (t) => {
+    const [say, pause, look] = ['say', 'pause', 'look'].map((command, id) => ({ command, id: `k3f-${id}`, state: 'done' }));
+    let commands: object[] = [{ ...say, state: 'waiting' }, pause ?? {}];
+    const { target: system } = await startWeb(t, () => ({ status: 'paused', commands }));
+    const mcp = startMcp(t, [system]);
+    const { tag } = await mcp.call('get_info', { system });
+    commands = [{ ...say, state: 'running' }, pause ?? {}, { ...look, state: 'waiting' }];
+    assert.equal((await mcp.call('wait', { system, tag, seconds: 1 })).ended, 'timeout');
+    commands = [say ?? {}, pause ?? {}, { ...look, state: 'waiting' }];
+    assert.equal((await mcp.call('wait', { system, tag })).ended, 'changed');
   });
 
   it('ends at once when a system goes offline, whatever the goal; a restart is a change since the tag', async (t) => {

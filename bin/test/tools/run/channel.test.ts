@@ -269,14 +269,24 @@ describe('control-run: lines of a program on CONTROL_FD', {
 });
 
 describe('control-run: a program on CONTROL_FD', { ...suite, skip: lacks('Linux') }, () => {
-  it('has any time for a pause or resume until another command has waited for --grace', async (t) => {
+  it('has any time for a pause or resume until one of the four commands has waited for --grace', async (t) => {
     const talk = await startListener(t);
+    talk.say({ accepts: { evaluate: {} } });
+    await accepts(talk, 'evaluate');
+    const [first, second] = [order(talk.port, 'evaluate'), order(talk.port, 'evaluate')];
+    const firstId = await talk.gets('evaluate', { arguments: {} });
+    await until(async () => (await getInfo(talk.port)).commands.length === 2);
     const pause = perform(talk.port, 'pause');
+    await until(async () => (await getInfo(talk.port)).commands.length === 3);
+    talk.say({ done: firstId });
     await talk.gets('pause');
-    await sleep(SEVERAL_GRACES_MS); // no other command waits
+    assert.deepEqual(await Promise.race([first, second]), [200, undefined]);
+    await sleep(SEVERAL_GRACES_MS); // only an own command waits
     assert.deepEqual(await latestOf(talk), ['pause', 'running', undefined]);
     const resume = perform(talk.port, 'resume');
     assert.deepEqual(await pause, [200, 'stopped by SIGSTOP']);
+    const stopped = [500, `evaluate failed: sh[${talk.pid}] is stopped: resume it first`];
+    assert.deepEqual((await Promise.all([first, second])).sort(), [[200, undefined], stopped]);
     const id = await talk.gets('resume');
     const save = perform(talk.port, 'save-state');
     assert.deepEqual(await resume, [500, `resume failed: sh[${talk.pid}] did not respond within 0.3 s`]);

@@ -20,32 +20,35 @@ import type { StartedRun } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const SINCE = '2026-01-23T06:00:00.000Z';
-const CAUSE: StatusCause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: SINCE };
-const PAUSED = `{"status":"paused","by":"ana@laptop","reason":"GPU needed until noon","since":"${SINCE}"}\n`;
-const ACTIVE = '{"status":"active"}\n';
+const HOLD: StatusCause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: SINCE };
+const HOLDS: readonly StatusCause[] = [HOLD, { by: 'ben@desk', since: '2026-01-23T06:00:01.000Z' }];
+const PAUSED = `{"status":"paused","holds":${JSON.stringify(HOLDS)}}\n`;
+const ACTIVE = '{"status":"active","holds":[]}\n';
 const REST_MS = 300; // in which a program would start if it were not stopped
 
 describe('StateFile', () => {
-  it('starts active without a file, and then remembers a pause until it is over', { skip: lacks('Unix') }, (t) => {
+  it('starts active without a file, and then remembers the holds of a pause', { skip: lacks('Unix') }, (t) => {
     const path = join(makeFolder(t), 'state.json');
     const state = new StateFile(path);
-    assert.equal(state.read(), null);
+    assert.deepEqual(state.read(), []);
     assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], [ACTIVE, 0o600]);
-    state.keep(CAUSE);
+    state.keep(HOLDS);
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
-    assert.deepEqual(new StateFile(path).read(), CAUSE);
-    state.keep(null);
-    assert.equal(new StateFile(path).read(), null);
+    assert.deepEqual(new StateFile(path).read(), HOLDS);
+    state.keep([]);
+    assert.deepEqual(new StateFile(path).read(), []);
     assert.deepEqual(readdirSync(join(path, '..')), ['state.json']);
   });
 
-  it('reads texts of people and other versions; a pause without a credible time begins at the first start', (t) => {
+  it('reads texts of people and other versions; a hold without a credible time begins at the first start', (t) => {
     t.mock.timers.enable({ apis: ['Date'], now: Date.parse(SINCE) });
-    for (const [what, fields, expected] of [
-      ['an active one', { status: 'active' }, null],
-      ['fields of other versions', { status: 'active', by: 7, pid: 4711 }, null],
+    for (const [what, fields, ...expected] of [
+      ['an active one', { status: 'active' }],
+      ['fields of other versions', { status: 'active', by: 7, pid: 4711, holds: 7 }],
+      ['of version 0.15', { status: 'paused', ...HOLD }, HOLD],
       ['a time with an offset', { status: 'paused', since: '2026-01-23T07:00:00+01:00' }, {}],
       ['no time', { status: 'paused' }, {}],
+      ['no time of a hold', { status: 'paused', holds: [HOLD, { by: 'ben@desk' }] }, HOLD, { by: 'ben@desk' }],
       ['a time in the future', { status: 'paused', since: '9999-01-01T00:00:00Z' }, {}],
       ['control characters', { status: 'paused', by: 'a\x1b[2J\x00\x85na' }, { by: 'a[2Jna' }],
       ['a long text', { status: 'paused', reason: '🦊'.repeat(201) }, { reason: '🦊'.repeat(200) }],
@@ -54,7 +57,8 @@ describe('StateFile', () => {
       const path = join(makeFolder(t), 'state.json');
       writeFileSync(path, JSON.stringify(fields));
       for (const when of ['first', 'second']) {
-        assert.deepEqual(new StateFile(path).read(), expected && { since: SINCE, ...expected }, `${what}, ${when}`);
+        const holds = expected.map((hold) => ({ since: SINCE, ...hold }));
+        assert.deepEqual(new StateFile(path).read(), holds, `${what}, ${when}`);
         t.mock.timers.tick(5000);
       }
       t.mock.timers.setTime(Date.parse(SINCE));
@@ -69,7 +73,10 @@ describe('StateFile', () => {
     ['null', 'null', 'its "status" must be "active" or "paused"'],
     ['other JSON', '{"name":"app"}', 'its "status" must be "active" or "paused"'],
     ['another status', '{"status":"shutting down"}', 'its "status" must be "active" or "paused"'],
-    ['a number for a name', '{"status":"paused","by":7}', 'its "by" must be a text'],
+    ['a number for holds', '{"status":"paused","holds":7}', 'its "holds" must be a list of objects, at least one'],
+    ['no holds', '{"status":"paused","holds":[]}', 'its "holds" must be a list of objects, at least one'],
+    ['a hold of null', '{"status":"paused","holds":[null]}', 'its "holds" must be a list of objects, at least one'],
+    ['a number for a name', '{"status":"paused","holds":[{},{"by":7}]}', 'its "by" must be a text'],
     ['null for a reason', '{"status":"paused","reason":null}', 'its "reason" must be a text'],
     ['a number for a time', '{"status":"paused","since":7}', 'its "since" must be a time such as "20'],
     ['a word for a time', '{"status":"paused","since":"noon"}', 'its "since" must be a time such as "20'],
@@ -113,7 +120,7 @@ describe('StateFile', () => {
     symlinkSync('disk/state.json', link);
     const state = new StateFile(link);
     state.read();
-    state.keep(CAUSE);
+    state.keep(HOLDS);
     assert.deepEqual([lstatSync(link).isSymbolicLink(), readlinkSync(link)], [true, 'disk/state.json']);
     assert.equal(readFileSync(join(folder, 'disk', 'state.json'), 'utf8'), PAUSED);
   });
@@ -135,22 +142,21 @@ describe('StateFile', () => {
 });
 
 describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
-  it('starts a paused program stopped before its first instruction', async (t) => {
+  it('starts a paused program stopped before its first instruction, with all holds', async (t) => {
     const { path, command, starts } = prepare(t);
     const first = await startRun(t, ['--state', path], command);
     await until(() => starts().length === 1);
-    await pause(first, { ...CAUSE, reason: 'GPU needed' });
-    await pause(first, { by: 'bob', reason: CAUSE.reason });
-    const before = await getInfo(first.port); // the sender of the first, the reason of the last
-    assert.deepEqual([before.status, before.by, before.reason], ['paused', CAUSE.by, CAUSE.reason]);
+    for (const { by, reason } of [HOLD, { by: 'cleo' }, { by: 'ben@desk' }]) await pause(first, { by, reason });
+    const released = await first.client.request('resume', { wait: 60, by: 'cleo', mine: true });
+    assert.deepEqual(released.body['value'], { released: true });
+    const before = await first.client.info();
+    const holds = before?.holds?.map(({ by, reason }) => ({ by, reason }));
+    assert.deepEqual(holds, [{ by: HOLD.by, reason: HOLD.reason }, { by: 'ben@desk', reason: undefined }]);
     await crash(first);
 
     const second = await startRun(t, ['--state', path], command);
-    const info = await getInfo(second.port);
-    const { status, by, reason, commands } = info;
-    assert.deepEqual([status, by, reason, commands], ['paused', before.by, before.reason, []]);
-    const differenceMs = Math.abs(Date.parse(info.since) - Date.parse(before.since)); // the server has its own time
-    assert.ok(differenceMs < 1000, `${info.since}, not ${before.since}`);
+    const after = await second.client.info();
+    assert.deepEqual([after?.status, after?.holds, after?.commands], ['paused', before?.holds, []]);
     await showsRun(second, { pid: second.pid, command: command.join(' '), processes: 1 });
     assert.equal(stateOf(second.pid), 'T');
     second.running.child.kill('SIGUSR1'); // would kill this program: not passed on
@@ -171,13 +177,18 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     const { path, command, starts, env } = prepare(t);
     const first = await startRun(t, ['--state', path], command);
     await until(() => starts().length === 1);
-    for (let round = 0; round < 10; round += 1) {
-      await pause(first, CAUSE);
-      assert.match(readFileSync(path, 'utf8'), /^\{"status":"paused",/);
-      await perform(first.port, 'resume');
-      assert.equal(readFileSync(path, 'utf8'), ACTIVE);
+    const changes = [
+      ['pause', { by: 'ana' }, ['ana']], ['pause', { by: 'ben' }, ['ana', 'ben']],
+      ['resume', { by: 'ana', mine: true }, ['ben']], ['resume', { by: 'ben', mine: true }, []],
+      ['pause', { by: 'cleo' }, ['cleo']], ['resume', {}, []],
+    ] as const;
+    for (const [command, options, expected] of [...changes, ...changes, ...changes]) {
+      assert.ok((await first.client.request(command, { wait: 60, ...options })).ok);
+      const { status, holds } = JSON.parse(readFileSync(path, 'utf8'));
+      const seen = [status, ...holds.map(({ by }: StatusCause) => by)];
+      assert.deepEqual(seen, [expected.length === 0 ? 'active' : 'paused', ...expected]);
     }
-    await pause(first, CAUSE);
+    await pause(first, HOLD);
     const text = readFileSync(path, 'utf8');
     assert.deepEqual(await perform(first.port, 'shutdown'), [200, 'SIGTERM']);
     assert.equal(await exitCodeOf(first.running), 128 + 15);
@@ -203,10 +214,10 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     const args = ['--', '-x', '', '*', "a'b\"c$d`e`\\", 'é\u0081\u0088€\u{1f600}\t\n'];
     const env = { 'odd.name': ' 1\n', 'BASH_FUNC_f%%': '() { echo "$1"; }', '-u': '2', PWD: process.cwd() };
     const outputs: string[] = [];
-    for (const cause of [null, CAUSE]) {
-      const { path } = prepare(t, cause);
+    for (const isPaused of [false, true]) {
+      const { path } = prepare(t, isPaused);
       const { running, port } = await startRun(t, ['--state', path], ['node', '-e', script, ...args], env);
-      if (cause !== null) await perform(port, 'resume');
+      if (isPaused) await perform(port, 'resume');
       outputs.push((await running.ended).stdout);
     }
     assert.match(outputs[0] ?? '', /\["odd\.name"," 1\\n"\]/);
@@ -214,7 +225,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
   });
 
   it('refuses at once a command that cannot be started, with or without a pause', async (t) => {
-    const { path } = prepare(t, CAUSE);
+    const { path } = prepare(t, true);
     const plain = join(makeFolder(t), 'plain');
     writeFileSync(plain, 'echo no\n', { mode: 0o644 });
     for (const [file, code, why] of [
@@ -252,7 +263,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
   });
 
   it('starts a program on CONTROL_FD when it is resumed', async (t) => {
-    const { path } = prepare(t, CAUSE);
+    const { path } = prepare(t, true);
     const line = '{"status":"active","detail":{"epoch":0}}';
     const script = 'echo began; echo "$1" >&3; cat <&3';
     const run = await startRun(t, ['--state', path, '--grace', '0.3'], shell(script, line)); // it does not respond
@@ -270,7 +281,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
   });
 
   it('with --restart, starts a program that was killed before it began when it is resumed', async (t) => {
-    const { path, command, starts } = prepare(t, CAUSE);
+    const { path, command, starts } = prepare(t, true);
     const { running, port, pid } = await startRun(t, ['--state', path, '--restart', 'on-failure'], command);
     killAll([pid]);
     await running.shows(/ended with SIGKILL: restart 1 in 1 s/);
@@ -297,11 +308,11 @@ interface Prepared {
   starts(): string[];
 }
 
-/** A new folder, with the state of a pause if there is a cause. */
-function prepare(t: TestContext, cause: StatusCause | null = null): Prepared {
+/** A new folder, with the state of a pause if there is one. */
+function prepare(t: TestContext, isPaused: boolean = false): Prepared {
   const folder = makeFolder(t);
   const path = join(folder, 'state.json');
-  if (cause !== null) writeFileSync(path, PAUSED);
+  if (isPaused) writeFileSync(path, PAUSED);
   const starts = join(folder, 'starts');
   const command = shell(`echo $$ >> "$1"; ${WAIT}`, starts);
   return { path, command, env: { STARTS: starts }, starts: () => readLines(starts) };

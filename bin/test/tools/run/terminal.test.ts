@@ -203,7 +203,7 @@ describe('control-run: on a terminal', options, () => {
       ['pause', { by: 'bob', reason: 'until one' }, null], // already paused
       ['resume', { by: 'ana@laptop' }, 'resumed by ana@laptop'],
       ['resume', { by: 'bob' }, null],
-      ['pause', { reason: '\x1b[2Jlunch' }, 'paused: [2Jlunch'],
+      ['pause', { reason: '\x1b[2Jlunch' }, 'paused by somebody: [2Jlunch'],
       ['resume', {}, 'resumed'],
     ] as const) {
       await client.request(command, { ...options, wait: 60 });
