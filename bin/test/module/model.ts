@@ -118,7 +118,8 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       const left = holds.filter(({ by }) => actual.some((hold) => hold.by === by));
       const isSame = ({ by, reason, since: [from, to] }, index) => {
         const hold = actual[index];
-        return hold.by === by && hold.reason === reason && from <= Date.parse(hold.since) && Date.parse(hold.since) <= to;
+        const time = Date.parse(hold.since);
+        return hold.by === by && hold.reason === reason && from <= time && time <= to;
       };
       const isRight = left.length === actual.length && left.every(isSame) && (left.length > 0 || holds.length === 0);
       if (!isRight) fault('holds: ' + JSON.stringify(actual) + ' of ' + JSON.stringify(holds));
@@ -583,10 +584,10 @@ class Model {
 
   #take(life: Life, id: string, taken: Taken, decidedAt: number): void {
     const { from, to, command, by, reason, text } = taken;
-    const [, prefix, mark, digits] = /^(\w+)-(i?)(\d+)$/.exec(id) ?? [];
+    const [, prefix, mark] = /^(\w+)-(i?)\d+$/.exec(id) ?? [];
     assert.equal(prefix, life.prefix);
     const lane = mark === 'i' ? 'posted' : laneOf(command);
-    const number = Number(digits);
+    const number = numberOf(id);
     assert.ok(number > life.latest[lane].number, `${id} is out of order`);
     life.latest[lane] = { number, command };
     life.taken.set(id, taken);
@@ -619,9 +620,11 @@ class Model {
   /** Checks that a command was taken in the order of acceptance, except for a pause or a shutdown. */
   #checkLanes(life: Life, lane: Lane, number: number, time: number): void {
     const { four, own } = life.latest;
-    if (lane === 'four') return assert.ok(number > own.number, `${number} was taken after the own command ${own.number}`);
+    if (lane === 'four') return assert.ok(number > own.number, `${number} was taken after ${own.number}`);
     const urgent = [...this.#open.values()].filter((post) => isUrgent(post.command) && post.id === null);
-    const waits = urgent.find((post) => post.outcome === 'ok' && post.expires === 0 && post.settledAt < time - SLACK_MS);
+    const waits = urgent.find(({ outcome, expires, settledAt }) => {
+      return outcome === 'ok' && expires === 0 && settledAt < time - SLACK_MS;
+    });
     assert.equal(waits, undefined, `${number} was taken while this waited`);
     if (four.number < number) return;
     this.#count('overtaken');
@@ -832,7 +835,7 @@ class Model {
       }
       assert.notEqual(tag, known);
       const ids = info.commands.map(({ id }) => id);
-      const numbers = ids.map((id) => Number(/\d+$/.exec(id)?.[0]));
+      const numbers = ids.map(numberOf);
       assert.deepEqual(numbers, [...new Set(numbers)].sort((one, other) => one - other), `out of order: ${ids}`);
       assert.ok(ids.length <= 18 && ids.every((id) => id.startsWith(`${prefix}-`)), inspect(ids));
       const declarations = 1; // those of the constructor
@@ -840,7 +843,7 @@ class Model {
         return countUntil(times, receivedAt + SLACK_MS);
       }) as [number, number];
       const accepted = numbers.at(-1) ?? Infinity;
-      const vanished = accepted - [...life.taken.keys()].filter((id) => Number(/\d+$/.exec(id)?.[0]) <= accepted).length;
+      const vanished = accepted - [...life.taken.keys()].filter((id) => numberOf(id) <= accepted).length;
       const most = declarations + changes + statusChanges + accepted + 3 * vanished; // taken, completed, and a status
       assert.ok(Number(number) <= most, `${tag} is newer than ${most} changes`);
       const statuses = this.#statusesAt(exchange);
@@ -950,6 +953,8 @@ class Model {
 function nameOf(tag: string): string {
   return tag.slice(1, -1).replace('-', ' ');
 }
+
+function numberOf(id: string): number { return Number(/\d+$/.exec(id)?.[0]); }
 
 function laneOf(command: string): Lane { return command === 'note' ? 'own' : 'four'; }
 
