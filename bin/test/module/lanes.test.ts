@@ -171,7 +171,8 @@ describe('hasCommands()', { ...LIMIT, concurrency: true }, () => {
     assert.equal(server.hasCommands(), false);
     const next = server.nextCommand();
     server.report({ error: 'stuck' });
-    assert.equal(await next, 'resume');
+    assert.equal(server.hasCommands(), true);
+    assert.equal(await next, 'resume', 'and a host that sleeps wakes');
   });
 });
 
@@ -196,7 +197,7 @@ describe('A listener of signal that takes a command', LIMIT, () => {
 // ───── Counters ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('The counters of commands', LIMIT, () => {
-  for (const first of [2 ** 31 - 5, 2 ** 32 - 5]) {
+  for (const first of [2 ** 31 - 3, 2 ** 32 - 3]) {
     it(`keep order, ids and lists from ${first} on`, async (t) => {
       const { server, port } = await startAt(t, first, { maxQueueSize: 2 });
       let number = first;
