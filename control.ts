@@ -1117,9 +1117,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
-  const causes = [cause].flat();
-  for (const one of causes) checkOptions('cause', one, ['by', 'reason', 'since']);
-  const holds = causes.map(checkCause).reduce<readonly Hold[]>(addHold, []);
+  for (const one of [cause].flat()) checkOptions('cause', one, ['by', 'reason', 'since']);
+  const causes = [cause].flat().map(checkCause);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
@@ -1133,7 +1132,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       ...[16, 16, 16].map((slots) => allocateJournal(slots)),
     ],
     clockOffset: 0, // from performance.now() of the host to Date.now()
-    hasDetail: describe !== undefined, first: { ...holds[0] ?? { since: new Date().toISOString() }, code: -1, holds },
+    hasDetail: describe !== undefined,
+    first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
     about: {
       name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
@@ -1363,10 +1363,10 @@ export class WebApiServer<Name extends string = never> {
     const code = COMMANDS.indexOf(command);
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
-    const { by, reason = '' } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
+    const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
     if (this.#posted.waiting() >= this.#data.maxQueueSize) return false;
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    this.#posted.append(code, Date.now(), `${by}\n${reason}`, number);
+    this.#posted.append(code, Date.now(), [by, reason].join('\n'), number);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1389,7 +1389,7 @@ export class WebApiServer<Name extends string = never> {
     const isDone = !('error' in outcome);
     const command = COMMANDS[journal.codeOf(index)];
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by = SOMEBODY, reason } = journal.read(index);
+      const { by, reason } = journal.read(index);
       this.#setHolds(addHold(this.#published.holds, { by, reason, since: new Date().toISOString() }));
     }
     try {
@@ -1987,11 +1987,12 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
   checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean, a cause or causes');
+  const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
   const isServed = webApiAddress !== null;
-  if (!isServed && (startPaused || options.socketPath)) throw new TypeError('startPaused and socketPath need a server');
+  const needsServer = cause.length > 0 || options.socketPath !== undefined;
+  if (needsServer && !isServed) throw new TypeError('startPaused and socketPath need a server');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 
-  const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
   let status = cause.length > 0 ? PAUSED : ACTIVE;
   let isOver = false;
   let endSignal: string | null = null; // the first signal that asked for a shutdown
@@ -2088,8 +2089,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const removeHandlers = (): void => SIGNALS.forEach((name) => process.off(name, onSignal));
   for (const name of SIGNALS) process.on(name, onSignal);
   try {
-    if (cause[0] !== undefined) {
-      server.post('pause', { by: cause[0].by || SOMEBODY, reason: cause[0].reason });
+    if (cause.length > 0) {
+      server.post('pause', { by: server.holds[0]?.by, reason: server.holds[0]?.reason });
       server.receiveCommand(); // while paused, so that it leads back to that status and its cause
       status = PAUSING;
     }
@@ -2143,14 +2144,14 @@ function encode(value: unknown): string {
 function checkCause({ by = '', reason = '', since = new Date().toISOString() }: StatusCause): Hold {
   for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
   check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
-  return { by: tidy(by) || SOMEBODY, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
+  return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
 }
 
 /**
  * Adds a hold, or replaces the reason of the one that its sender has. What has no room loses all reasons, then is a
  * hold without a name, which only a plain `resume` ends: the JSON must never be cut, and is parsed at each start.
  */
-function addHold(holds: readonly Hold[], { by, reason, since }: Hold): readonly Hold[] {
+function addHold(holds: readonly Hold[], { by = SOMEBODY, reason, since }: Hold): readonly Hold[] {
   const own = holds.find((hold) => hold.by === by);
   const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
   if (own === undefined) all.push({ by, reason, since });
