@@ -149,7 +149,7 @@ describe('A thread that dies', LIMIT, () => {
     await ask(port, 'POST /api/save-state');
     const { tag, history } = await getHistory();
     assert.notEqual(tag, before.tag);
-    assert.match(String(history.commands.at(-1)?.id), /-6$/);
+    assert.match(String(history.commands.at(-1)?.id), /-7$/);
   });
 
   it('is replaced once the host yields, but not while it blocks in nextCommandSync()', async (t) => {

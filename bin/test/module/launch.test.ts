@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { BEARER, PAUSE, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
+import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus } from '../../../control.ts';
 
@@ -90,8 +90,6 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual(requests, [['ana@laptop', 'GPU needed until noon']]);
     await perform(port, 'save-state');
     assert.deepEqual(await seen(), { status: 'paused', ...cause });
-    await ask(port, `${PAUSE}?reason=until+one`, WAIT);
-    assert.deepEqual(await seen(), { status: 'paused', ...cause, reason: 'until one' });
     await ask(port, `${RESUME}?by=ben`, WAIT);
     const { by, since } = await getInfo(port);
     assert.equal(by, 'ben');

@@ -20,6 +20,7 @@ const CLIENTS = 40; // of which all may wait
 const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
 const LEAST: Record<string, number> = { // what must happen how often
   servers: 3, deaths: 3, commands: 500, notes: 50, 'own commands': 50, outcomes: 50, failures: 10, 'equal tags': 10,
+  overtaken: 5, expired: 3, 'in time': 20, releases: 3, 'releases in vain': 5, 'shut down': 5,
 };
 const MAX_EXTRA_MS = 240_000; // for that, on a busy machine
 const RUN_SECONDS = SECONDS > 15 ? 60 : 5; // of a host, before its history is checked
@@ -86,6 +87,8 @@ interface Request {
   known: string | null; // the tag of a GET
   post: Post | null; // that has a name
 }
+
+function laneOf(bytes: string): 'four' | 'own' { return bytes.includes('/api/note') ? 'own' : 'four'; }
 
 /** Sends one request after the other, most on a connection that is kept. */
 class Client {
@@ -159,7 +162,7 @@ class Client {
 
   /** Before a request is sent that is not to be refused. */
   #expect({ bytes, post }: Request): void {
-    if (bytes.startsWith('POST') && post === null) this.#history.note('countNameless', 1);
+    if (bytes.startsWith('POST') && post === null) this.#history.note('countNameless', laneOf(bytes), 1);
   }
 
   #note(request: Request, response: HttpResponse | null, exchange: Exchange): void {
@@ -169,7 +172,7 @@ class Client {
     const noted = { statusCode, tag, wasGranted: granted !== undefined, body };
     if (bytes.startsWith('POST')) {
       const isPatient = bytes.includes('Prefer:');
-      return this.#history.note('notePost', post?.name ?? null, isPatient, noted, exchange);
+      return this.#history.note('notePost', laneOf(bytes), post?.name ?? null, isPatient, noted, exchange);
     }
     const isInfo = bytes.startsWith(INFO);
     this.#history.note('noteGet', isInfo, known, noted, exchange);
@@ -194,20 +197,26 @@ class Client {
   /** Most have a name, and a third wait. */
   #postRequest(): Request {
     const random = this.#random;
-    const command = oneOf(random, [...COMMANDS, 'note']);
+    const command = oneOf(random, [...COMMANDS, 'note', 'note', 'note', 'note']);
+    const expires = random() < 0.4 ? 1 : 0;
     const text = command === 'note' ? this.#text(random() < 0.2 ? 3950 : 20) : undefined;
-    const fields = random() < 0.35 ? [HOST, `Prefer: wait=${1 + this.#below(2)}`] : [HOST];
+    const waits = random() < (expires > 0 ? 0.8 : 0.2); // longer than it takes to expire
+    const fields = waits ? [HOST, `Prefer: wait=${1 + expires + this.#below(2)}`] : [HOST];
     const write = (line: string): string => {
       if (text === undefined) return (random() < 0.5 ? withBody : head)(line, ...fields);
       const body = Buffer.from(JSON.stringify({ text }));
       return head(line, ...fields, `Content-Length: ${body.length}`) + body.toString('latin1');
     };
-    if (random() < 0.1) return { bytes: write(`POST /api/${command}`), known: null, post: null };
-    const by = random() < 0.7 ? 'ana@läptop' : undefined;
+    if (expires === 0 && random() < 0.1) return { bytes: write(`POST /api/${command}`), known: null, post: null };
+    const by = oneOf(random, ['ana@läptop', 'ana@läptop', 'ben', undefined]);
     const [client, number] = [this.#number, this.#posts += 1];
-    const post = { client, number, name: `${client}.${number}`, command, text, by };
+    const isRelease = command === 'resume' && random() < 0.6;
+    const name = `${client}.${number}`;
+    const post = { client, number, name, command, text, by, expires, isRelease, sentAt: Date.now() };
     this.#history.note('post', post);
     const query = new URLSearchParams({ ...(by !== undefined && { by }), reason: post.name });
+    if (expires > 0) query.set('expires', String(expires));
+    if (isRelease) query.set('mine', 'true');
     return { bytes: write(`POST /api/${command}?${query}`), known: null, post };
   }
 

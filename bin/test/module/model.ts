@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { randomNumbers } from './helpers.ts';
-import type { CommandInfo, SystemInfo } from '../../../control.ts';
+import type { CommandInfo, StatusCause, SystemInfo } from '../../../control.ts';
 
 /** All times are those of `Date.now()`, which two processes may read in either order. */
 const SLACK_MS = 3;
@@ -31,6 +31,7 @@ interface Status {
   by?: string;
   reason?: string;
   since: [from: number, to: number];
+  holds: Pick<Status, 'by' | 'reason' | 'since'>[];
 }
 
 /**
@@ -72,38 +73,84 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     let before = null; // what was published when the running command was taken
     let running = null;
     let latestId = '';
+    let decidedAt = 0; // before the latest look that may have let a command expire
+    let releasesNotedAt = 0;
     let posted = 0;
     const own = []; // that wait
+
+    const publish = (from, { name, by, reason, since, holds: others }) => {
+      const byItself = running === null ? 'itself' : 'somebody';
+      const isFirst = name === 'paused' && others.length === 0;
+      const holds = name === 'active' ? [] : isFirst ? [{ by: by ?? byItself, reason, since }] : others;
+      published = { name, holds, ...(name === 'paused' ? holds[0] : { by, reason, since }) };
+      log('status', from, published);
+    };
 
     const notePublished = (from) => {
       if (published !== null && published.name === status.statusName) return void (changedAt = Infinity);
       const since = [Math.min(from, changedAt), Date.now()];
-      const { by, reason } = published === null ? {} : running ?? { by: 'itself' };
+      const isCancelled = running?.command === 'shutdown' && status === PAUSED;
+      const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : running ?? { by: 'itself' };
+      const { by, reason } = published === null ? {} : cause;
       const isBack = running !== null && before.name === status.statusName;
-      published = isBack ? before : { name: status.statusName, by, reason, since };
-      log('status', since[0], published);
+      const holds = published === null ? [] : published.holds;
+      publish(since[0], isBack ? before : { name: status.statusName, by, reason, since, holds });
       changedAt = Infinity;
     };
 
     const noteCompleted = (from, outcome = {}) => {
       if (running === null) return;
-      const { id, command, reason } = running;
+      const { id, command, by = 'somebody', reason } = running;
       running = null;
       log('done', from, id, outcome);
-      if (outcome.error !== undefined || published !== before) return;
-      if (command !== 'pause' || published.name !== 'paused' || reason === undefined) return;
-      published = { ...published, reason };
-      log('status', from, published);
+      if (outcome.error !== undefined || command !== 'pause' || published.name === 'active') return;
+      const isOwn = (hold) => hold.by === by;
+      const holds = published.holds.map((hold) => isOwn(hold) && reason !== undefined ? { ...hold, reason } : hold);
+      if (!holds.some(isOwn)) holds.push({ by, reason, since: [from, Date.now()] });
+      publish(from, { ...published, holds });
     };
 
-    const look = (call = () => server.hasCommands()) => {
+    /** After a look: each hold that is gone was released, and at least one is left. */
+    const noteReleases = (from) => {
+      if (running !== null) return;
+      const { holds } = published;
+      const actual = server.holds;
+      const left = holds.filter(({ by }) => actual.some((hold) => hold.by === by));
+      const isSame = ({ by, reason, since: [from, to] }, index) => {
+        const hold = actual[index];
+        const time = Date.parse(hold.since);
+        return hold.by === by && hold.reason === reason && from <= time && time <= to;
+      };
+      const isRight = left.length === actual.length && left.every(isSame) && (left.length > 0 || holds.length === 0);
+      if (!isRight) fault('holds: ' + JSON.stringify(actual) + ' of ' + JSON.stringify(holds));
+      const start = Math.min(from, releasesNotedAt);
+      releasesNotedAt = Date.now();
+      if (left.length === holds.length) return;
+      for (const { by } of holds) if (!left.some((hold) => hold.by === by)) log('release', start, by);
+      publish(start, { ...published, holds: left });
+    };
+
+    const hasCommands = () => {
+      decidedAt = Date.now();
+      return server.hasCommands();
+    };
+
+    const look = (call = hasCommands) => {
       const from = Date.now();
       try {
         return call();
       } finally {
         notePublished(from);
         if (isAutomatic) noteCompleted(from);
+        noteReleases(from);
       }
+    };
+
+    const publishNow = () => {
+      const from = Date.now();
+      server.publish();
+      notePublished(from);
+      noteReleases(from);
     };
 
     const report = (outcome) => {
@@ -115,18 +162,21 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
 
     const change = (next) => {
       if (changedAt < Infinity) return; // at most one change is not published
+      noteReleases(Date.now());
       status = next;
       changedAt = Date.now();
     };
 
     const noteTaken = (from, command) => {
       noteCompleted(from);
+      noteReleases(from);
       const { id, by, reason, command: requested, arguments: { text } } = server.request;
       if (command !== requested) fault(command + ' is requested as ' + requested);
       const isOwn = id.includes('-i');
       if (!isOwn && own.length > 0) fault(id + ' was taken ahead of ' + own[0]);
       if (isOwn && own.shift() !== command + ' ' + reason) fault(id + ' was taken out of order');
-      log('take', from, id, command, by, reason, text);
+      log('take', from, id, command, by, reason, text, decidedAt);
+      decidedAt = from;
       running = { id, command, by, reason };
       before = published;
       latestId = id;
@@ -144,12 +194,17 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       if (server.request.id !== latestId) fault(latestId + ' is requested as ' + server.request.id);
       const choice = random();
       const text = latestId + ' ' + '😀ä'.repeat(random() < 0.05 ? below(490) : below(3));
-      if (choice < 0.4) report({ value: text });
+      const isCancelled = server.request.command === 'shutdown' && random() < 0.8; // else no own command is left
+      if (isCancelled) report({ error: text });
+      else if (choice < 0.4) report({ value: text });
       else if (choice < 0.5) report({ value: below(1e6) / 8 });
       else if (choice < 0.7) report({ error: text });
     };
 
-    const receive = () => {
+    /** hasCommands() was true, unless this is perhaps in vain. */
+    const receive = (isInVain = false) => {
+      if (random() < 0.01) block(below(30));
+      if (random() < 0.1) blockLong(); // what is announced may expire
       const from = Date.now();
       try {
         const command = server.receiveCommand();
@@ -157,13 +212,15 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
         noteTaken(from, command);
         act();
       } catch (error) {
-        if (!(error instanceof EmptyError)) return fault(error.stack);
+        if (!isInVain || !(error instanceof EmptyError)) return fault(error.stack);
         notePublished(from);
         noteCompleted(from);
+        noteReleases(from);
       }
     };
 
     const next = async (options) => {
+      publishNow(); // the first look of nextCommand() comes before it publishes
       const from = Date.now();
       try {
         const command = await look(() => server.nextCommand(options).catch(() => null));
@@ -176,6 +233,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
     };
 
     const nextSync = () => {
+      publishNow();
       const from = Date.now();
       try {
         const command = look(() => server.nextCommandSync({ timeout: below(10) }));
@@ -219,12 +277,20 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       threads.at(-1).terminate(); // anywhere
     };
 
+    let nextBlockAt = Date.now() + 500;
+    const blockLong = () => {
+      if (Date.now() < nextBlockAt) return;
+      block(1000 + below(200)); // some commands expire
+      nextBlockAt = Date.now() + 300 + below(${lifeMs});
+    };
+
     const step = async () => {
       killThread();
       if (random() < 0.001) await sleep(1300); // longer than some wait
+      blockLong();
       const choice = random();
       if (choice < 0.40) for (let count = below(20); count >= 0 && look(); count -= 1) receive();
-      else if (choice < 0.43) receive(); // perhaps in vain
+      else if (choice < 0.43) receive(true);
       else if (choice < 0.46) look();
       else if (choice < 0.55) {
         const end = new AbortController();
@@ -259,6 +325,7 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       const from = Date.now();
       isAutomatic = random() < 0.7;
       published = running = null;
+      releasesNotedAt = from;
       server = new WebApiServer({
         host: '127.0.0.1', port: serverPort, maxQueueSize: size, autoReport: isAutomatic,
         commands: { note: { parameters: { text: { type: 'string' } } } },
@@ -294,8 +361,10 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
       noteCompleted(closedFrom);
       while (!isClosed) await step();
       await closed;
-      while (look()) receive();
-      report({});
+      do {
+        while (look()) receive();
+        report({});
+      } while (look());
       if (own.length > 0) fault('lost: ' + own);
       log('drained', closedFrom, prefix);
       await sleep(below(50));
@@ -320,6 +389,11 @@ export interface Post {
   /** The argument of a note. */
   readonly text: string | undefined;
   readonly by: string | undefined;
+  /** Seconds, or 0. */
+  readonly expires: number;
+  /** It releases the hold of its sender. */
+  readonly isRelease: boolean;
+  readonly sentAt: number;
 }
 
 /** What the model knows of it. */
@@ -330,6 +404,10 @@ interface Fate extends Post {
   outcome: 'sent' | 'ok' | 'refused' | 'unknown' | 'never';
   settledAt: number;
   id: string | null;
+  /** It was not delivered, and must not be. */
+  isOver: boolean;
+  /** How it ended without being delivered, as a client was told. */
+  end: string | null;
 }
 
 /** What counts of a response. */
@@ -349,9 +427,12 @@ export interface Exchange {
 }
 
 interface Outcome {
-  value?: string | number;
-  error?: string;
+  value?: unknown;
+  error?: string | undefined;
 }
+
+/** Of the four commands, and of own commands. */
+type Lane = 'four' | 'own';
 
 interface Taken {
   from: number;
@@ -370,11 +451,14 @@ class Life {
   to = Infinity; // once it has ended
   readonly taken: Map<string, Taken> = new Map(); // by id
   readonly done: Map<string, Outcome & { from: number; to: number }> = new Map();
-  readonly takenAt: number[] = []; // those of clients, whose ids have no gaps
+  readonly takenAt: Record<Lane, number[]> = { four: [], own: [] };
   /** What the tag covers, as the host reports it. */
   readonly changes: Record<'from' | 'published' | 'to', number[]> = { from: [], published: [], to: [] };
-  number = 0; // in the latest id
-  ownNumber = 0;
+  readonly latest: Record<Lane | 'posted', { number: number; command: string }> = {
+    four: { number: 0, command: '' }, own: { number: 0, command: '' }, posted: { number: 0, command: '' },
+  };
+  readonly shutdowns: number[] = []; // when they had succeeded
+  deaths = 0;
   readonly contents: Map<number, Exchange & { content: Partial<SystemInfo> }> = new Map(); // by tag
 
   constructor(from: number, prefix: string, size: number) {
@@ -421,8 +505,8 @@ class Model {
   #checks: [time: number, check: () => void][] = []; // once the host has reported what happened until then
   #deaths: [from: number, to: number][] = [];
   #closings: [from: number, to: number][] = []; // until the next server listens
-  #acceptedOf: Map<number, { latest: number; waiting: Set<number> }> = new Map(); // by client
-  #nameless = 0; // commands that may wait
+  #acceptedOf: Map<number, { latest: number; waiting: Set<Fate> }> = new Map(); // by client
+  readonly #nameless: Record<Lane, number> = { four: 0, own: 0 }; // commands that may wait
 
   constructor(counts: Record<string, number>) {
     this.#counts = counts;
@@ -463,6 +547,7 @@ class Model {
       case 'closing': return void this.#closings.push([from, Infinity]);
       case 'death': {
         this.#count('deaths');
+        life.deaths += 1;
         return void this.#deaths.push([from, to]);
       }
       case 'status': {
@@ -472,49 +557,99 @@ class Model {
       }
       case 'take': {
         const [id, ...taken] = rest;
-        const [command, by, reason, text] = taken.map((part) => part ?? undefined); // JSON has null
-        return this.#take(life, id, { from, to, command, by, reason, text });
+        const [command, by, reason, text, decidedAt] = taken.map((part) => part ?? undefined); // JSON has null
+        return this.#take(life, id, { from, to, command, by, reason, text }, decidedAt);
+      }
+      case 'release': {
+        const isSent = [...this.#open.values()].some((post) => {
+          return post.isRelease && holderOf(post) === rest[0] && post.id === null && post.outcome !== 'refused';
+        });
+        return assert.ok(isSent, `nobody has released the hold of ${rest[0]}`);
       }
       case 'done': {
         const [id, outcome] = rest as [string, Outcome];
-        life.done.set(id, { ...outcome, from, to });
+        const { command, reason = '' } = life.taken.get(id) as Taken;
+        const isReleased = this.#posts.get(reason)?.isRelease === true && outcome.error === undefined;
+        life.done.set(id, { ...outcome, ...(isReleased && { value: { released: true } }), from, to });
+        if (command === 'shutdown' && outcome.error === undefined) life.shutdowns.push(to);
         return;
       }
       case 'drained': {
         life.to = to;
-        return this.#drain(to);
+        return this.#drain(life, to);
       }
       default: return;
     }
   }
 
-  #take(life: Life, id: string, taken: Taken): void {
-    const { to, command, by, reason, text } = taken;
-    const [, prefix, own, number] = /^(\w+)-(i?)(\d+)$/.exec(id) ?? [];
+  #take(life: Life, id: string, taken: Taken, decidedAt: number): void {
+    const { from, to, command, by, reason, text } = taken;
+    const [, prefix, mark] = /^(\w+)-(i?)\d+$/.exec(id) ?? [];
     assert.equal(prefix, life.prefix);
-    assert.equal(Number(number), own === 'i' ? (life.ownNumber += 1) : (life.number += 1), `${id} is out of order`);
+    const lane = mark === 'i' ? 'posted' : laneOf(command);
+    const number = numberOf(id);
+    assert.ok(number > life.latest[lane].number, `${id} is out of order`);
+    life.latest[lane] = { number, command };
     life.taken.set(id, taken);
-    this.#count(own === 'i' ? 'own commands' : 'commands');
-    if (own === 'i') return assert.equal(by, 'itself');
-    life.takenAt.push(to);
-    if (text !== undefined) this.#count('notes');
-    if (reason === undefined) return void (this.#nameless -= 1);
+    this.#count({ posted: 'own commands', four: 'commands', own: 'notes' }[lane]);
+    if (lane === 'posted') return assert.equal(by, 'itself');
+    life.takenAt[lane].push(to);
+    this.#checkLanes(life, lane, number, from);
+    if (reason === undefined) return void (this.#nameless[lane] -= 1);
     const post = this.#open.get(reason);
     assert.ok(post !== undefined, `${reason} is delivered twice, or was not sent`);
     assert.deepEqual([post.command, post.by, post.text, post.id], [command, by, text, null], inspect(post));
-    assert.ok(post.outcome !== 'refused' && post.outcome !== 'never', `${inspect(post)} was taken as ${id}`);
+    const isOpen = post.outcome !== 'refused' && post.outcome !== 'never' && !post.isOver;
+    assert.ok(isOpen, `${inspect(post)} was taken as ${id}`);
+    const isLate = post.expires > 0 && decidedAt - post.settledAt > 1000 * post.expires + SLACK_MS;
+    assert.ok(!isLate || post.outcome !== 'ok', `${inspect(post)} was taken after a look at ${decidedAt}`);
+    if (post.expires > 0) this.#count('in time');
+    if (post.isRelease) this.#checkLast(post, decidedAt);
     post.id = id;
     const accepted = this.#acceptedBy(post.client);
-    accepted.waiting.delete(post.number);
-    const earlier = [...accepted.waiting].filter((one) => one <= post.after);
-    assert.deepEqual(earlier, [], `${reason} was taken before these`);
+    accepted.waiting.delete(post);
+    for (const one of accepted.waiting) {
+      if (one.number > post.after || laneOf(one.command) !== lane) continue;
+      assert.ok(mayVanish(life, one, to), `${reason} was taken before ${inspect(one)}`);
+      one.isOver = true;
+      accepted.waiting.delete(one);
+    }
     if (post.outcome === 'ok') this.#open.delete(reason);
   }
 
-  #drain(time: number): void {
+  /** Checks that a command was taken in the order of acceptance, except for a pause or a shutdown. */
+  #checkLanes(life: Life, lane: Lane, number: number, time: number): void {
+    const { four, own } = life.latest;
+    if (lane === 'four') return assert.ok(number > own.number, `${number} was taken after ${own.number}`);
+    const urgent = [...this.#open.values()].filter((post) => isUrgent(post.command) && post.id === null);
+    const waits = urgent.find(({ outcome, expires, settledAt }) => {
+      return outcome === 'ok' && expires === 0 && settledAt < time - SLACK_MS;
+    });
+    assert.equal(waits, undefined, `${number} was taken while this waited`);
+    if (four.number < number) return;
+    this.#count('overtaken');
+    const isDue = isUrgent(four.command) || urgent.some(({ expires }) => expires > 0); // which has expired since
+    assert.ok(isDue, `${four.command} ${four.number} was taken ahead of the own command ${number}`);
+  }
+
+  /** Checks that a release was delivered because nobody else held the pause. */
+  #checkLast(post: Fate, decidedAt: number): void {
+    const { to, status } = this.#statuses.at(-1) as { to: number; status: Status };
+    const isLast = status.holds.every(({ by }) => by === holderOf(post));
+    assert.ok(isLast || to >= decidedAt - SLACK_MS, `${inspect(post)} was delivered: ${inspect(status, { depth: 4 })}`);
+  }
+
+  #drain(life: Life, time: number): void {
+    const number = Math.max(...Object.values(life.latest).map((latest) => latest.number));
+    const most = [...this.#open.values()].filter((post) => post.id === null && canVanish(post)).length + life.deaths;
+    const missing = number - life.taken.size;
+    const notes = life.shutdowns.length > 0 ? this.#nameless.own : 0;
+    assert.ok(missing <= most + notes, `${missing} of ${number} were not delivered, but ${most} may be missing`);
     for (const post of this.#open.values()) {
       if (post.outcome === 'sent' || post.settledAt > time) continue;
-      assert.ok(post.outcome !== 'ok' || post.id !== null, `lost: ${inspect(post)}`);
+      const isLost = post.outcome === 'ok' && post.id === null && !mayVanish(life, post, time);
+      assert.ok(!isLost, `lost: ${inspect(post)}`);
+      this.#acceptedBy(post.client).waiting.delete(post);
       this.#open.delete(post.name);
     }
     for (const list of [this.#statuses, this.#deaths, this.#closings]) list.splice(0, list.length - 20_000);
@@ -522,8 +657,8 @@ class Model {
 
   // ── What the clients report ──
 
-  #acceptedBy(client: number): { latest: number; waiting: Set<number> } {
-    const accepted = this.#acceptedOf.get(client) ?? { latest: -1, waiting: new Set() };
+  #acceptedBy(client: number): { latest: number; waiting: Set<Fate> } {
+    const accepted = this.#acceptedOf.get(client) ?? { latest: -1, waiting: new Set<Fate>() };
     this.#acceptedOf.set(client, accepted);
     return accepted;
   }
@@ -531,14 +666,17 @@ class Model {
   /** Before a POST is sent. */
   post(post: Post): void {
     const after = this.#acceptedBy(post.client).latest;
-    const fate: Fate = { ...post, text: post.text, by: post.by, after, outcome: 'sent', settledAt: Infinity, id: null };
+    const fate: Fate = {
+      ...post, text: post.text, by: post.by, after, outcome: 'sent', settledAt: Infinity, id: null, isOver: false,
+      end: null,
+    };
     this.#posts.set(post.name, fate);
     this.#open.set(post.name, fate);
   }
 
   /** Before a POST without a name is sent, and when it was refused. */
-  countNameless(change: 1 | -1): void {
-    this.#nameless += change;
+  countNameless(lane: Lane, change: 1 | -1): void {
+    this.#nameless[lane] += change;
   }
 
   settle(name: string, outcome: Exclude<Fate['outcome'], 'sent'>, time: number): void {
@@ -550,7 +688,7 @@ class Model {
     if (outcome !== 'ok') return;
     const accepted = this.#acceptedBy(post.client);
     accepted.latest = post.number;
-    if (post.id === null) accepted.waiting.add(post.number);
+    if (post.id === null) accepted.waiting.add(post);
     else this.#open.delete(post.name);
   }
 
@@ -565,12 +703,12 @@ class Model {
   }
 
   /** A response to POST, which has perhaps a name and prefers to wait. */
-  notePost(name: string | null, isPatient: boolean, response: Response, exchange: Exchange): void {
+  notePost(lane: Lane, name: string | null, isPatient: boolean, response: Response, exchange: Exchange): void {
     const { statusCode, wasGranted, body } = response;
     assert.ok([200, 202, 500, 503].includes(statusCode), inspect(response));
     if (name !== null) this.settle(name, statusCode === 503 ? 'refused' : 'ok', exchange.receivedAt);
-    else if (statusCode === 503) this.countNameless(-1);
-    if (statusCode === 503) return this.#checkRefused(exchange);
+    else if (statusCode === 503) this.countNameless(lane, -1);
+    if (statusCode === 503) return this.#checkRefused(lane, exchange);
     if (!wasGranted) assert.deepEqual([statusCode, body], [200, { result: 'ok' }]);
     if (!isPatient) return;
     const post = name === null ? null : this.#posts.get(name) as Fate;
@@ -578,13 +716,17 @@ class Model {
   }
 
   /** Checks that the queue was full of commands that had been sent, and not been taken. */
-  #checkRefused(exchange: Exchange): void {
-    let waiting = this.#nameless; // at most
-    for (const { id, outcome } of this.#open.values()) if (id === null && /sent|ok|unknown/.test(outcome)) waiting += 1;
+  #checkRefused(lane: Lane, exchange: Exchange): void {
+    let waiting = this.#nameless[lane]; // at most
+    for (const { id, command, outcome } of this.#open.values()) {
+      if (id === null && laneOf(command) === lane && /sent|ok|unknown/.test(outcome)) waiting += 1;
+    }
     this.#later(exchange, () => {
       const { sentAt, receivedAt } = exchange;
       const lives = this.#lives.filter(({ from, to }) => from <= receivedAt + SLACK_MS && to >= sentAt - SLACK_MS);
-      for (const { takenAt } of lives) waiting += takenAt.length - countUntil(takenAt, sentAt - SLACK_MS);
+      for (const { takenAt: { [lane]: takenAt } } of lives) {
+        waiting += takenAt.length - countUntil(takenAt, sentAt - SLACK_MS);
+      }
       const least = Math.min(...lives.map(({ size }) => size));
       assert.ok(waiting >= least, `refused by a queue of ${least} with at most ${waiting}: ${inspect(exchange)}`);
     });
@@ -609,6 +751,12 @@ class Model {
         return assert.ok(this.#isClosing(exchange), `no outcome of ${inspect(post)}`);
       }
       const isFailed = error !== undefined;
+      if (post === null && error === 'note failed: the program has shut down') return;
+      if (post !== null && post.id === null && canVanish(post) && state !== 'waiting') {
+        if (state === 'running') return; // for a moment
+        const message = isFailed ? String(error).replace(`${post.command} failed: `, '') : undefined;
+        return this.#checkVanished(post, { value, error: message }, exchange);
+      }
       const ownId = String(isFailed ? post?.id ?? /: (\w+-\d+) /.exec(String(error))?.[1] : id);
       if (post !== null && post.id !== null) assert.equal(ownId, post.id, inspect(body));
       const life = this.#lives.find(({ prefix }) => ownId.startsWith(`${prefix}-`));
@@ -626,6 +774,33 @@ class Model {
         ...outcome, ...(outcome.error !== undefined && { error: `${command} failed: ${outcome.error}` }),
       });
     });
+  }
+
+  /** Checks how a command ended that was not delivered. */
+  #checkVanished(post: Fate, { value, error }: Outcome, exchange: Exchange): void {
+    const { receivedAt } = exchange;
+    const what = `${inspect(post)}: ${inspect({ value, error })} at ${receivedAt}`;
+    const end = JSON.stringify([value, error]);
+    if (post.end !== null) return assert.equal(end, post.end, what);
+    [post.end, post.isOver] = [end, true];
+    if (error === undefined) {
+      const { released } = value as { released: boolean };
+      this.#count(released ? 'releases' : 'releases in vain');
+      const statuses = this.#statusesAt({ ...exchange, sentAt: post.sentAt });
+      const isPlausible = statuses.some(({ status: { holds } }) => {
+        const holdsIt = holds.some(({ by }) => by === holderOf(post));
+        return released ? holdsIt && holds.length > 1 : !holdsIt;
+      });
+      assert.ok(post.isRelease && isPlausible, `${what}; ${inspect(statuses, { depth: 5 })}`);
+    } else if (error === 'the program has shut down') {
+      this.#count('shut down');
+      const isShut = this.#lives.some(({ shutdowns }) => shutdowns.some((time) => time >= post.sentAt - SLACK_MS));
+      assert.ok(post.command === 'note' && isShut, what);
+    } else {
+      this.#count('expired');
+      assert.equal(error, `expired after ${post.expires} s`, what);
+      assert.ok(receivedAt - post.sentAt >= 1000 * post.expires - SLACK_MS, what);
+    }
   }
 
   /** Checks a status: one that was published when the request was sent, or since. */
@@ -650,7 +825,8 @@ class Model {
       const [prefix, number] = tag.slice(1, -1).split('-') as [string, string];
       const life = this.#lives.find((one) => one.prefix === prefix) ?? assert.fail(`${tag} is of no server`);
       const { sentAt, receivedAt } = exchange;
-      const least = countUntil(life.changes.to, sentAt - SLACK_MS) + countUntil(life.takenAt, sentAt - SLACK_MS);
+      const { changes: { to }, takenAt: { four, own } } = life;
+      const least = [to, four, own].reduce((sum, times) => sum + countUntil(times, sentAt - SLACK_MS), 0);
       assert.ok(Number(number) >= least, `${tag} is older than ${least} changes at ${inspect(exchange)}`);
       if (info === null) {
         assert.equal(tag, known);
@@ -659,27 +835,35 @@ class Model {
       }
       assert.notEqual(tag, known);
       const ids = info.commands.map(({ id }) => id);
-      const clients = ids.filter((id) => !id.includes('-i')).map((id) => Number(id.slice(4)));
+      const numbers = ids.map(numberOf);
+      assert.deepEqual(numbers, [...new Set(numbers)].sort((one, other) => one - other), `out of order: ${ids}`);
+      assert.ok(ids.length <= 18 && ids.every((id) => id.startsWith(`${prefix}-`)), inspect(ids));
       const declarations = 1; // those of the constructor
       const [changes, statusChanges] = [life.changes.from, life.changes.published].map((times) => {
         return countUntil(times, receivedAt + SLACK_MS);
       }) as [number, number];
-      const most = declarations + changes + statusChanges + (clients.at(-1) ?? Infinity);
+      const accepted = numbers.at(-1) ?? Infinity;
+      const vanished = accepted - [...life.taken.keys()].filter((id) => numberOf(id) <= accepted).length;
+      const most = declarations + changes + statusChanges + accepted + 3 * vanished; // taken, completed, and a status
       assert.ok(Number(number) <= most, `${tag} is newer than ${most} changes`);
-      for (const numbers of [clients, ids.filter((id) => id.includes('-i')).map((id) => Number(id.slice(5)))]) {
-        assert.deepEqual(numbers, numbers.map((_, index) => Number(numbers[0]) + index), `gaps: ${ids}`);
-      }
-      assert.ok(ids.length <= 16 && ids.every((id) => id.startsWith(`${prefix}-`)), inspect(ids));
       const statuses = this.#statusesAt(exchange);
-      assert.ok(statuses.some(({ status }) => isSame(status, info)), inspect([info, statuses], { depth: 4 }));
+      assert.ok(statuses.some(({ status }) => isSame(status, info)), inspect([info, statuses], { depth: 5 }));
+      const [cause = info] = info.status === 'paused' ? info.holds as [StatusCause] : [];
+      assert.deepEqual([cause.by, cause.reason, cause.since], [info.by, info.reason, info.since]);
       for (const command of info.commands) this.#checkCommand(life, command, exchange);
       this.#checkContent(life, Number(number), info, exchange);
     });
   }
 
   #checkCommand(life: Life, { id, command, state, value, error, by, reason }: CommandInfo, exchange: Exchange): void {
-    this.#checkState(life, id, state, exchange);
     const taken = life.taken.get(id);
+    const post = this.#posts.get(reason ?? '');
+    const isNameless = reason === undefined && command === 'note' && life.shutdowns.length > 0;
+    if (taken === undefined && (isNameless || (post !== undefined && canVanish(post)))) {
+      if (post !== undefined && /done|failed/.test(state)) this.#checkVanished(post, { value, error }, exchange);
+      return;
+    }
+    this.#checkState(life, id, state, exchange);
     if (taken !== undefined) assert.deepEqual([command, by, reason], [taken.command, taken.by, taken.reason], id);
     if (state !== 'done' && state !== 'failed') return;
     const outcome = life.done.get(id);
@@ -703,8 +887,8 @@ class Model {
    * may include what happened during the later request.
    */
   #checkContent(life: Life, tag: number, info: SystemInfo, exchange: Exchange): void {
-    const { commands, status, since, by, reason } = info;
-    const content: Partial<SystemInfo> = { commands, status, since, by, reason };
+    const { commands, status, since, by, reason, holds } = info;
+    const content: Partial<SystemInfo> = { commands, status, since, by, reason, holds };
     const other = life.contents.get(tag);
     life.contents.set(tag, { ...exchange, content });
     if (life.contents.size > 1000) for (const old of [...life.contents.keys()].slice(0, 500)) life.contents.delete(old);
@@ -718,7 +902,7 @@ class Model {
     const before = new Map(other.content.commands?.map((command) => [command.id, command]));
     for (const command of commands) {
       const [taken, done] = [life.taken.get(command.id), life.done.get(command.id)];
-      if ((taken && isRacing(taken)) || (done && isRacing(done)) || !before.has(command.id)) continue;
+      if (taken === undefined || isRacing(taken) || (done && isRacing(done)) || !before.has(command.id)) continue;
       assert.deepEqual(before.get(command.id), command, `"${tag}"`);
     }
     if (this.#statuses.some(isRacing)) return;
@@ -770,9 +954,36 @@ function nameOf(tag: string): string {
   return tag.slice(1, -1).replace('-', ' ');
 }
 
-function isSame({ name, by, reason, since: [from, to] }: Status, info: SystemInfo): boolean {
-  const since = Date.parse(info.since);
-  return name === info.status && by === info.by && reason === info.reason && from <= since && since <= to;
+function numberOf(id: string): number { return Number(/\d+$/.exec(id)?.[0]); }
+
+function laneOf(command: string): Lane { return command === 'note' ? 'own' : 'four'; }
+
+function isUrgent(command: string): boolean { return command === 'pause' || command === 'shutdown'; }
+
+function holderOf({ by }: Post): string { return by ?? 'somebody'; }
+
+/** Whether a command may end without being delivered, some time. */
+function canVanish({ expires, isRelease, command }: Post): boolean {
+  return expires > 0 || isRelease || command === 'note';
+}
+
+/** The same by a time. */
+function mayVanish({ shutdowns }: Life, { expires, isRelease, command, sentAt }: Post, time: number): boolean {
+  const hasExpired = expires > 0 && time - sentAt >= 1000 * expires - SLACK_MS;
+  return hasExpired || isRelease || (command === 'note' && shutdowns.some((end) => end >= sentAt - SLACK_MS));
+}
+
+/** Some holds may have been released before the program looked. */
+function isSame({ name, holds, ...cause }: Status, info: SystemInfo): boolean {
+  const isOf = ({ by, reason, since: [from, to] }: Omit<Status, 'name' | 'holds'>, given: StatusCause): boolean => {
+    const since = Date.parse(given.since as string);
+    return by === given.by && reason === given.reason && from <= since && since <= to;
+  };
+  const given = info.holds as StatusCause[];
+  const left = holds.filter(({ by }) => given.some((hold) => hold.by === by));
+  const isHeld = left.length === given.length && left.every((hold, index) => isOf(hold, given[index] as StatusCause));
+  return name === info.status && isHeld && (given.length > 0 ? name === 'paused' || isOf(cause, info)
+    : holds.length === 0 && isOf(cause, info));
 }
 
 /** The number of times, in order, until a time. */
