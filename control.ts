@@ -252,9 +252,9 @@ type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
-function allocateJournal(leastSlots: number, idPrefix: string = '') {
+function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
   const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
-  const [textBytes, resultBytes] = [8192, 4096]; // rooms of each record, behind all records: unused ones cost no memory
+  const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
   const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 12 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
 }
@@ -1129,7 +1129,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
     idPrefix, journals: [
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
-      ...[16, 16, 16].map((slots) => allocateJournal(slots)),
+      ...[32_768, 8192, 8192].map((textBytes) => allocateJournal(16, '', textBytes)), // 16 holds: at most 28 KiB
     ],
     clockOffset: 0, // from performance.now() of the host to Date.now()
     hasDetail: describe !== undefined,
@@ -2147,18 +2147,13 @@ function checkCause({ by = '', reason = '', since = new Date().toISOString() }: 
   return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
 }
 
-/**
- * Adds a hold, or replaces the reason of the one that its sender has. What has no room loses all reasons, then is a
- * hold without a name, which only a plain `resume` ends: the JSON must never be cut, and is parsed at each start.
- */
-function addHold(holds: readonly Hold[], { by = SOMEBODY, reason, since }: Hold): readonly Hold[] {
-  const own = holds.find((hold) => hold.by === by);
-  const all = holds.map((hold) => (hold === own && reason !== undefined ? { ...hold, reason } : hold));
-  if (own === undefined) all.push({ by, reason, since });
-  const brief: Hold[] = all.map((hold) => ({ by: hold.by, since: hold.since }));
-  const mayFit = own !== undefined || all.length < 16; // one place is for the hold without a name
-  const fitting = [all, brief].find((list) => mayFit && Buffer.byteLength(JSON.stringify(list)) <= 6144);
-  return fitting ?? (holds.some((hold) => hold.by === undefined) ? holds : [...holds, { since }]);
+/** Adds a hold, or replaces the reason of its sender's. The 16th has no name: only a plain `resume` ends it. */
+function addHold(holds: readonly Hold[], hold: Hold): readonly Hold[] {
+  const { by = SOMEBODY, reason, since } = hold;
+  const isHeld = holds.some((one) => one.by === by);
+  if (isHeld) return holds.map((one) => (one.by === by && reason !== undefined ? { ...one, reason } : one));
+  if (holds.length < 15) return [...holds, { by, reason, since }];
+  return holds.some((one) => one.by === undefined) ? holds : [...holds, { since }];
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */
