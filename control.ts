@@ -140,16 +140,15 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are six journals. Three hold commands: the lane of the four commands, the lane of own commands, and those that
-// the host posts. Who moves what, and which test guards it:
+// There are six journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
+// details and its declarations. Who moves what, and which test guards it:
 //
-// - The thread appends to the lanes: enqueue(). The host appends what it posts, its statuses, its details and its
-//   declarations: post(), #appendStatus(), #acknowledge() and `commands` (model.test.ts).
-// - Each command has a number from one counter, ACCEPTED: within a journal, it is taken in this order. What comes next
-//   of several journals, #waiting() decides. A number that a dying thread did not use is a gap (model.test.ts).
-// - receiveCommand() takes what is delivered, also for nextCommand(), nextCommandSync() and launch(), and #complete()
-//   completes it: for report(), the next look for commands, close(). #look() does both to a command that is never
-//   delivered, because it has expired or releases one of several holds (lanes.test.ts).
+// - The thread appends to the lanes: enqueue(). The host appends to the others: post(), #appendStatus(), #acknowledge()
+//   and `commands` (model.test.ts).
+// - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
+//   thread did not use is a gap (model.test.ts).
+// - receiveCommand() takes what is delivered, and #complete() completes it. What is never delivered, #settle() takes and
+//   completes; so does #complete() with own commands after a shutdown (control.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
@@ -1011,9 +1010,8 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
 /** Options of `WebApiServer`. */
 export interface WebApiServerOptions<Name extends string = never> {
   /**
-   * Returns the status, synchronously and fast. Called on the host's thread only: at the start, by `publish()`, when
-   * the host looks for commands, when `holds` has changed, and when a client asks. While it throws or returns anything
-   * else, clients get a 500.
+   * Returns the status, synchronously and fast, on the host's thread: at the start, by `publish()`, at each look for
+   * commands, after each change of `holds`, and when a client asks. While it fails, clients get a 500.
    */
   systemStatus: () => SystemStatus;
   /** Name of the system in `/api/info`, truncated to 200 characters. Default: the script's, without its extension. */
@@ -1043,17 +1041,11 @@ export interface WebApiServerOptions<Name extends string = never> {
   allowedHosts?: readonly string[] | undefined;
   /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
-  /**
-   * The cause of the first status, if the program continues as it was, or all holds of a pause, the oldest first: see
-   * `holds`. Default: none, and `since` is now.
-   */
+  /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
   cause?: StatusCause | readonly StatusCause[] | undefined;
 }
 
-/**
- * A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome, also
- * if the clock was set meanwhile.
- */
+/** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
@@ -1084,10 +1076,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   holds?: StatusCause[] | undefined; // who wants the pause, oldest first; from version 0.16 on
 }
 
-/**
- * Who caused a status, why, and since when; or who holds a pause: everybody who has paused the system and neither
- * resumed it nor released the hold. What a program saves to continue as it was.
- */
+/** Who caused a status or holds a pause, why, and since when: what a program saves to continue as it was. */
 export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'>>;
 
 /** Where a server listens: `localhost` and 0 if only at a Unix socket. The path of the socket is absolute. */
@@ -1702,10 +1691,8 @@ export interface RequestOptions {
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
-  /** 1 to 86,400 seconds: if the program has not taken the command by then, it never will. */
-  expires?: number | undefined;
-  /** For `resume`: releases the hold of the sender, and resumes if nobody else holds the pause. */
-  mine?: boolean | undefined;
+  /** 1 to 86,400 seconds, after which the command is no longer delivered. */ expires?: number | undefined;
+  /** For `resume`: releases only the hold of the sender. */ mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
@@ -1909,10 +1896,7 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 //  save-state: pauses, saves and resumes if active; just saves if paused
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
-/**
- * An own command: `run()` is called between two steps, also while paused. It does not change the status. A long one can
- * end early, as a step can: see `Control`.
- */
+/** An own command: `run()` is called between two steps, also while paused, and can end early as a step can. */
 export interface SystemCommand<Types> extends CommandDeclaration<{
   readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
 }> {
