@@ -531,26 +531,23 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
   const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
   let allowedAuthority: string | undefined; // cached: most requests have the same
-  const policy = {
-    /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
-    refusal({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null {
-      const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = '' } } = head;
-      if (head.hasDuplicate) return duplicateField;
-      if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
-      const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
-      if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
-      if (!isUnix) allowedAuthority = authority;
-      const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
-      if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
-      if (token === undefined) return null;
-      const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
-      const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? ''; // RFC 6750 §2.1
-      // The time that it takes to compare digests reveals nothing about the token.
-      const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
-      return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
-    },
+  /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
+  return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
+    const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = '' } } = head;
+    if (head.hasDuplicate) return duplicateField;
+    if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
+    const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
+    if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
+    if (!isUnix) allowedAuthority = authority;
+    const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
+    if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
+    if (token === undefined) return null;
+    const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
+    const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? ''; // RFC 6750 §2.1
+    // The time that it takes to compare digests reveals nothing about the token.
+    const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
+    return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
   };
-  return policy;
 }
 
 // ───── Arguments of own commands ─────────────────────────────────────────────────────────────────────────────────
@@ -611,7 +608,7 @@ interface Connection {
 function serve(
   { commandNames, statusNames, maxConnections }: ThreadData,
   prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, tidyText: typeof tidy,
-  policy: Policy, link: Link,
+  refuse: Policy, link: Link,
 ) {
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
@@ -697,7 +694,7 @@ function serve(
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
-      const refusal = policy.refusal(request, head, connection.isUnix);
+      const refusal = refuse(request, head, connection.isUnix);
       Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
       if (size === 0 && refusal === null) return server.route(connection, response);
       let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
