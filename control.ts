@@ -434,8 +434,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       const records = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      const open = records.filter(({ isComplete }) => !isComplete);
-      const blocking = [true, false].map((isRunning) => open.find(({ isTaken }) => isTaken === isRunning));
+      const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
