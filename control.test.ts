@@ -165,7 +165,7 @@ describe('GET /api/status', LIMIT, () => {
     assert.equal((await ask(port, STATUS)).summary, '200 paused');
     assert.deepEqual(warnings.slice(0, 3), [
       'systemStatus failed: lost', 'systemStatus failed: found',
-      "systemStatus must return a SystemStatus other than OFFLINE, got 'active'",
+      "systemStatus failed: it must return a SystemStatus other than OFFLINE, got 'active'",
     ]);
     let failures = 0;
     sample = () => assert.fail(`failure ${failures += 1}`);

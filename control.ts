@@ -1516,31 +1516,25 @@ export class WebApiServer<Name extends string = never> {
 
   /** Returns the index of the status, or STATUSES.length if there is none. */
   #sampleStatus(): number {
-    this.#isSampling = true;
-    try {
+    return this.#sample('systemStatus', STATUSES.length, () => {
       const status: SystemStatus | null | undefined = this.#options.systemStatus();
       const statusName = status?.statusName ?? '';
       if (statusName === STATUS_NAMES[this.#published.code]) return this.#published.code;
       const index = STATUS_NAMES.indexOf(statusName); // by name: the status may come from another copy of this file
       if (index !== -1) return index;
       Promise.resolve(status).catch(() => {}); // a rejected promise must not end the host
-      this.#warnOnce(`systemStatus must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
-    } catch (error) {
-      this.#warnOnce(`systemStatus failed: ${describeError(error)}`);
-    } finally {
-      this.#isSampling = false;
-    }
-    return STATUSES.length;
+      throw new TypeError(`it must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
+    });
   }
 
-  /** Returns JSON: `null` if there is no detail. */
-  #sampleDetail(): string {
+  /** Calls systemStatus() or describe(), during which no command is taken. */
+  #sample<Value>(name: string, fallback: Value, read: () => Value): Value {
     this.#isSampling = true;
     try {
-      return encode(this.#options.describe?.() ?? null);
+      return read();
     } catch (error) {
-      this.#warnOnce(`describe failed: ${describeError(error)}`);
-      return 'null';
+      this.#warnOnce(`${name} failed: ${describeError(error)}`);
+      return fallback;
     } finally {
       this.#isSampling = false;
     }
@@ -1549,7 +1543,8 @@ export class WebApiServer<Name extends string = never> {
   #acknowledge(sequence: number): void {
     if (Atomics.load(this.#memory, CELL.ACKNOWLEDGED) === sequence) return;
     if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
-      this.#details.append(0, Date.now(), this.#sampleDetail());
+      const detail = this.#sample('describe', 'null', () => encode(this.#options.describe?.() ?? null));
+      this.#details.append(0, Date.now(), detail);
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
