@@ -22,7 +22,7 @@
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
-//   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: the queue is full
+//   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: its lane is full
 //        /api/resume, /api/shutdown, /api/save-state: the same; with `Prefer: wait=60`, the outcome of the command
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
 //
@@ -107,7 +107,7 @@ type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaratio
 
 /**
  * A command, its arguments, who sent it (as the client claims, or `itself` for the program), and why. `id` is three
- * random letters or digits of the process and a number: `k3f-7`, or `k3f-i2` for a command of the program itself.
+ * random letters or digits and the number of its acceptance: `k3f-7`, or `k3f-i8` for a command of the program itself.
  */
 export interface CommandRequest<Name extends string = never> {
   command: ControlCommand | Name;
@@ -147,8 +147,8 @@ export interface CommandOutcome {
 //   and `commands` (model.test.ts).
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap (model.test.ts).
-// - receiveCommand() takes what is delivered, and #complete() completes it. What is never delivered, #settle() takes and
-//   completes; so does #complete() with own commands after a shutdown (control.test.ts).
+// - receiveCommand() takes what is delivered, and #complete() completes it. #settle() takes and completes what is never
+//   delivered, and #complete() does so with own commands after a shutdown (lanes.test.ts).
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command (waits.test.ts).
 // - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
@@ -439,7 +439,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       return Object.assign({}, data.about, {
         status: statusNames[status.code] ?? null,
         since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
-        holds: JSON.parse(status.name as string),
+        holds: JSON.parse(status.name as string), // the third line
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
@@ -757,7 +757,8 @@ function serve(
         return server.send(connection, prepare(400, { error }));
       }
       const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
-      const text = [by && tidyText(by), reason && tidyText(reason), ...release, ...declared].join('\n');
+      const lines = [tidyText(by ?? ''), tidyText(reason ?? ''), ...release, ...declared];
+      const text = lines.join('\n').replace(/^\n$/, ''); // an empty text costs no memory
       if (!link.enqueue(connection, code, text, Number(seconds))) return server.send(connection, queueFull);
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
       else server.send(connection, ok);
@@ -1016,7 +1017,7 @@ export interface WebApiServerOptions<Name extends string = never> {
   /** Host name or IP address to listen on. Default: `localhost`, which means both 127.0.0.1 and ::1. */
   host?: string | undefined;
   /** Port to listen on, from 0 to 65535. 0 picks a free port. Default: 8391. */ port?: number | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ maxQueueSize?: number | undefined;
+  /** Capacity of each lane of the queue, from 1 to 1000. Default: 16. */ maxQueueSize?: number | undefined;
   /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
@@ -1130,7 +1131,7 @@ type Place = { journal: Journal; index: number };
 type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
 /** A command that was taken, and what was published before. */
-type Taken = Place & { before: Published; isRunning: boolean };
+type Taken = Place & { before: Published };
 
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
@@ -1154,6 +1155,7 @@ export class WebApiServer<Name extends string = never> {
   #restartTimer: NodeJS.Timeout | undefined;
   #published: Published; // the latest record of #statuses; its code is -1 before there is one
   #taken: Taken | null = null; // the command taken last
+  #running: Taken | null = null; // the same, until it is completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
   #announced: Place | null = null; // what the latest poll has found
@@ -1237,9 +1239,13 @@ export class WebApiServer<Name extends string = never> {
     return offered !== null;
   }
 
-  /** Returns whether one of these commands waits, not only own commands, and has not expired. Never waits. */
+  /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
   hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean {
-    return [this.#posted, this.#commands].some((journal) => this.#countTo(journal, commands) > 0);
+    for (const place of this.#waiting()) {
+      const command = COMMANDS[place.journal.codeOf(place.index)];
+      if (command !== undefined && commands.includes(command) && this.#isDue(place)) return true;
+    }
+    return false;
   }
 
   /**
@@ -1254,7 +1260,7 @@ export class WebApiServer<Name extends string = never> {
     const next = this.#look();
     if (next === null) throw new EmptyError('The command queue is empty');
     const { journal } = next;
-    this.#taken = { journal, index: journal.take(), before: this.#published, isRunning: true };
+    this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
     this.#announced = null;
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
@@ -1359,12 +1365,10 @@ export class WebApiServer<Name extends string = never> {
    */
   close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
-  get #running(): Taken | null { return this.#taken?.isRunning === true ? this.#taken : null; }
-
   #complete(outcome: CommandOutcome): void {
     if (this.#running === null) return;
     const { journal, index } = this.#running;
-    this.#running.isRunning = false; // first, because the value may call report()
+    this.#running = null; // first, because the value may call report()
     const isDone = !('error' in outcome);
     const command = COMMANDS[journal.codeOf(index)];
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
@@ -1372,10 +1376,10 @@ export class WebApiServer<Name extends string = never> {
       this.#setHolds(addHold(this.#published.holds, { by, reason, since: new Date().toISOString() }));
     }
     try {
-      const { error } = outcome;
-      const value = command === 'resume' && journal.read(index).name === 'mine' ? { released: true } : outcome.value;
+      const isRelease = command === 'resume' && journal.read(index).name === 'mine';
+      const value = isRelease ? { released: STATUSES[this.#published.code] !== PAUSED } : outcome.value;
       if (isDone) journal.complete(index, 'value', encode(typeof value === 'string' ? tidy(value, 1000) : value));
-      else journal.complete(index, 'error', tidy(describeError(error), 1000));
+      else journal.complete(index, 'error', tidy(describeError(outcome.error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
       journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
     }
@@ -1393,61 +1397,58 @@ export class WebApiServer<Name extends string = never> {
     for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
     let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
     do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
-    let urgent = ownIndex === ownEnd ? 0 : this.#countTo(commands, ['pause', 'shutdown']);
+    const isStop = (at: number): boolean => /^(pause|shutdown)$/.test(COMMANDS[commands.codeOf(at)] ?? '');
+    let urgent = ownIndex === ownEnd ? 0 : (end - index) | 0; // how many of the four go first: up to the last stop
+    while (urgent > 0 && !(isStop(index + urgent - 1) && commands.expiredAfter(index + urgent - 1) === 0)) urgent -= 1;
     while (index !== end || ownIndex !== ownEnd) {
       const isFirst = urgent > 0 || ((commands.numberOf(index) - own.numberOf(ownIndex)) | 0) < 0;
-      if (ownIndex === ownEnd || (index !== end && isFirst)) {
-        yield { journal: commands, index };
-        [index, urgent] = [(index + 1) | 0, urgent - 1];
-      } else {
-        yield { journal: own, index: ownIndex };
-        ownIndex = (ownIndex + 1) | 0;
-      }
+      const [journal, next] = ownIndex === ownEnd || (index !== end && isFirst) ? [commands, index] : [own, ownIndex];
+      yield { journal, index: next };
+      if (journal === own) ownIndex = (ownIndex + 1) | 0;
+      else [index, urgent] = [(index + 1) | 0, urgent - 1];
     }
-  }
-
-  /** Returns how many commands wait up to the last one of these that has not expired; 0 if there is none. */
-  #countTo(journal: Journal, commands: readonly ControlCommand[]): number {
-    let count = journal.waiting();
-    for (let index = journal.tail() + count - 1; count > 0; count -= 1, index -= 1) {
-      const command = COMMANDS[journal.codeOf(index)] as ControlCommand;
-      if (commands.includes(command) && journal.expiredAfter(index) === 0) break;
-    }
-    return count;
   }
 
   /**
-   * The one look at the queue: returns what the host takes next, or null. It settles what precedes that and is never
-   * delivered: what has expired, and a release while others hold the pause. While a command runs, it settles nothing,
-   * and decides as if that had succeeded.
+   * Returns whether a command that waits is to be delivered: unless it has expired, or releases a hold while others
+   * hold the pause. While a command runs, this decides as if that had succeeded.
    */
+  #isDue({ journal, index }: Place): boolean {
+    if (journal === this.#announced?.journal && index === this.#announced?.index) return true;
+    const running = this.#running === null ? null : this.request;
+    if (journal.expiredAfter(index) > 0 || (journal === this.#own && running?.command === 'shutdown')) return false;
+    const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
+    const added = running?.command === 'pause' ? [{ by: running.by ?? SOMEBODY }] : [];
+    const holders = running?.command === 'resume' ? [] : [...this.#published.holds, ...added];
+    return name !== 'mine' || (holders.length > 0 && holders.every((hold) => hold.by === by));
+  }
+
+  /** The one look at the queue: returns what the host takes next, or null. While a command runs, it settles nothing. */
   #look(): Place | null {
     if (this.#isSampling) return null;
     for (let places = this.#waiting(); ;) {
       const place = places.next().value;
-      if (place === undefined) return null;
-      const { journal, index } = place;
-      const running = this.#running === null ? null : this.request;
-      const isAnnounced = journal === this.#announced?.journal && index === this.#announced?.index;
-      const expiredAfter = journal.expiredAfter(index);
-      const isOver = journal === this.#own && running?.command === 'shutdown';
-      const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
-      const { holds } = this.#published;
-      const holders = running?.command === 'pause' ? [...holds, { by: running.by ?? SOMEBODY }] : holds;
-      const isPartial = name === 'mine' && (holders.length === 0 || holders.some((hold) => hold.by !== by));
-      if (isAnnounced || (expiredAfter === 0 && !isOver && !isPartial)) return place;
-      if (running !== null) continue;
-      journal.take();
-      const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
-      if (left.length < holds.length) this.#setHolds(left);
-      if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
-      else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
-      this.#wakeThread();
-      places = this.#waiting(); // systemStatus(), which #setHolds() calls, may have changed what waits
+      if (place === undefined || this.#isDue(place)) return place ?? null;
+      if (this.#running !== null) continue;
+      this.#settle(place);
+      places = this.#waiting(); // anew, because systemStatus(), which #setHolds() calls, may post a command
     }
   }
 
-  /** Looks anew for `hasCommands()` and those that take at once: what it returns does not expire before that. */
+  /** Takes and completes a command that is never delivered. */
+  #settle({ journal, index }: Place): void {
+    journal.take();
+    const expiredAfter = journal.expiredAfter(index);
+    const { by = SOMEBODY } = journal.read(index);
+    const { holds } = this.#published;
+    const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
+    if (left.length < holds.length) this.#setHolds(left);
+    if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
+    else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
+    this.#wakeThread();
+  }
+
+  /** Looks anew. What this returns does not expire before the next poll or take. */
   #poll(): Place | null {
     this.#announced = null;
     return (this.#announced = this.#look());
@@ -1456,11 +1457,9 @@ export class WebApiServer<Name extends string = never> {
   /** Aborts `signal` if a waiting command ends the present work. */
   #interruptStep(): void {
     if (this.#interrupt?.signal.aborted !== false) return;
-    const isActive = STATUSES[this.#published.code] === ACTIVE;
-    for (const command of isActive ? ['pause', 'shutdown'] as const : ['shutdown'] as const) {
-      const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
-      if (this.hasWaiting([command])) this.#interrupt.abort(reason);
-    }
+    const commands = STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] as const : ['shutdown'] as const;
+    const command = commands.find((one) => this.hasWaiting([one]));
+    if (command !== undefined) this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
   }
 
   #onCommand(): void {
@@ -1552,7 +1551,7 @@ export class WebApiServer<Name extends string = never> {
 
   #onWakeUp(): void {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    // A sleeper may have taken it before SEQUENCE.
+    // While a command runs, too: a sleeper may have taken it before SEQUENCE counted it.
     if (this.#running !== null || this.#look() !== null) this.#onCommand();
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
@@ -1927,7 +1926,7 @@ export interface LaunchConfig
   extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
-  /** Capacity of the command queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
+  /** Capacity of each lane of the queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */
   startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
