@@ -31,7 +31,7 @@ import {
   launch,
 } from './control.ts';
 import type { Host } from './bin/test/host.ts';
-import type { Control, CommandRequest, ControlCommand } from './control.ts';
+import type { Control, CommandRequest, ControlCommand, System } from './control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
@@ -701,6 +701,33 @@ describe('The two lanes', LIMIT, () => {
     assert.deepEqual(numbers, ['1 running', '2 waiting', ...latest]);
   });
 
+  it('are told apart by hasWaiting(), which counts only what is to be delivered', async (t) => {
+    const { server, port } = await startServer(t, { systemStatus: () => PAUSED, commands: { say: {} } });
+    for (const line of [SAY, `${RESUME}?mine=true`]) await ask(port, line);
+    await until(() => server.hasCommands());
+    assert.equal(server.hasWaiting(), false);
+    await ask(port, SAVE);
+    assert.deepEqual([server.hasWaiting(), server.hasWaiting(['pause', 'shutdown'])], [true, false]);
+    server.post('pause');
+    assert.equal(server.hasWaiting(['pause', 'shutdown']), true);
+  });
+
+  it('are neither seen nor taken while the program is asked for its status or detail', async (t) => {
+    const seen: unknown[] = [];
+    const look = (): void => {
+      const taken = (): unknown => server.receiveCommand();
+      seen.push(server.hasCommands());
+      assert.throws(taken, EmptyError);
+    };
+    const describe = (): void => (server.hasWaiting() ? look() : undefined);
+    const { server, port }: { server: WebApiServer; port: number } = await startServer(t, { describe });
+    await ask(port, SAVE);
+    const info = ask(port, INFO);
+    await until(() => server.hasCommands() && seen.length > 0);
+    await info;
+    assert.deepEqual([new Set(seen), takeAll(server)], [new Set([false]), ['save-state']]);
+  });
+
   it('lose nothing when a shutdown has succeeded: own commands that wait then fail', async (t) => {
     for (const outcome of [{}, { error: 'disk full' }]) {
       const { server, port } = await startServer(t, { commands: { say: {} } });
@@ -775,14 +802,28 @@ describe('A pause', LIMIT, () => {
     server.receiveCommand();
     server.report({ error: 'stuck' });
     assert.equal(await holders(), 'paused, itself');
+    const released = ask(port, `${RESUME}?by=itself&mine=true`, WAIT);
+    assert.equal(await server.nextCommand(), 'resume');
+    server.report({ error: 'too hot' });
+    assert.deepEqual([(await released).summary, await holders()], ["500 resume failed: 'too hot'", 'paused, itself']);
+    await ask(port, SHUTDOWN);
+    setStatus(ACTIVE);
+    assert.equal(server.receiveCommand(), 'shutdown');
+    setStatus(SHUTTING_DOWN);
+    setStatus(PAUSED);
+    assert.equal(await holders(), 'paused, itself shutdown cancelled');
   });
 
-  it('starts with the holds that the program has saved, and `mine` is true or false', async (t) => {
+  it('starts with the holds that the program has saved', async (t) => {
     const since = '2026-11-23T06:00:00.000Z';
     const cause = [{ by: 'ben', reason: 'B leaks', since }, { reason: 'tariff', since }, { by: 'ben', reason: 'leak' }];
     const { server, port } = await startServer(t, { systemStatus: () => PAUSED, cause });
     const holds = [{ by: 'ben', reason: 'leak', since }, { by: 'somebody', reason: 'tariff', since }];
     assert.deepEqual([(await ask(port, INFO)).body.holds, server.holds], [holds, holds]);
+  });
+
+  it('is released with `mine`, which is true or false', async (t) => {
+    const { server, port } = await startServer(t);
     for (const mine of ['yes', '1', '', 'TRUE']) {
       const { summary } = await ask(port, `${RESUME}?mine=${mine}`);
       assert.equal(summary, `400 mine must be true or false, got "${mine}"`);
@@ -819,13 +860,15 @@ describe('A command with expires', LIMIT, () => {
   });
 
   it('takes 1 to 86,400 whole seconds', async (t) => {
-    const { server, port } = await startServer(t);
+    const { server, port } = await startServer(t, { commands: { say: {} } });
     for (const value of ['0', '-1', '1.5', '86401', '99999999999', '1e3', '0x10', '01', '', '+1', 'x']) {
       const { summary } = await ask(port, `${PAUSE}?expires=${encodeURIComponent(value)}`);
       assert.equal(summary, `400 expires must be an integer from 1 to 86400, got "${value}"`);
     }
-    for (const value of ['1', '86400']) assert.equal((await ask(port, `${PAUSE}?expires=${value}`)).statusCode, 200);
-    assert.deepEqual(takeAll(server), ['pause', 'pause']);
+    for (const [line, value] of [[PAUSE, '1'], [SAY, '86400']]) {
+      assert.equal((await ask(port, `${line}?expires=${value}`)).statusCode, 200);
+    }
+    assert.deepEqual(takeAll(server), ['pause', 'say']);
   });
 });
 
@@ -1680,6 +1723,20 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual([by, reason, log], ['itself', 'started paused', ['onPaused']]);
     await client.resume();
     await until(() => log.includes('step'));
+  });
+
+  it('starts paused with the holds that saveState() has read; active without any', async (t) => {
+    const since = '2026-11-23T06:00:00.000Z';
+    const startPaused = [{ by: 'ana', reason: 'lunch', since }, { by: 'ben', since }];
+    const saved: unknown[] = [];
+    const saveState: System['saveState'] = (status, _request, control) => void saved.push(status, control.holds);
+    const { client } = await launchSystem(t, { saveState }, { startPaused });
+    await client.waitFor(PAUSED);
+    await client.request('save-state', { wait: 60 });
+    assert.deepEqual([(await client.info())?.holds, saved], [startPaused, [PAUSED, startPaused]]);
+    const { client: active } = await launchSystem(t, {}, { startPaused: [] });
+    assert.equal(await active.getStatus(), ACTIVE);
+    await launch({ step: (control) => void control.shutdown() }, { webApiAddress: null, startPaused: [] });
   });
 
   it('gives each step a control, which sees waiting commands; its own take effect after the step', async (t) => {
