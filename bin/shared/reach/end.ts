@@ -9,7 +9,7 @@ const REQUESTED: readonly unknown[] = [0, 129, 130, 141, 143];
 
 /** Whether a failure of the program is the cause of a shutdown, which is a status or a command. */
 export function isCrash(cause: Body): boolean {
-  const latest = commandsOf(cause).at(-1) ?? {};
+  const latest = commandsOf(cause).filter(({ command }) => command === 'shutdown').at(-1) ?? {};
   const end = endIn(cause['value']) ?? endIn(splitDetail(cause['detail']).run) ?? endIn(latest['value']);
   return cause['by'] === 'itself' && end !== null && !REQUESTED.includes(end['exitCode']);
 }

@@ -255,6 +255,9 @@ const STATES: [what: string, replies: object[], state: Partial<State>][] = [
       ['ends, as its command says', [listing('shutdown', { by, value }), OFFLINE], { crashed, ended: !crashed }],
       ['ends, as its detail says', [info({ status, by, detail: { run: { ...RUN, ...value } } }), OFFLINE], { crashed }],
       ['ends, as both say', [listing('shutdown', { by, value }, { status, by }), OFFLINE], { crashed }],
+      ['ends, and own commands with it', [info({ status, by, commands: [
+        { command: 'shutdown', state: 'done', by, value }, { command: 'evaluate', state: 'failed', error: 'x' },
+      ] }), OFFLINE], { crashed, ended: !crashed }],
       ['was shut down', [listing('shutdown', { by: 'ana', value }), OFFLINE], { crashed: false, ended: true }],
     ];
   }),
