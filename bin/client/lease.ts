@@ -5,10 +5,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { commandsOf, describeCause, hasEnded, localTime } from '../shared/words/describe.ts';
 import { EXIT, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
-import { failure, finish, refuseOld } from './send.ts';
+import { failure, finish, notSent, refuseOld } from './send.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
-import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
+import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Outcome } from './send.ts';
 
@@ -21,7 +21,8 @@ export async function resumeMine(client: PrintableClient, options: FollowOptions
   const refused = refuseOld('--mine', reply);
   if (refused !== null) return refused;
   if (!reply.ok) return notSent('resume', reply);
-  const isActive = reply.value === 'active' && commandsOf(reply.body).every(hasEnded); // otherwise a pause may wait
+  const isPausing = commandsOf(reply.body).some((entry) => entry['command'] === 'pause' && !hasEnded(entry));
+  const isActive = reply.value === 'active' && !isPausing;
   if (isActive) return { exitCode: EXIT.DONE, text: reply.value, json: { status: reply.value } };
   const resumed = await finish(client, 'resume', { ...options, mine: true, output: undefined });
   if (resumed.exitCode !== EXIT.DONE) return resumed;
@@ -41,11 +42,6 @@ export async function resumeMine(client: PrintableClient, options: FollowOptions
 export async function pauseMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info', { signal: options.signal });
   return refuseOld('--for', reply) ?? (reply.ok ? finish(client, 'pause', options) : notSent('pause', reply));
-}
-
-function notSent(command: string, reply: FailedReply): Outcome {
-  const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
-  return { ...failure({ ...reply, error, original }), isSent: false };
 }
 
 export interface Lease {

@@ -6,7 +6,7 @@ import { describeInfo, describeStatusAndSave, oldVersionIn } from '../shared/wor
 import { describeDone, follow, GOALS } from '../shared/reach/follow.ts';
 import { EXIT } from '../shared/line/options.ts';
 import {
-  describeUnknown, isInvalid, isUnanswered, lacksInfo, statusNameOf, UNKNOWN,
+  describeUnknown, isAbsent, isInvalid, isUnanswered, lacksInfo, statusNameOf, UNKNOWN,
 } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { printableJson } from '../shared/words/text.ts';
@@ -22,7 +22,7 @@ export interface Outcome {
   json?: object;
   /** Safe to print. */
   error?: string;
-  /** False if the request that precedes the command has failed. */
+  /** False if the command was not sent, or has expired. */
   isSent?: false;
 }
 
@@ -80,16 +80,27 @@ export function refuseOld(option: string, reply: PrintableReply): Outcome | null
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }
 
-/** Sends a command, and waits until it is done. */
+/** The outcome of a command that is not sent because the request that precedes it has failed. */
+export function notSent(command: string, reply: FailedReply): Outcome {
+  const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
+  return { ...failure({ ...reply, error, original }), isSent: false };
+}
+
+/** Sends a command, and waits until it is done. One that expires is sent only to a server that is known to do that. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
-  const { expires, signal } = options;
-  const refused = expires === undefined ? null : refuseOld('--timeout', await client.request('info', { signal }));
-  if (refused !== null) return refused;
+  if (options.expires !== undefined) {
+    const reply = await client.request('info', { signal: options.signal });
+    const refused = refuseOld('--timeout', reply);
+    if (refused !== null) return refused;
+    if (!reply.ok && !isAbsent(reply)) return notSent(command, reply);
+  }
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
-  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  const hasExpired = outcome === 'pending' && received.state === 'failed';
+  const failed = { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  if (exitCode !== EXIT.DONE) return hasExpired ? { ...failed, isSent: false } : failed;
   if (summary !== '') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
   const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it

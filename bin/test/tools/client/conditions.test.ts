@@ -129,6 +129,12 @@ describe('control-client resume --mine', AT_ONCE, () => {
     assert.deepEqual(await ended, printed('active')); // it held nothing
   });
 
+  it('sends nothing to an active system that is busy with another command', async (t) => {
+    const commands = [{ command: 'pause', state: 'done' }, { command: 'evaluate', state: 'running' }];
+    const { port, requests } = await startWeb(t, () => ({ status: 'active', version: '0.16.0', commands }));
+    assert.deepEqual([await mine(port, 'ana'), requests], [printed('active'), ['GET /api/info']]);
+  });
+
   it('sends nothing to a server that would resume for everybody, as pause --for does', async (t) => {
     const rows: [info: object, version: string][] = [[{ version: '0.15.3' }, '0.15.3'], [{ code: 404 }, 'none']];
     const commands = [['--mine', 'resume', '--mine'], ['--for', 'pause', '--for=1h']];
@@ -190,6 +196,14 @@ describe('control-client pause --for', AT_ONCE, () => {
     });
     await call([...at(port), 'pause', '--for', '0.1', '--wait', '--timeout', '5', '--by', 'ana']);
     assert.deepEqual(posted, ['/api/pause?by=ana&expires=5', '/api/resume?by=ana&mine=true']);
+  });
+
+  it('ends at once if the pause has expired', async (t) => {
+    const expired = { code: 500, error: 'pause failed: expired after 5 s' };
+    const { port, requests } = await startWeb(t, ({ method }) => method === 'POST' ? expired : ACTIVE);
+    const { code, stderr } = await call([...at(port), 'pause', '--for', '1h', '--wait', '--timeout', '5']);
+    assert.deepEqual([code, stderr], [4, 'control-client: pause expired: never delivered\n']);
+    assert.equal(requests.filter((request) => request.startsWith('POST')).length, 1);
   });
 
   it('resumes a system that was not paused in time, too', async (t) => {

@@ -31,15 +31,15 @@ const OUTCOMES = {
     ...UNSENT.map((text) => `3 ${text}`), '0 [offline]', `4 not active ${OFFLINE}`, `4 not x=1 ${OFFLINE}`,
   ],
   foreign: [
-    '3 [offline] ERROR', '3 ERROR', '3 ERROR', '3 not paused: ERROR', '3 not shut down: ERROR',
+    '3 [offline] ERROR', '3 ERROR', '3 ERROR', '3 pause not sent: ERROR', '3 shutdown not sent: ERROR',
     ...UNSENT.map((text) => `3 ${text}`), '0 [offline]', `4 not active ${OFFLINE}`, `4 not x=1 ${OFFLINE}`,
   ],
   untrusted: [
-    '3 [unknown] ERROR', '3 ERROR', '3 ERROR', '3 not paused: ERROR', '3 not shut down: ERROR',
+    '3 [unknown] ERROR', '3 ERROR', '3 ERROR', '3 pause not sent: ERROR', '3 shutdown not sent: ERROR',
     ...UNSENT.map((text) => `3 ${text}`), ...WAITS,
   ],
   denied: [
-    '1 ERROR', '1 ERROR', '1 ERROR', '1 not paused: ERROR', '1 not shut down: ERROR',
+    '1 ERROR', '1 ERROR', '1 ERROR', '1 pause not sent: ERROR', '1 shutdown not sent: ERROR',
     ...UNSENT.map((text) => `1 ${text}`), '1 ERROR', '1 ERROR', '1 ERROR',
   ],
   unconnected: [
@@ -48,7 +48,7 @@ const OUTCOMES = {
     ...UNSENT.map((text) => `5 ${text}`), ...WAITS,
   ],
   silent: [
-    '5 [no answer] ERROR', '5 ERROR', '5 pause SENT', '5 pause SENT', '5 shutdown SENT',
+    '5 [no answer] ERROR', '5 ERROR', '5 pause SENT', '5 pause not sent: ERROR', '5 shutdown not sent: ERROR',
     ...UNSENT.map((text) => `5 ${text}`), ...WAITS,
   ],
 };

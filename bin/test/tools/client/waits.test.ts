@@ -188,6 +188,10 @@ describe('control-client --wait and wait', AT_ONCE, () => {
       const ended = await call([...at(port), 'pause', '--wait', '--timeout', '5']);
       assert.deepEqual([ended, requests], [{ code: 2, stdout: '', stderr }, ['GET /api/info']]);
     }));
+    const full = await startWeb(t, ({ method }) => method === 'POST' ? { result: 'ok' } : { code: 503, error: 'full' });
+    const unknown = await call([...at(full.port), 'pause', '--wait', '--timeout', '5']);
+    const unsent = { code: 1, stdout: '', stderr: 'control-client: pause not sent: full\n' };
+    assert.deepEqual([unknown, full.requests], [unsent, ['GET /api/info']]);
     const { port, requests } = await startWeb(t, () => ({ ...ACTIVE, state: 'done', version: '1.0.0' }));
     assert.equal((await call([...at(port), 'pause', '--wait', '--timeout', '5'])).code, 0);
     assert.deepEqual(requests, ['GET /api/info', 'POST /api/pause']);
