@@ -37,7 +37,7 @@ export interface Followed {
   outcome: 'done' | 'failed' | 'pending' | 'offline' | 'unanswered';
   isInvalid: boolean; // refused because of its arguments
   value: string; // returned by the program, as JSON unless it is a text; empty if there is none
-  status: SystemStatus | null; // the latest; null if none is known
+  status: SystemStatus | null; // the latest; null if none is known, as after a release of `mine`
   seconds: number; // duration of the wait
   error: string; // why it is not done; empty if nothing went wrong
   summary: string; // the same in a line that names the command; empty if it is simply done
@@ -125,7 +125,7 @@ class Follower {
     return {
       outcome, error, value, seconds,
       isInvalid: isInvalid(reply),
-      status: isDone ? this.#goal ?? this.#status : this.#status,
+      status: isDone && this.#options.mine !== true ? this.#goal ?? this.#status : this.#status,
       summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
       received: this.#report,
     };
