@@ -1,7 +1,7 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import { splitDetail, timeIn, valueIn } from '../shared/words/describe.ts';
+import { holdsOf, splitDetail, timeIn, valueIn } from '../shared/words/describe.ts';
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
@@ -9,7 +9,6 @@ import type { currentValues, OwnCommand } from './declarations.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
-const MAX_HOLDS = 16;
 const MAX_RUN_ROWS = 16; // of these; control-run adds fewer, but any program may report a field `run`
 
 /** Times are in milliseconds. Times that the system reports are by its own clock. */
@@ -93,11 +92,10 @@ export type Update = Omit<State, 'detail'> & {
   accepts?: readonly OwnCommand[];
 };
 
-/** Who holds a pause. A hold without a name is that of `others`: the system has no room for more names. */
-export function readHolds({ holds }: Body): State['holds'] {
-  return (Array.isArray(holds) ? holds : []).slice(0, MAX_HOLDS).map((entry) => {
-    const hold = Object(entry) as Body;
-    return { by: excerptOf(hold['by']) || 'others', reason: excerptOf(hold['reason']), since: timeIn(hold, 'since') };
+/** Everybody who holds a pause. */
+export function readHolds(info: Body): State['holds'] {
+  return holdsOf(info).map((hold) => {
+    return { by: excerptOf(hold['by']), reason: excerptOf(hold['reason']), since: timeIn(hold, 'since') };
   });
 }
 

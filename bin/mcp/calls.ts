@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
-import { describeStatus, oldVersionIn } from '../shared/words/describe.ts';
+import { describeStatus, holdsOf, oldVersionIn } from '../shared/words/describe.ts';
 import { follow } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { UsageError } from '../shared/line/options.ts';
@@ -213,7 +213,7 @@ async function send(
   };
   if (outcome !== 'done' && outcome !== 'pending') throw new CallError(client.shorten(summary), report);
   const info: Body = reply?.ok === true ? reply.body : {};
-  const isHeldByOthers = [info['holds'] ?? []].flat().some((hold) => (Object(hold) as Body)['by'] !== by);
+  const isHeldByOthers = holdsOf(info).some((hold) => hold['by'] !== by);
   const note = summary || (isHeldByOthers ? describeStatus(info) : '');
   return { ...report, note: note === '' ? undefined : cleanText(note) };
 }

@@ -134,10 +134,8 @@ export function describeAuthor(info: Body): string {
 
 /** The same for a status, and who else holds the pause: ` by ben@desk: B leaks memory; and by ana@laptop`. */
 export function describeCause(info: Body): string {
-  const held = info['status'] === 'paused' && Array.isArray(info['holds']) ? info['holds'].slice(1) : [];
-  const shown = held.slice(0, MAX_HOLDS - 1);
-  const others = shown.map((hold) => describeAuthor({ ...hold, by: excerptOf(hold?.by) || 'others' }));
-  return [describeAuthor(info), ...others].join('; and');
+  const others = info['status'] === 'paused' ? holdsOf(info).slice(1) : [];
+  return [info, ...others].map(describeAuthor).join('; and');
 }
 
 /** How a system that was shutting down has ended: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */
@@ -153,6 +151,12 @@ export function hasEnded({ state }: Body): boolean {
 
 export function commandsOf({ commands }: Body): Body[] {
   return Array.isArray(commands) ? commands.slice(-MAX_COMMANDS).map((entry) => Object(entry) as Body) : [];
+}
+
+/** Everybody who holds a pause, the oldest first. A hold without a name is that of `others`: there is no more room. */
+export function holdsOf({ holds }: Body): Body[] {
+  const held = Array.isArray(holds) ? holds.slice(0, MAX_HOLDS) : [];
+  return held.map((hold) => ({ ...hold, by: excerptOf(hold?.by) || 'others' }));
 }
 
 function commandOf(entry: Body): string {
