@@ -1219,7 +1219,7 @@ export class WebApiServer<Name extends string = never> {
     if (!this.#isSampling && this.#look() === null) this.#acknowledge(sequence);
   }
 
-  /** Who wants the pause, oldest first: each sender once. Empty while active. At most 16; then some lack a reason. */
+  /** Who wants the pause, oldest first: each sender once; the 16th stands for all others. Empty while active. */
   get holds(): StatusCause[] { return JSON.parse(JSON.stringify(this.#published.holds)); }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
