@@ -1381,7 +1381,7 @@ export class WebApiServer<Name extends string = never> {
     }
     try {
       const isRelease = command === 'resume' && journal.read(index).name === 'mine';
-      const value = isRelease ? { released: STATUSES[this.#published.code] !== PAUSED } : outcome.value;
+      const value = isRelease ? { released: true } : outcome.value;
       if (isDone) journal.complete(index, 'value', encode(typeof value === 'string' ? tidy(value, 1000) : value));
       else journal.complete(index, 'error', tidy(describeError(outcome.error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
