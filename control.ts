@@ -1219,7 +1219,7 @@ export class WebApiServer<Name extends string = never> {
     if (!this.#isSampling && this.#look() === null) this.#acknowledge(sequence);
   }
 
-  /** Who wants the pause, oldest first: each sender once. Empty while active. At most 16; then some lack a reason. */
+  /** Who wants the pause, oldest first: each sender once; the 16th stands for all others. Empty while active. */
   get holds(): StatusCause[] { return JSON.parse(JSON.stringify(this.#published.holds)); }
 
   /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
@@ -1381,7 +1381,7 @@ export class WebApiServer<Name extends string = never> {
     }
     try {
       const isRelease = command === 'resume' && journal.read(index).name === 'mine';
-      const value = isRelease ? { released: STATUSES[this.#published.code] !== PAUSED } : outcome.value;
+      const value = isRelease ? { released: true } : outcome.value;
       if (isDone) journal.complete(index, 'value', encode(typeof value === 'string' ? tidy(value, 1000) : value));
       else journal.complete(index, 'error', tidy(describeError(outcome.error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
