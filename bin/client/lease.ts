@@ -27,7 +27,7 @@ export async function resumeMine(client: PrintableClient, options: FollowOptions
   const resumed = await finish(client, 'resume', { ...options, mine: true, output: undefined });
   if (resumed.exitCode !== EXIT.DONE) return resumed;
   const latest = await client.request('info');
-  if (!latest.ok) return failure(latest);
+  if (!latest.ok) return { ...failure(latest), json: { ...resumed.json, status: undefined, error: latest.original } };
   const { value: status, body } = latest;
   const json: Body = { ...resumed.json, status, holds: body['holds'] };
   if (status !== 'paused' && status !== 'pausing') return { exitCode: EXIT.DONE, text: status, json };

@@ -30,6 +30,7 @@ export function loadCheckpoint(file: string, folder: string): Checkpoint | null 
     const isKnown = format === FORMAT.format && [2, 3, FORMAT.version].includes(version);
     if (!isKnown) throw new Error('it is not a checkpoint of control-demo 0.12 or later');
     const { holds = paused ? [{ by, reason, since }] : [], ...state } = rest; // before version 4, there was one
+    if (!Array.isArray(holds)) throw new Error('its "holds" must be a list');
     if (version === 2) state.random = state.random[0]; // one word of another generator
     return { learner: new Learner(state), holds };
   } catch (error) {

@@ -24,7 +24,7 @@ find_other() {
   done
 }
 
-resume() { control-client resume --all --mine --wait; }
+resume() { control-client resume --all --mine; }
 
 paused=
 trap 'if [ "$paused" ]; then resume; fi' EXIT

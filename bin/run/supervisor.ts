@@ -44,6 +44,7 @@ export class Supervisor {
   #baseUrl = '';
   #status: SystemStatus;
   #holds: readonly StatusCause[]; // of the pause, as they were kept last
+  #pausedSince: string | undefined; // whoever holds the pause now
   #change: { reported: SystemStatus | null } | null = null; // during a pause or resume: what the program reports
   #detail: object = {}; // reported by the program
   #hasComplained = false; // about a field of it
@@ -63,6 +64,7 @@ export class Supervisor {
     this.#settings = settings;
     this.#say = say;
     this.#holds = state?.read() ?? [];
+    this.#pausedSince = this.#holds[0]?.since;
     this.#status = this.#holds.length === 0 ? ACTIVE : PAUSED;
     this.#server = new WebApiServer<string>({
       ...options,
@@ -197,6 +199,7 @@ export class Supervisor {
     if (isDeepStrictEqual(holds, this.#holds)) return;
     const { isQuiet, state } = this.#settings;
     const isChange = holds.length === 0 || this.#holds.length === 0;
+    if (isChange) this.#pausedSince = holds[0]?.since;
     this.#holds = holds;
     state?.keep(holds);
     if (state?.error !== undefined) this.#say(`--state ${state.error}`);
@@ -319,7 +322,7 @@ export class Supervisor {
         this.#isSignalled = true;
         this.#server.post('shutdown', { reason: name });
       },
-      pausedSince: () => this.#holds[0]?.since,
+      pausedSince: () => this.#pausedSince,
       resume: (name) => void this.#server.post('resume', { reason: name }),
       say: this.#say,
     });

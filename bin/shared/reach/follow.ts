@@ -166,7 +166,7 @@ class Follower {
   /** Concludes from the response, the report and the status; null, unless `over`, if observing may make it clearer. */
   #conclude(reply: PrintableReply, moment: Moment): Conclusion | null {
     const { state } = this.#report;
-    const { expires } = this.#options;
+    const { expires, timeoutMs } = this.#options;
     const status = this.#status;
     const isShutdown = this.#goal === OFFLINE; // neither response nor report shows whether the system ends
     if (state === 'done' && !isShutdown) return DONE;
@@ -205,12 +205,10 @@ class Follower {
     if (!reply.ok && (status === null || isCut(reply))) {
       return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
-    if (expires !== undefined && state === 'running') {
-      return { outcome: 'pending', error: '', summary: `${this.#command} runs: not done after ${expires} s` };
-    }
-    if (expires !== undefined && state === 'waiting' && status !== SHUTTING_DOWN) {
-      const summary = `${this.#command} not taken yet: it expires when the program looks`;
-      return { outcome: 'pending', error: '', summary };
+    if (expires !== undefined && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
+      const late = `runs: not done after ${Math.round(timeoutMs / 1000) - 1} s`;
+      const what = state === 'running' ? late : 'not taken yet: it expires when the program looks';
+      return { outcome: 'pending', error: '', summary: `${this.#command} ${what}` };
     }
     const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
     const isSettled = status === SHUTTING_DOWN || !isPending;

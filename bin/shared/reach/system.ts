@@ -134,9 +134,10 @@ export class FollowedSystem {
   }
 
   #noteShutdown(info: Body, status: string): void {
-    const sent = commandsOf(info).find(({ command, state }) => command === 'shutdown' && state !== 'failed');
+    const latest = commandsOf(info).filter(({ command }) => command === 'shutdown').at(-1);
+    const isSent = latest !== undefined && latest['state'] !== 'failed';
     const hasBegun = status === SHUTTING_DOWN.statusName;
-    const cause = hasBegun ? info : sent ?? null; // the status `shutting down` may be too short to be seen
+    const cause = hasBegun ? info : isSent ? latest : null; // the status `shutting down` may be too short to be seen
     this.#shutdown = { cause, until: hasBegun ? Infinity : performance.now() + SENT_MS };
   }
 

@@ -101,7 +101,7 @@ export function describeCommand(entry: Body): string {
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
-    running: `running for ${age}`,
+    running: `running, accepted ${age} ago`,
     waiting: `waiting for ${age}`,
   };
   return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
