@@ -405,8 +405,8 @@ describe('GET /api/info', LIMIT, () => {
     const { commands } = (await ask(port, INFO)).body;
     const ids = commands.map(({ id }: typeof commands[0]) => Number(id.slice(4)));
     assert.deepEqual(ids, Array.from({ length: 16 }, (_, index) => index + 8));
-    const latest = commands.slice(-5).map(({ id, at, seconds, ...others }: typeof commands[0]) => {
-      assert.ok(Date.parse(at) <= Date.now() && (seconds >= 0) === ['done', 'failed'].includes(others.state));
+    const latest = commands.slice(-5).map(({ id, at, takenAt = at, seconds, ...others }: typeof commands[0]) => {
+      assert.ok(at <= takenAt && Date.parse(at) <= Date.now() && (seconds >= 0) === ['done', 'failed'].includes(others.state));
       return others;
     });
     assert.deepEqual(latest, [
@@ -836,8 +836,9 @@ describe('A pause', LIMIT, () => {
 describe('A command with expires', LIMIT, () => {
   it('is never delivered once it has expired, which is not decided before the program looks', async (t) => {
     const { server, port } = await startServer(t, { maxQueueSize: 2, commands: { say: {} } });
-    const lines = [`${PAUSE}?expires=1`, `${SHUTDOWN}?expires=2`, `${SAY}?expires=1`];
+    const lines = [`${PAUSE}?expires=1`, `${SHUTDOWN}?expires=4`, `${SAY}?expires=1`];
     const waiting = lines.map((line) => ask(port, line, WAIT));
+    await until(async () => (await ask(port, INFO)).body.commands.length === lines.length);
     await ask(port, SAY);
     await sleep(1200);
     assert.equal((await ask(port, SAVE)).statusCode, 503);
@@ -846,7 +847,7 @@ describe('A command with expires', LIMIT, () => {
     assert.equal(server.hasCommands(), true);
     assert.equal((await waiting[0])?.summary, '500 pause failed: expired after 1 s');
     assert.equal((await ask(port, SAVE)).statusCode, 200, 'it has left its place');
-    await sleep(1000);
+    await sleep(3500);
     assert.equal(server.receiveCommand(), 'shutdown', 'what a look has announced does not expire before the take');
     server.report({ error: 'not now' });
     assert.deepEqual(takeAll(server), ['say', 'save-state']);

@@ -158,7 +158,7 @@ export interface CommandOutcome {
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt] = [0, 1, 2, 3, 4, 5];
-  const [atAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 12]; // times, of two words each: `at` is for people
+  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 14]; // two words each; the first two by the clock
   const [open, done, failed, omitted] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
@@ -198,7 +198,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     },
 
     /** Takes the next record and returns its index. There must be one. */
-    take(): number { return Atomics.add(words, tailAt, 1); },
+    take(): number {
+      times[journal.find(journal.tail()) / 2 + takenAt] = Date.now();
+      return Atomics.add(words, tailAt, 1);
+    },
 
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
@@ -226,6 +229,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         at: times[record / 2 + atAt] as number,
         seconds: kind === open ? undefined : Math.max(0, Math.round(durationMs)) / 1000,
         isTaken: ((journal.tail() - index) | 0) > 0,
+        takenAt: times[record / 2 + takenAt] as number, // after isTaken
         isComplete: kind !== open,
         text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
         error: kind === failed ? result : undefined,
@@ -254,7 +258,7 @@ type Journals = [Journal, Journal, Journal, Journal, Journal, Journal]; // two l
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
   const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
   const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
-  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 12 + textBytes + resultBytes));
+  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 14 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
 }
 
@@ -313,7 +317,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const skew = Date.now() - performance.now() - data.clockOffset; // if the clock was not set during the start
+  const offsets = Array.from({ length: 9 }, () => Date.now() - performance.now()); // a pause between makes it less
+  const skew = Math.max(...offsets) - data.clockOffset; // if the clock was not set during the start
   const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
   const [commands, own, , statuses, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
@@ -447,11 +452,12 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       });
     },
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, name = '', json, at, seconds, isTaken, isComplete, value, valueOmitted, error } = record;
+      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, value, valueOmitted, error } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
-        at: new Date(at).toISOString(), state, value: value && JSON.parse(value), valueOmitted, error,
+        at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
+        state, value: value && JSON.parse(value), valueOmitted, error,
         seconds, by: record.by, reason: record.reason,
       };
     },
@@ -1044,6 +1050,7 @@ export interface WebApiServerOptions<Name extends string = never> {
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
+  takenAt?: string | undefined; // while it runs
   state: 'waiting' | 'running' | 'done' | 'failed';
   value?: unknown;
   valueOmitted?: string | undefined; // why `value` is missing
@@ -1595,7 +1602,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #createThread(): Worker {
-    this.#data.clockOffset = Date.now() - performance.now();
+    this.#data.clockOffset = Math.max(...Array.from({ length: 9 }, () => Date.now() - performance.now()));
     const source = `
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);

@@ -56,7 +56,7 @@ function toJson({ target, name, pid, system: { status, error, info } }: Row): st
   return printableJson({
     target: target.name, name, pid: Number(pid) || undefined, status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
-    reason: excerptOf(info['reason']) || undefined, detail: info['detail'] ?? undefined,
+    reason: excerptOf(info['reason']) || undefined, holds: info['holds'], detail: info['detail'] ?? undefined,
   });
 }
 

@@ -65,6 +65,7 @@ export class Session {
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
     const takesReason = CONTROL_COMMANDS.includes(command.name);
     if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
+    if (words[0]?.startsWith('--') === true) return fail(`'${words[0]}' is an option of control-client, not a reason`);
     const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed, with quotes and apostrophes
     switch (command.name) {
       case 'run': return this.#list();

@@ -19,14 +19,16 @@ export function describeStatus(info: Body): string {
   const cause = isActive ? '' : describeCause(info);
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
-  const running = isActive || status === 'paused' ? runningIn(info) : null; // the other statuses imply it
+  const isShown = isActive || status === 'paused'; // the other statuses imply what runs
+  const running = isShown ? commandsOf(info).find(({ state }) => state === 'running') : undefined;
+  const seconds = running === undefined ? 0 : runningSeconds(running);
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(commandOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const queue = waiting.length === 0 ? '' : `; ${names} ${waiting.length === 1 ? 'waits' : 'wait'}`;
-  if (running === null) return status + ago + cause + step + queue + (queue && isActive ? ' for the step' : '');
-  const blocked = `${queue} for ${running.name}, which has run for ${running.age}`;
-  const alone = `${isActive ? ',' : ';'} running ${running.name} for ${running.age}`;
-  return status + ago + cause + (queue ? blocked : alone);
+  if (running === undefined) return status + ago + cause + step + queue + (queue && isActive ? ' for the step' : '');
+  const blocked = `${queue} for ${commandOf(running)}, which has run for ${describeDuration(seconds)}`;
+  const alone = `${isActive ? ',' : ';'} running ${commandOf(running)} for ${describeDuration(seconds)}`;
+  return status + ago + cause + (queue ? blocked : seconds < 1 ? step : alone);
 }
 
 /** The same, and the last save: `paused 3 min ago by ana@laptop; saved 5 min ago`. */
@@ -60,14 +62,9 @@ function describeAge(entry: Body): string {
   return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
 }
 
-/** A command that takes long, or null. It has run since the one before it has ended: they run one at a time. */
-function runningIn(info: Body): { name: string; age: string } | null {
-  const commands = commandsOf(info);
-  const entry = commands.find(({ state }) => state === 'running') ?? {};
-  const starts = commands.map((one) => Number(timeIn(one, 'at')) + 1000 * Number(one['seconds'])); // NaN unless ended
-  const latest = Math.max(timeIn(entry, 'at') ?? Date.now(), ...starts.filter((time) => time < Date.now()));
-  const seconds = (Date.now() - latest) / 1000;
-  return seconds < 1 ? null : { name: commandOf(entry), age: describeDuration(seconds) };
+/** For how long a command has run; since its acceptance, if the server is older than 0.16. */
+function runningSeconds(entry: Body): number {
+  return secondsSince(entry, 'takenAt') ?? secondsSince(entry, 'at') ?? 0;
 }
 
 /** Aligned lines with all details. */
@@ -101,7 +98,7 @@ export function describeCommand(entry: Body): string {
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
-    running: `running, accepted ${age} ago`,
+    running: `running for ${describeDuration(runningSeconds(entry))}`,
     waiting: `waiting for ${age}`,
   };
   return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;

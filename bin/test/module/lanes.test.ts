@@ -80,6 +80,7 @@ describe('Commands that are never delivered', { ...LIMIT, concurrency: 3 }, () =
       const port = await host.hear<number>();
       const lines = [releaseOf('eve'), `${PAUSE}?expires=1`, `${SAY}?expires=1`, releaseOf('ana')];
       const answers = lines.map((line) => ask(port, line, WAIT));
+      await until(async () => (await ask(port, INFO)).body.commands.length === lines.length);
       await sleep(EXPIRY_MS);
       host.release();
       const [vain, paused, said, released] = await Promise.all(answers);

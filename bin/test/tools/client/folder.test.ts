@@ -41,7 +41,8 @@ describe('control-client list', SUITE, () => {
     const rows = json.map((line) => JSON.parse(line) as Record<string, unknown>);
     const { body } = await paused.client.request('info') as { body?: Record<string, unknown> };
     assert.equal(rows[1]?.['since'], body?.['since']);
-    assert.deepEqual(rows.map(({ since, ...others }) => others), [
+    assert.deepEqual(rows[1]?.['holds'], body?.['holds']);
+    assert.deepEqual(rows.map(({ since, holds, ...others }) => others), [
       { target: `unix:${folder}/eval-${pid}.sock`, name: 'eval', pid, status: 'active' },
       {
         target: `unix:${folder}/train__7B-${pid}.sock`, name: 'train: 7B', pid, status: 'paused', by: 'somebody',

@@ -39,8 +39,8 @@ describe('control-client', AT_ONCE, () => {
       [{ status: 'active', commands: [running, waiting] }, 'active; pause waits for evaluate, which has run for 4 s'],
       [{ status: 'paused', by: 'ana', commands: [running, ...Array(17).fill(waiting)] },
         'paused by ana; 17 commands wait for evaluate, which has run for 4 s'],
-      [{ status: 'active', commands: [{ state: 'done', at: heardAt, seconds: 2 }, running, waiting] },
-        'active; pause waits for evaluate, which has run for 2 s'], // since the one before it ended
+      [{ status: 'active', commands: [{ ...running, takenAt: new Date().toISOString() }, waiting] },
+        'active; pause waits for evaluate, which has run for 0 s'], // and waited before
       [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
       [{ status: 'pausing', commands: [running] }, 'pausing'],
       [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
