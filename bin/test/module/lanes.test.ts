@@ -80,7 +80,10 @@ describe('Commands that are never delivered', { ...LIMIT, concurrency: 3 }, () =
       const port = await host.hear<number>();
       const lines = [releaseOf('eve'), `${PAUSE}?expires=1`, `${SAY}?expires=1`, releaseOf('ana')];
       const answers = lines.map((line) => ask(port, line, WAIT));
-      await until(async () => (await ask(port, INFO)).body.commands.length === lines.length);
+      const waiting = async (): Promise<CommandInfo[]> => {
+        return (await ask(port, INFO)).body.commands.filter(({ state }: CommandInfo) => state === 'waiting');
+      };
+      await until(async () => (await waiting()).length === lines.length);
       await sleep(EXPIRY_MS);
       host.release();
       const [vain, paused, said, released] = await Promise.all(answers);
