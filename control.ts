@@ -158,7 +158,7 @@ export interface CommandOutcome {
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt] = [0, 1, 2, 3, 4, 5];
-  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 14]; // two words each; the first two by the clock
+  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 14]; // of two words; two by the clock
   const [open, done, failed, omitted] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
@@ -178,6 +178,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const age = performance.now() + skew - (times[record / 2 + startAt] as number);
       return seconds > 0 && age >= 1000 * seconds ? seconds : 0;
     },
+    keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
     isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
@@ -452,7 +453,8 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       });
     },
     commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
-      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, value, valueOmitted, error } = record;
+      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error } = record;
+      const { value, valueOmitted } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
@@ -1252,11 +1254,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
   hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean {
-    for (const place of this.#waiting()) {
-      const command = COMMANDS[place.journal.codeOf(place.index)];
-      if (command !== undefined && commands.includes(command) && this.#isDue(place)) return true;
-    }
-    return false;
+    return this.#find(commands) !== undefined;
   }
 
   /**
@@ -1465,12 +1463,23 @@ export class WebApiServer<Name extends string = never> {
     return (this.#announced = this.#look());
   }
 
-  /** Aborts `signal` if a waiting command ends the present work. */
+  /** Finds the first of these commands that waits to be delivered. */
+  #find(commands: readonly ControlCommand[]): Place | undefined {
+    for (const place of this.#waiting()) {
+      const command = COMMANDS[place.journal.codeOf(place.index)];
+      if (command !== undefined && commands.includes(command) && this.#isDue(place)) return place;
+    }
+    return undefined;
+  }
+
+  /** Aborts `signal` if a waiting command ends the present work. That command then no longer expires. */
   #interruptStep(): void {
     if (this.#interrupt?.signal.aborted !== false) return;
-    const commands = STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] as const : ['shutdown'] as const;
-    const command = commands.find((one) => this.hasWaiting([one]));
-    if (command !== undefined) this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
+    const place = this.#find(STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] : ['shutdown']);
+    if (place === undefined) return;
+    place.journal.keep(place.index);
+    const command = COMMANDS[place.journal.codeOf(place.index)];
+    this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
   }
 
   #onCommand(): void {
