@@ -756,7 +756,8 @@ function serve(
       server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
-      let [text, expires] = ['', 0];
+      let text = '';
+      let expires = 0;
       const { query } = connection.head;
       if (query !== '' || declared.length > 0) { // most commands have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
