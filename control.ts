@@ -178,6 +178,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const age = performance.now() + skew - (times[record / 2 + startAt] as number);
       return seconds > 0 && age >= 1000 * seconds ? seconds : 0;
     },
+    /** Lets a command that waits never expire. */
     keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
     isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
@@ -291,7 +292,7 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs eleven functions, which are sent to it as source text. It cannot load this file: in a bundle,
+// The server thread runs twelve functions, which are sent to it as source text. It cannot load this file: in a bundle,
 // the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
 // a `data:` URL gains nothing). Hence three rules for these functions:
 //
@@ -309,8 +310,15 @@ function tidy(text: string, maxLength: number = 200): string {
   return Buffer.from(characters.slice(0, maxLength).join('')).toString();
 }
 
+/** Returns Date.now() when performance.now() was 0. The largest value: a delay between the two calls makes it less. */
+function readClockOffset(): number {
+  return Math.max(...Array.from({ length: 9 }, () => Date.now() - performance.now()));
+}
+
 /** The server thread's access to shared memory. */
-function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJournal) {
+function linkToHost(
+  data: ThreadData, postWakeUp: () => void, open: typeof openJournal, readOffset: typeof readClockOffset,
+) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
@@ -318,8 +326,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const offsets = Array.from({ length: 9 }, () => Date.now() - performance.now()); // a pause between makes it less
-  const skew = Math.max(...offsets) - data.clockOffset; // if the clock was not set during the start
+  const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
   const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
   const [commands, own, , statuses, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
@@ -459,8 +466,7 @@ function linkToHost(data: ThreadData, postWakeUp: () => void, open: typeof openJ
       return {
         id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
         at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
-        state, value: value && JSON.parse(value), valueOmitted, error,
-        seconds, by: record.by, reason: record.reason,
+        state, value: value && JSON.parse(value), valueOmitted, error, seconds, by: record.by, reason: record.reason,
       };
     },
   };
@@ -761,9 +767,9 @@ function serve(
       const { query } = connection.head;
       if (query !== '' || declared.length > 0) { // most commands have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
-        const [by, reason, seconds, mine] = ['by', 'reason', 'expires', 'mine'].map((name) => given.get(name));
+        const [by, reason, seconds = null, mine] = ['by', 'reason', 'expires', 'mine'].map((name) => given.get(name));
         expires = Number(seconds ?? 0);
-        const isInteger = seconds == null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400);
+        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400);
         if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
           const error = `${form}, got ${JSON.stringify(tidyText((isInteger ? mine : seconds) ?? ''))}`;
@@ -1125,7 +1131,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
       ...[32_768, 8192, 8192].map((textBytes) => allocateJournal(16, '', textBytes)), // 16 holds: at most 28 KiB
     ],
-    clockOffset: 0, // from performance.now() of the host to Date.now()
+    clockOffset: 0, // of the host, when the thread starts
     hasDetail: describe !== undefined,
     first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
     about: {
@@ -1267,9 +1273,8 @@ export class WebApiServer<Name extends string = never> {
   receiveCommand(): ControlCommand | Name {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
-    const next = this.#look();
-    if (next === null) throw new EmptyError('The command queue is empty');
-    const { journal } = next;
+    const { journal } = this.#look() ?? {};
+    if (journal === undefined) throw new EmptyError('The command queue is empty');
     this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
     this.#announced = null;
     this.#wakeThread();
@@ -1613,13 +1618,13 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #createThread(): Worker {
-    this.#data.clockOffset = Math.max(...Array.from({ length: 9 }, () => Date.now() - performance.now()));
+    this.#data.clockOffset = readClockOffset();
     const source = `
       const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, () => report(null), ${openJournal});
+      const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${readClockOffset});
       const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
       const listening = (${listen})(workerData, server, ${checkTrusted}, report);
       process.on('uncaughtException', listening.fail);
