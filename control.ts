@@ -1388,7 +1388,7 @@ export class WebApiServer<Name extends string = never> {
     const command = COMMANDS[journal.codeOf(index)];
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
       const { by, reason } = journal.read(index);
-      const holds = addHold(this.#published.holds, { by, reason, since: new Date().toISOString() });
+      const holds = addHold(this.#published.holds, { by, reason });
       if (holds !== this.#published.holds) this.#setHolds(holds); // a flood of pauses costs little
     }
     try {
@@ -2143,11 +2143,12 @@ function checkCause({ by = '', reason = '', since = new Date().toISOString() }: 
 }
 
 /** Adds a hold, or replaces the reason of its sender's. The 16th has no name: only a plain `resume` ends it. */
-function addHold(holds: readonly Hold[], hold: Hold): readonly Hold[] {
-  const { by = SOMEBODY, reason, since } = hold;
+function addHold(holds: readonly Hold[], hold: StatusCause): readonly Hold[] {
+  const { by = SOMEBODY, reason } = hold;
   const own = holds.find((one) => one.by === by);
   if (own !== undefined && (reason === undefined || reason === own.reason)) return holds;
   if (own !== undefined) return holds.map((one) => (one === own ? { ...one, reason } : one));
+  const { since = new Date().toISOString() } = hold;
   if (holds.length < 15) return [...holds, { by, reason, since }];
   return holds.some((one) => one.by === undefined) ? holds : [...holds, { since }];
 }
