@@ -1,4 +1,4 @@
-/*! control.ts 0.16.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.17.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -40,7 +40,7 @@ import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** The version of this file. */ export const VERSION: string = '0.16.0';
+/** The version of this file. */ export const VERSION: string = '0.17.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -48,7 +48,7 @@ import type { AddressInfo, Socket } from 'node:net';
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections'];
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections', 'log'];
 const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
 ];
@@ -168,7 +168,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     head(): number { return Atomics.load(words, headAt); },
     tail(): number { return Atomics.load(words, tailAt); },
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
-    changes(): number { return journal.head() + journal.tail() + Atomics.load(words, endsAt); },
+    ends(): number { return Atomics.load(words, endsAt); },
+    changes(): number { return journal.head() + journal.tail() + journal.ends(); },
+    /** Returns whether a record is not overwritten. */
+    has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
     numberOf(index: number): number { return words[journal.find(index) + numberAt] as number; },
     /** Returns the seconds after which a command has expired, or 0 if it has not. */
@@ -184,8 +187,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
-    /** Appends a record and returns its index. Only commands have a number, and may expire. */
-    append(code: number, at: number, text: string, number: number = 0, expires: number = 0): number {
+    /** Appends a record and returns its index. Only commands have a number, may expire and are logged before. */
+    append(
+      code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: (index: number) => void,
+    ): number {
       const index = journal.head();
       const record = journal.find(index);
       words[record + codeAt] = code;
@@ -195,6 +200,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
+      log?.(index);
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
     },
@@ -223,13 +229,15 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
       const [by, reason, name, json] = text.split('\n');
       const number = words[record + numberAt] as number;
-      const durationMs = (times[record / 2 + endAt] as number) - (times[record / 2 + startAt] as number);
+      const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
       return {
         id: `${idPrefix}${number >>> 0}`,
         code: words[record + codeAt] as number,
         number,
         at: times[record / 2 + atAt] as number,
-        seconds: kind === open ? undefined : Math.max(0, Math.round(durationMs)) / 1000,
+        started, ended, // by the clock that cannot be set
+        seconds: kind === open ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
+        expires: words[record + expiresAt] as number,
         isTaken: ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
         isComplete: kind !== open,
@@ -253,6 +261,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
 }
 
 type Journal = ReturnType<typeof openJournal>;
+type JournalRecord = ReturnType<Journal['read']>;
 type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
 
@@ -285,6 +294,8 @@ const CELL = {
   NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 5, // 1 while the thread requests a detail; the host resets it
   ACCEPTED: 6, // counts the commands of all journals
+  LOST: 7, // how many lines the log lacks because it could not be written
+  LOGGED: 8, // to 12: how many records of each source are in the log
   // Written by the host, from byte 64:
   SAMPLED: 16, // CLOCK at the latest sample
   ACKNOWLEDGED: 17,
@@ -292,9 +303,9 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs twelve functions, which are sent to it as source text. It cannot load this file: in a bundle,
-// the file contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and
-// a `data:` URL gains nothing). Hence three rules for these functions:
+// The server thread runs thirteen functions, which are sent to it as source text. It cannot load this file: in a
+// bundle, that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none,
+// and a `data:` URL gains nothing). Hence three rules for these functions:
 //
 // - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
@@ -317,7 +328,8 @@ function readClockOffset(): number {
 
 /** The server thread's access to shared memory. */
 function linkToHost(
-  data: ThreadData, postWakeUp: () => void, open: typeof openJournal, readOffset: typeof readClockOffset,
+  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset,
+  startLog: typeof openLog,
 ) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
@@ -337,6 +349,7 @@ function linkToHost(
   let requestedAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
+    log: null as ReturnType<typeof openLog> | null,
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command, unless its lane is full, and notes where. release() follows. */
     enqueue(connection: Connection, code: number, text: string, expires: number): boolean {
@@ -345,7 +358,9 @@ function linkToHost(
       if (lane.head() % 8 === 0) link.settle(); // before a slot is reused
       const number = Atomics.add(memory, cells.ACCEPTED, 1) + 1;
       connection.lane = lane;
-      connection.awaited = lane.append(code, Date.now(), text, number, expires);
+      connection.awaited = lane.append(code, Date.now(), text, number, expires, (index) => {
+        link.log?.write('', lane.read(index));
+      });
       link.advanceSequence();
       return true;
     },
@@ -400,7 +415,7 @@ function linkToHost(
       Atomics.notify(memory, cells.SEQUENCE); // for nextCommandSync()
     },
     /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
-    wakeHost(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) postWakeUp(); },
+    wakeHost(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) report(null); },
 
     /** Calls back when the connection is ready, or at its deadline: checked at each change and every 250 ms. */
     wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd'], deadline: number): void {
@@ -439,11 +454,11 @@ function linkToHost(
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
       const changes = journals.slice(0, 4).reduce((sum, journal) => sum + journal.changes(), 0);
-      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}"`;
+      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}${link.log?.error === undefined ? '' : '-lost'}"`;
     },
 
     info(): object {
-      const [status] = statuses.latest(1) as [ReturnType<Journal['read']>];
+      const [status] = statuses.latest(1) as [JournalRecord];
       const records = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
@@ -457,9 +472,10 @@ function linkToHost(
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
         commands: listed.map(link.commandInfo),
+        log: link.log === null ? undefined : { path: data.log, error: link.log.error },
       });
     },
-    commandInfo(record: ReturnType<Journal['read']>): CommandInfo {
+    commandInfo(record: JournalRecord): CommandInfo {
       const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error } = record;
       const { value, valueOmitted } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
@@ -470,7 +486,107 @@ function linkToHost(
       };
     },
   };
+  if (data.log !== undefined) link.log = startLog(data, journals, () => readOffset() - skew, link.commandInfo, report);
   return link;
+}
+
+// ───── Log ───────────────────────────────────────────────────────────────────────────────────────────────────────
+//
+// The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
+// command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
+// it may repeat lines, but omits none. When the server closes, the host appends the rest.
+
+function openLog(
+  { log: path = '', about: { name, pid, version }, death, memory, cells, statusNames }: ThreadData,
+  [commands, own, posted, statuses]: Journals, readOffset: () => number, infoOf: (record: JournalRecord) => CommandInfo,
+  report: Report,
+) {
+  const fs = process.getBuiltinModule('node:fs');
+  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
+  const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
+  const maxSize = 2 ** 22; // bytes
+  const log = {
+    error: undefined as string | undefined, // of the latest batch
+    /** Begins the log. Returns the error if this is the first thread. */
+    start(): string | undefined {
+      log.write(death === '' ? log.lineOf('start', { version }) : log.lineOf('thread', { error: death }));
+      setInterval(log.write, 250);
+      return death === '' ? log.error : undefined;
+    },
+
+    lineOf(event: string, fields: object = {}, time: number = Date.now()): string {
+      return `${JSON.stringify(Object.assign({ time: new Date(time).toISOString(), name, pid, event }, fields))}\n`;
+    },
+    fieldsOf(event: string, record: JournalRecord): object {
+      const { code, by, reason, name: text = '', json, expires } = record;
+      if (event === 'outcome') return infoOf(record);
+      if (event === 'command') {
+        const { id, command } = infoOf(record);
+        const mine = command === 'resume' && text === 'mine' ? true : undefined;
+        return { id, command, arguments: json && JSON.parse(json), by, reason, mine, expires: expires || undefined };
+      }
+      const isLong = text.length > 4000; // a line has at most 16 KiB
+      const holds = JSON.parse(text, (key, value) => (isLong && key === 'reason' ? undefined : value));
+      return { status: statusNames[code] ?? null, by, reason, holds };
+    },
+
+    /** Appends a first line, what is not in the file yet, and a command that is about to be on the queue. */
+    write(first: string = '', command?: JournalRecord): void {
+      const sources: [event: string, journal: Journal, end: number][] = [
+        ['outcome', commands, commands.ends()], ['outcome', own, own.ends()], ['outcome', posted, posted.ends()],
+        ['command', posted, posted.head()], ['status', statuses, statuses.head()],
+      ];
+      const news: { event: string; record: JournalRecord; time: number }[] = [];
+      let lost = Atomics.load(memory, cells.LOST);
+      sources.forEach(([event, journal, end], source) => {
+        for (let index = Atomics.load(memory, cells.LOGGED + source); index !== end; index = (index + 1) | 0) {
+          const record = journal.has(index) ? journal.read(index) : null;
+          if (record === null || !journal.has(index)) lost += 1; // it is overwritten
+          else news.push({ event, record, time: event === 'outcome' ? record.ended : record.started });
+        }
+      });
+      news.sort((one, other) => one.time - other.time);
+      if (command !== undefined) news.push({ event: 'command', record: command, time: command.started });
+      const start = readOffset(); // one for the batch: it varies
+      const lines = news.map(({ event, record, time }) => log.lineOf(event, log.fieldsOf(event, record), start + time));
+      if (first !== '') lines.unshift(first);
+      if (lost > 0) lines.unshift(log.lineOf('lost', { lines: lost, error: log.error ?? 'too many at once' }));
+      if (lines.length === 0) return;
+      let written = log.append(Buffer.from(lines.join('')));
+      const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
+      Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
+      sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
+    },
+
+    /** Returns how many bytes are written. Nothing stays open: anybody may rename or truncate the file. */
+    append(bytes: Buffer): number {
+      let written = 0;
+      try {
+        const file = fs.openSync(path, flags, 0o600);
+        try {
+          const stats = fs.fstatSync(file);
+          const isOwn = process.geteuid === undefined || stats.uid === process.geteuid();
+          if (!stats.isFile() || !isOwn) throw new Error(`'${path}' is not a file of this user`);
+          const end = Buffer.from('\n');
+          if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
+          if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
+          written = fs.writeSync(file, bytes);
+          if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
+          const isLarge = stats.size > maxSize && fs.statSync(path).ino === stats.ino; // not renamed meanwhile
+          if (isLarge) fs.renameSync(path, `${path}.1`);
+        } finally {
+          fs.closeSync(file);
+        }
+        log.error = undefined;
+      } catch (error) {
+        const { message } = error as Error;
+        if (message !== log.error) report({ type: 'warning', message: `Cannot log: ${message}` });
+        log.error = message;
+      }
+      return written;
+    },
+  };
+  return log;
 }
 
 type Link = ReturnType<typeof linkToHost>;
@@ -591,7 +707,9 @@ function validate(path: string, values: Record<string, unknown>, parameters: Rea
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /** What the thread reports to the host; `null` only wakes the host. */
-type ThreadMessage = null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+type ThreadMessage =
+  | null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure)
+  | { type: 'warning'; message: string };
 type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
@@ -917,7 +1035,9 @@ export function checkTrusted(path: string): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: typeof checkTrusted, report: Report) {
+function listen(
+  data: ThreadData, server: ReturnType<typeof serve>, checkPath: typeof checkTrusted, report: Report, { log }: Link,
+) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -931,6 +1051,8 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, checkPath: t
       process.exit();
     },
     succeed(): void {
+      const message = log?.start();
+      if (message !== undefined) return listening.fail({ message: `cannot log: ${message}` });
       const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
@@ -1051,6 +1173,12 @@ export interface WebApiServerOptions<Name extends string = never> {
   allowedHosts?: readonly string[] | undefined;
   /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
+  /**
+   * Path of a file to which the server appends a JSON object per line: each command before its response, its outcome,
+   * each status, starts and ends. It has arguments and values, but no token, and only this user can read it. At 4 MiB
+   * it is renamed to `….1`. Unless it can be written at the start, that fails; later errors are warnings. Default: none.
+   */
+  log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
   cause?: StatusCause | readonly StatusCause[] | undefined;
 }
@@ -1085,6 +1213,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   accepts?: Record<string, CommandDeclaration> | undefined; // own commands; from version 0.9 on
   commands: CommandInfo[]; // the latest 16, oldest first; before them what runs, and what has waited longest
   holds?: StatusCause[] | undefined; // who wants the pause, oldest first; from version 0.16 on
+  log?: { path: string; error?: string | undefined } | undefined; // from version 0.17 on
 }
 
 /** Who caused a status or holds a pause, why, and since when: what a program saves to continue as it was. */
@@ -1106,7 +1235,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = 64, cause = [],
+    maxConnections = 64, cause = [], log,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
   if (describe !== undefined) check('describe', describe, 'function', 'a function');
@@ -1117,6 +1246,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   check('autoReport', autoReport, 'boolean', 'a boolean');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
+  if (log !== undefined) check('log', log, 'string', 'the path of a file', /^[^\0]*[^\0/]$/.test(log));
   for (const one of [cause].flat()) checkOptions('cause', one, ['by', 'reason', 'since']);
   const causes = [cause].flat().map(checkCause);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
@@ -1132,6 +1262,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       ...[32_768, 8192, 8192].map((textBytes) => allocateJournal(16, '', textBytes)), // 16 holds: at most 28 KiB
     ],
     clockOffset: 0, // of the host, when the thread starts
+    death: '', // of the previous thread
+    log: log === undefined ? undefined : resolvePath(log),
     hasDetail: describe !== undefined,
     first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
     about: {
@@ -1596,6 +1728,7 @@ export class WebApiServer<Name extends string = never> {
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
+        if (message.type === 'warning') return this.#warnOnce(message.message);
         if (message.type === 'failed') return void (failure = message);
         this.#onListening(message.port, message.isPublic);
         resolve();
@@ -1624,9 +1757,9 @@ export class WebApiServer<Name extends string = never> {
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, () => report(null), ${openJournal}, ${readClockOffset});
+      const link = (${linkToHost})(workerData, report, ${openJournal}, ${readClockOffset}, ${openLog});
       const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
-      const listening = (${listen})(workerData, server, ${checkTrusted}, report);
+      const listening = (${listen})(workerData, server, ${checkTrusted}, report, link);
       process.on('uncaughtException', listening.fail);
       parentPort.on('message', server.close);
       setInterval(link.settle, 250);
@@ -1655,6 +1788,7 @@ export class WebApiServer<Name extends string = never> {
   #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
+    this.#data.death = message;
     const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
     this.#restartTimer = setTimeout(restart, 1000).unref();
   }
@@ -1668,6 +1802,8 @@ export class WebApiServer<Name extends string = never> {
 
   async #stopThread(): Promise<void> {
     this.report({});
+    const link = linkToHost(this.#data, () => {}, openJournal, readClockOffset, openLog);
+    const log = this.#state === 'idle' ? null : link.log;
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
@@ -1678,6 +1814,8 @@ export class WebApiServer<Name extends string = never> {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
+    log?.write(); // what the thread has not
+    log?.write(log.lineOf('end'));
     this.#onCommand(); // for nextCommand(), if there is no thread
   }
 }

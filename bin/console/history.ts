@@ -1,18 +1,12 @@
 // The history of the console: a file with one command per line, the newest last.
 
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
-import { homedir } from 'node:os';
-import { dirname, isAbsolute, join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { stateFolder } from '../shared/line/files.ts';
 import { warn } from '../shared/line/options.ts';
 import { printable } from '../shared/words/text.ts';
 
 export const MAX_LINES = 1000;
-
-/** `$XDG_STATE_HOME/control/history`, by default in `~/.local/state` (XDG Base Directory Specification). */
-function historyPath(): string {
-  const folder = process.env['XDG_STATE_HOME'] ?? '';
-  return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control', 'history');
-}
 
 /** Consoles share the file: each appends its lines. An unusable file is reported once. */
 export class History {
@@ -48,7 +42,7 @@ export class History {
   #try(use: (path: string) => void): void {
     if (!this.#isKept) return;
     try {
-      use(historyPath());
+      use(join(stateFolder(), 'history'));
     } catch (error) {
       this.#isKept = false;
       warn(`cannot keep the history: ${(error as Error).message}; --no-history disables it`);

@@ -4,9 +4,16 @@ import { randomBytes } from 'node:crypto';
 import {
   closeSync, fsyncSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync,
 } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { homedir } from 'node:os';
+import { basename, dirname, isAbsolute, join } from 'node:path';
 
 const LEFT_MS = 60_000; // another process may be about to rename a younger file
+
+/** `$XDG_STATE_HOME/control`, by default in `~/.local/state` (XDG Base Directory Specification). */
+export function stateFolder(): string {
+  const folder = process.env['XDG_STATE_HOME'] ?? '';
+  return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control');
+}
 
 /** Creates a folder, unless another process is faster. */
 export function createFolder(path: string, mode?: number): void {
