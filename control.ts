@@ -141,18 +141,15 @@ export interface CommandOutcome {
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
 // There are six journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// details and its declarations. Who moves what, and which test guards it:
+// details and its declarations. The thread appends to the lanes, and the host to the others.
 //
-// - The thread appends to the lanes: enqueue(). The host appends to the others: post(), #appendStatus(), #acknowledge()
-//   and `commands` (model.test.ts).
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
-//   thread did not use is a gap (model.test.ts).
+//   thread did not use is a gap.
 // - receiveCommand() takes what is delivered, and #complete() completes it. #settle() takes and completes what is never
-//   delivered, and #complete() does so with own commands after a shutdown (lanes.test.ts).
+//   delivered, and #complete() does so with own commands after a shutdown.
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
-//   settles the waits at every eighth command (waits.test.ts).
-// - The thread may fall behind while it reads what the host appends: latest() reads again if the ring has wrapped
-//   around meanwhile (no test).
+//   settles the waits at every eighth command.
+// - The thread may fall behind while it reads what the host appends: it then checks whether the ring has wrapped.
 
 /** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
@@ -237,7 +234,6 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         at: times[record / 2 + atAt] as number,
         started, ended, // by the clock that cannot be set
         seconds: kind === open ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
-        expires: words[record + expiresAt] as number,
         isTaken: ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
         isComplete: kind !== open,
@@ -518,15 +514,12 @@ function openLog(
       return `${JSON.stringify(Object.assign({ time: new Date(time).toISOString(), name, pid, event }, fields))}\n`;
     },
     fieldsOf(event: string, record: JournalRecord): object {
-      const { code, by, reason, name: text = '', json, expires } = record;
+      const { code, by, reason, name: held = '', json } = record;
       if (event === 'outcome') return infoOf(record);
-      if (event === 'command') {
-        const { id, command } = infoOf(record);
-        const mine = command === 'resume' && text === 'mine' ? true : undefined;
-        return { id, command, arguments: json && JSON.parse(json), by, reason, mine, expires: expires || undefined };
-      }
-      const isLong = text.length > 4000; // a line has at most 16 KiB
-      const holds = JSON.parse(text, (key, value) => (isLong && key === 'reason' ? undefined : value));
+      const { id, command } = infoOf(record);
+      if (event === 'command') return { id, command, arguments: json && JSON.parse(json), by, reason };
+      const isLong = held.length > 4000; // a line has at most 16 KiB
+      const holds = JSON.parse(held, (key, value) => (isLong && key === 'reason' ? undefined : value));
       return { status: statusNames[code] ?? null, by, reason, holds };
     },
 
@@ -572,8 +565,8 @@ function openLog(
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          const isLarge = stats.size > maxSize && fs.statSync(path).ino === stats.ino; // not renamed meanwhile
-          if (isLarge) fs.renameSync(path, `${path}.1`);
+          const isRenamed = fs.statSync(path, { throwIfNoEntry: false })?.ino !== stats.ino; // by another process
+          if (stats.size > maxSize && !isRenamed) fs.renameSync(path, `${path}.1`);
         } finally {
           fs.closeSync(file);
         }
@@ -1176,7 +1169,7 @@ export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Path of a file to which the server appends a JSON object per line: each command before its response, its outcome,
    * each status, starts and ends. It has arguments and values, but no token, and only this user can read it. At 4 MiB
-   * it is renamed to `….1`. Unless it can be written at the start, that fails; later errors are warnings. Default: none.
+   * it is renamed to `….1`. If it cannot be written, the start fails; later, that is only a warning. Default: none.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
@@ -2088,7 +2081,7 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 
 /** Configuration of `launch()`: its own options, and those of the server. */
 export interface LaunchConfig
-  extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections'> {
+  extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections' | 'log'> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Capacity of each lane of the queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;

@@ -6,10 +6,11 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeSync } from 'node:fs';
+import { rmSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
-import { availableParallelism, cpus } from 'node:os';
+import { availableParallelism, cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { launch, SystemStatus, WebApiServer } from '../../control.ts';
@@ -52,6 +53,7 @@ const FIGURES = {
   steps: ['steps of 1 ms that the program keeps under flood by 32 connections', ['%'], OWN_THREAD],
   footprint: ['memory added, and start of the process to the first response', ['MB', 'ms'], MINIMAL],
   launch: ['step of `launch()`', ['ns'], 'a bare loop'],
+  log: ['POST with the option `log`, per second over 32 connections', ['%'], 'POST without it'],
   hasCommands: ['`hasCommands()` while the queue is empty', ['ns'], '`array.length === 0`'],
   yields: ['p99 of GET and POST while the program computes and yields every 50 ms', ['ms'], OWN_THREAD],
   save: ['p50 and p99 of save-state until done; steps of 1 ms', ['ms'], `POST to ${OWN_THREAD}`],
@@ -64,19 +66,24 @@ type Figures = { [name in Name]?: readonly [controlTs: readonly number[], refere
 
 // ───── Measurements ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Floods a server without a program, a program that polls each millisecond, and one that sleeps. */
+/** Floods a server without a program, a program that polls each millisecond, one that also logs, and one that sleeps. */
 async function throughput(round: number): Promise<Figures> {
-  const [minimal, polls, sleeps] = await inTurn(round, [ // the first to start has an advantage
+  const [minimal, polls, logs, sleeps] = await inTurn(round, [ // the first to start has an advantage
     () => startProgram('node:http', 'sleeps'),
     () => startProgram('control.ts', 'polls'),
+    () => startProgram('control.ts', 'logs'),
     () => startProgram('control.ts', 'sleeps'),
   ]);
-  const [get, ourGet, post, ourPost, wakingPost] = await averageSlices(round, [
+  const [get, ourGet, post, ourPost, loggedPost, wakingPost] = await averageSlices(round, [
     () => flood(minimal, [STATUS]), () => flood(polls, [STATUS]),
-    () => flood(minimal, [PAUSE]), () => flood(polls, [PAUSE]), () => flood(sleeps, [PAUSE]),
+    () => flood(minimal, [PAUSE]), () => flood(polls, [PAUSE]), () => flood(logs, [PAUSE]), () => flood(sleeps, [PAUSE]),
   ]);
-  stop(minimal, polls, sleeps);
-  return { throughput: [[100 * ourGet / get, 100 * ourPost / post, 100 * wakingPost / post], [100]] };
+  stop(minimal, polls, logs, sleeps);
+  for (const end of ['', '.1']) rmSync(logOf(logs.process.pid) + end, { force: true });
+  return {
+    throughput: [[100 * ourGet / get, 100 * ourPost / post, 100 * wakingPost / post], [100]],
+    log: [[100 * loggedPost / ourPost], [100]],
+  };
 }
 
 /** Sends requests to programs with steps of 50 ms, and commands to programs with steps of 1 ms. */
@@ -364,9 +371,10 @@ async function stepsPerSecond({ reports, lines }: Child, act: () => Promise<unkn
 // ───── Programs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 type Server = 'control.ts' | 'node:http';
-type Behavior = 'polls' | 'sleeps' | 'yields' | 'never yields' | 'launched' | 'measures calls';
+type Behavior = 'polls' | 'logs' | 'sleeps' | 'yields' | 'never yields' | 'launched' | 'measures calls';
 
 let status = SystemStatus.ACTIVE;
+const logOf = (pid: number | undefined): string => join(tmpdir(), `runtime-control-bench-${pid}.jsonl`);
 
 /** Runs until it is killed. */
 async function runProgram(server: string, behavior: string, iterations: string): Promise<void> {
@@ -375,12 +383,12 @@ async function runProgram(server: string, behavior: string, iterations: string):
   if (behavior === 'launched') {
     return launch({ step, saveState: () => {}, onListening: report }, { webApiAddress: ['127.0.0.1', 0] });
   }
-  const source = await (server === 'control.ts' ? serveFromOwnThread() : serveFromThisThread());
+  const source = await (server === 'control.ts' ? serveFromOwnThread(behavior === 'logs') : serveFromThisThread());
   if (behavior === 'measures calls') return measureCalls(source instanceof WebApiServer ? source : null);
   if (behavior === 'sleeps' && source instanceof WebApiServer) for (;;) handle(await source.nextCommand());
   if (behavior === 'sleeps') return;
   const handleAll = (): void => { while (source.hasCommands()) handle(source.receiveCommand()); };
-  if (behavior === 'polls') return void setInterval(handleAll, 1);
+  if (behavior === 'polls' || behavior === 'logs') return void setInterval(handleAll, 1);
   for (let [steps, reportAt] = [1, 0]; ; steps += 1) {
     step();
     handleAll();
@@ -400,8 +408,9 @@ function handle(command: string | undefined): void {
   report({ at: clock() });
 }
 
-async function serveFromOwnThread(): Promise<WebApiServer> {
-  const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: 0, maxQueueSize: 1000 });
+async function serveFromOwnThread(logs: boolean): Promise<WebApiServer> {
+  const log = logs ? logOf(process.pid) : undefined;
+  const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: 0, maxQueueSize: 1000, log });
   report({ port: (await server.runInBackground()).port });
   return server;
 }
