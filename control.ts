@@ -501,6 +501,7 @@ function openLog(
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
   const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
+  const user = process.geteuid?.();
   const log = {
     error: undefined as string | undefined, // of the latest batch
     /** Begins the log. Returns the error if this is the first thread. */
@@ -558,15 +559,15 @@ function openLog(
         const file = fs.openSync(path, flags, 0o600);
         try {
           const stats = fs.fstatSync(file);
-          const isOwn = process.geteuid === undefined || stats.uid === process.geteuid();
-          if (!stats.isFile() || !isOwn) throw new Error(`'${path}' is not a file of this user`);
+          const isOwn = stats.isFile() && (user === undefined || stats.uid === user);
+          if (!isOwn) throw new Error(`'${path}' is not a file of this user`);
           const end = Buffer.from('\n');
           if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          const isRenamed = fs.statSync(path, { throwIfNoEntry: false })?.ino !== stats.ino; // by another process
-          if (stats.size > maxSize && !isRenamed) fs.renameSync(path, `${path}.1`);
+          const large = stats.size > maxSize ? fs.statSync(path, { throwIfNoEntry: false }) : undefined;
+          if (large?.ino === stats.ino) fs.renameSync(path, `${path}.1`); // another process may be faster
         } finally {
           fs.closeSync(file);
         }
