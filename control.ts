@@ -573,7 +573,8 @@ function openLog(
         }
         log.error = undefined;
       } catch (error) {
-        const { message } = error as Error;
+        const { code, message: text } = error as NodeJS.ErrnoException;
+        const message = code === 'ELOOP' ? `'${path}' is a symbolic link` : text;
         if (message !== log.error) report({ type: 'warning', message: `Cannot log: ${message}` });
         log.error = message;
       }
@@ -1722,7 +1723,7 @@ export class WebApiServer<Name extends string = never> {
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
-        if (message.type === 'warning') return this.#warnOnce(message.message);
+        if (message.type === 'warning') return void (this.#state === 'starting' || this.#warnOnce(message.message));
         if (message.type === 'failed') return void (failure = message);
         this.#onListening(message.port, message.isPublic);
         resolve();
