@@ -1797,8 +1797,7 @@ export class WebApiServer<Name extends string = never> {
 
   async #stopThread(): Promise<void> {
     this.report({});
-    const link = linkToHost(this.#data, () => {}, openJournal, readClockOffset, openLog);
-    const log = this.#state === 'idle' ? null : link.log;
+    const hasRun = this.#state !== 'idle';
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
@@ -1809,9 +1808,17 @@ export class WebApiServer<Name extends string = never> {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
-    log?.write(); // what the thread has not
-    log?.write(log.lineOf('end'));
+    if (hasRun) this.#endLog();
     this.#onCommand(); // for nextCommand(), if there is no thread
+  }
+
+  /** Logs what the thread has not, and the end. */
+  #endLog(): void {
+    const data = { ...this.#data, clockOffset: readClockOffset() };
+    const { log } = linkToHost(data, () => {}, openJournal, readClockOffset, openLog);
+    log?.write();
+    log?.write(log.lineOf('end'));
+    if (log?.error !== undefined) this.#warnOnce(`Cannot log: ${log.error}`);
   }
 }
 
@@ -2117,8 +2124,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean, a cause or causes');
   const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
   const isServed = webApiAddress !== null;
-  const needsServer = cause.length > 0 || options.socketPath !== undefined;
-  if (needsServer && !isServed) throw new TypeError('startPaused and socketPath need a server');
+  const needsServer = cause.length > 0 || options.socketPath !== undefined || options.log !== undefined;
+  if (needsServer && !isServed) throw new TypeError('startPaused, socketPath and log need a server');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 
   let status = cause.length > 0 ? PAUSED : ACTIVE;

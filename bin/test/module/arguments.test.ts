@@ -75,8 +75,8 @@ describe('A wrong argument', LIMIT, () => {
       [() => client.waitFor(PAUSED, { timeOut: 1 } as object), 'waitFor has no option timeOut; it has timeout, '],
       [() => construct({ cause: { who: 1 } }), 'cause has no option who; it has by, reason, since'],
       [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
-      [() => launchWith({}, { startPaused: true }), 'startPaused and socketPath need a server'],
-      [() => launchWith({}, { socketPath: 's' }), 'startPaused and socketPath need a server'],
+      [() => launchWith({}, { startPaused: true }), 'startPaused, socketPath and log need a server'],
+      [() => launchWith({}, { socketPath: 's' }), 'startPaused, socketPath and log need a server'],
       [() => connect('a', 1, { socketPath: 's' }), 'socketPath replaces host and port: give one or the other'],
     ] as const) await assertThrows(call, TypeError, message);
   });
