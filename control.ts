@@ -291,7 +291,7 @@ const CELL = {
   DETAIL: 5, // 1 while the thread requests a detail; the host resets it
   ACCEPTED: 6, // counts the commands of all journals
   LOST: 7, // how many lines the log lacks because it could not be written
-  LOGGED: 8, // to 12: how many records of each source are in the log
+  LOGGED: 8, // to 12: how many records of each source are in the log; the last are statuses, 0 before it begins
   // Written by the host, from byte 64:
   SAMPLED: 16, // CLOCK at the latest sample
   ACKNOWLEDGED: 17,
@@ -355,7 +355,7 @@ function linkToHost(
       const number = Atomics.add(memory, cells.ACCEPTED, 1) + 1;
       connection.lane = lane;
       connection.awaited = lane.append(code, Date.now(), text, number, expires, (index) => {
-        link.log?.write('', lane.read(index));
+        link.log?.write('', {}, lane.read(index));
       });
       link.advanceSequence();
       return true;
@@ -504,47 +504,50 @@ function openLog(
   const user = process.geteuid?.();
   const log = {
     error: undefined as string | undefined, // of the latest batch
-    /** Begins the log. Returns the error if this is the first thread. */
+    /** Begins the log. Returns why the first thread cannot. */
     start(): string | undefined {
-      log.write(death === '' ? log.lineOf('start', { version }) : log.lineOf('thread', { error: death }));
+      if (death === '') log.append(Buffer.alloc(0)); // only opens the file
+      if (log.error !== undefined) return log.error;
+      log.write(death === '' ? 'start' : 'thread', death === '' ? { version } : { error: death });
       setInterval(log.write, 250);
-      return death === '' ? log.error : undefined;
+      return undefined;
     },
 
-    lineOf(event: string, fields: object = {}, time: number = Date.now()): string {
+    lineOf(event: string, fields: object, time: number): string {
       return `${JSON.stringify(Object.assign({ time: new Date(time).toISOString(), name, pid, event }, fields))}\n`;
     },
-    fieldsOf(event: string, record: JournalRecord): object {
+    fieldsOf(kind: string, record: JournalRecord): object {
       const { code, by, reason, name: held = '', json } = record;
-      if (event === 'outcome') return infoOf(record);
+      if (kind === 'outcome') return infoOf(record);
       const { id, command } = infoOf(record);
-      if (event === 'command') return { id, command, arguments: json && JSON.parse(json), by, reason };
+      if (kind === 'command') return { id, command, arguments: json && JSON.parse(json), by, reason };
       const isLong = held.length > 4000; // a line has at most 16 KiB
       const holds = JSON.parse(held, (key, value) => (isLong && key === 'reason' ? undefined : value));
       return { status: statusNames[code] ?? null, by, reason, holds };
     },
 
-    /** Appends a first line, what is not in the file yet, and a command that is about to be on the queue. */
-    write(first: string = '', command?: JournalRecord): void {
-      const sources: [event: string, journal: Journal, end: number][] = [
+    /** Appends what is not in the file yet, before it an event, and a command that is about to be on the queue. */
+    write(event: string = '', fields: object = {}, command?: JournalRecord): void {
+      const sources: [kind: string, journal: Journal, end: number][] = [
         ['outcome', commands, commands.ends()], ['outcome', own, own.ends()], ['outcome', posted, posted.ends()],
         ['command', posted, posted.head()], ['status', statuses, statuses.head()],
       ];
-      const news: { event: string; record: JournalRecord; time: number }[] = [];
+      const news: { kind: string; record: JournalRecord; time: number }[] = [];
       let lost = Atomics.load(memory, cells.LOST);
-      sources.forEach(([event, journal, end], source) => {
+      sources.forEach(([kind, journal, end], source) => {
         for (let index = Atomics.load(memory, cells.LOGGED + source); index !== end; index = (index + 1) | 0) {
           const record = journal.has(index) ? journal.read(index) : null;
           if (record === null || !journal.has(index)) lost += 1; // it is overwritten
-          else news.push({ event, record, time: event === 'outcome' ? record.ended : record.started });
+          else news.push({ kind, record, time: kind === 'outcome' ? record.ended : record.started });
         }
       });
+      if (command !== undefined) news.push({ kind: 'command', record: command, time: command.started });
       news.sort((one, other) => one.time - other.time);
-      if (command !== undefined) news.push({ event: 'command', record: command, time: command.started });
       const start = readOffset(); // one for the batch: it varies
-      const lines = news.map(({ event, record, time }) => log.lineOf(event, log.fieldsOf(event, record), start + time));
-      if (first !== '') lines.unshift(first);
-      if (lost > 0) lines.unshift(log.lineOf('lost', { lines: lost, error: log.error ?? 'too many at once' }));
+      const lines = news.map(({ kind, record, time }) => log.lineOf(kind, log.fieldsOf(kind, record), start + time));
+      const time = news[0] === undefined ? Date.now() : start + news[0].time;
+      if (event !== '') lines.unshift(log.lineOf(event, fields, time));
+      if (lost > 0) lines.unshift(log.lineOf('lost', { lines: lost, error: log.error ?? 'not written in time' }, time));
       if (lines.length === 0) return;
       let written = log.append(Buffer.from(lines.join('')));
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
@@ -575,7 +578,7 @@ function openLog(
       } catch (error) {
         const { code, message: text } = error as NodeJS.ErrnoException;
         const message = code === 'ELOOP' ? `'${path}' is a symbolic link` : text;
-        if (message !== log.error) report({ type: 'warning', message: `Cannot log: ${message}` });
+        if (log.error === undefined) report({ type: 'warning', message: `Cannot log: ${message}` });
         log.error = message;
       }
       return written;
@@ -1171,7 +1174,7 @@ export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Path of a file to which the server appends a JSON object per line: each command before its response, its outcome,
    * each status, starts and ends. It has arguments and values, but no token, and only this user can read it. At 4 MiB
-   * it is renamed to `….1`. If it cannot be written, the start fails; later, that is only a warning. Default: none.
+   * it is renamed to `….1`. If it cannot be opened, the start fails; later errors are warnings. Default: none.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
@@ -1797,7 +1800,6 @@ export class WebApiServer<Name extends string = never> {
 
   async #stopThread(): Promise<void> {
     this.report({});
-    const hasRun = this.#state !== 'idle';
     this.#state = 'closed';
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
@@ -1808,7 +1810,7 @@ export class WebApiServer<Name extends string = never> {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
-    if (hasRun) this.#endLog();
+    if (Atomics.load(this.#memory, CELL.LOGGED + 4) !== 0) this.#endLog();
     this.#onCommand(); // for nextCommand(), if there is no thread
   }
 
@@ -1817,7 +1819,7 @@ export class WebApiServer<Name extends string = never> {
     const data = { ...this.#data, clockOffset: readClockOffset() };
     const { log } = linkToHost(data, () => {}, openJournal, readClockOffset, openLog);
     log?.write();
-    log?.write(log.lineOf('end'));
+    log?.write('end');
     if (log?.error !== undefined) this.#warnOnce(`Cannot log: ${log.error}`);
   }
 }
