@@ -504,13 +504,9 @@ function openLog(
   const user = process.geteuid?.();
   const log = {
     error: undefined as string | undefined, // of the latest batch
-    /** Begins the log. Returns why the first thread cannot. */
-    start(): string | undefined {
-      if (death === '') log.append(Buffer.alloc(0)); // only opens the file
-      if (log.error !== undefined) return log.error;
+    start(): void {
       log.write(death === '' ? 'start' : 'thread', death === '' ? { version } : { error: death });
       setInterval(log.write, 250);
-      return undefined;
     },
 
     lineOf(event: string, fields: object, time: number): string {
@@ -1049,11 +1045,12 @@ function listen(
       process.exit();
     },
     succeed(): void {
-      const message = log?.start();
-      if (message !== undefined) return listening.fail({ message: `cannot log: ${message}` });
+      log?.append(Buffer.alloc(0)); // can it be opened?
+      if (log?.error !== undefined && data.death === '') return listening.fail({ message: `cannot log: ${log.error}` });
       const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
+      log?.start();
     },
 
     /** Listens on all addresses, on the same port, and then at the socket. */
