@@ -84,13 +84,17 @@ export function describeInfo(info: Body): string[] {
   return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
 }
 
-/** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
+/**
+ * A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. Only a log
+ * has `mine` and `expires`: `resume by ana@laptop (own hold only)`, `pause by cron (office hours; expires after 60 s)`.
+ */
 export function describeCommand(entry: Body): string {
   const state = textOf(entry, 'state');
   const given = excerptOfJson(entry['arguments']);
   const by = textOf(entry, 'by');
-  const reason = textOf(entry, 'reason');
-  const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
+  const limit = typeof entry['expires'] === 'number' ? `expires after ${entry['expires']} s` : '';
+  const notes = [textOf(entry, 'reason'), entry['mine'] === true ? 'own hold only' : '', limit].filter(Boolean);
+  const who = (by && ` by ${by}`) + (notes.length > 0 ? ` (${notes.join('; ')})` : '');
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
   const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);

@@ -1,0 +1,239 @@
+// The log of a system in words, for control-client, control-board and control-mcp. Anybody may have written the file, so
+// every field may have any type and text.
+
+import { describeCause, describeCommand, holdsOf, localTime, timeIn } from './describe.ts';
+import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
+import type { Body } from './describe.ts';
+
+/** What a person reads of a log. Safe to print. */
+export interface Line {
+  /** In milliseconds. */
+  time: number;
+  text: string;
+  /** The status that it reports; otherwise empty. */
+  status: string;
+}
+
+/** The outcomes that one line stands for. */
+interface Fold {
+  line: Line;
+  count: number;
+  firstTime: number;
+}
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
+const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
+const NOBODY = 'somebody'; // what servers call a sender without a name
+const MAX_GIVEN = 200; // characters of arguments
+const MAX_KNOWN = 1000; // outcomes that may be repeated
+
+/** Returns the entry in a line of a log; null if it is none. */
+export function parseEntry(text: string): Body | null {
+  let entry: unknown;
+  try {
+    entry = JSON.parse(text);
+  } catch {
+    return null; // it is torn
+  }
+  if (!isRecord(entry)) return null;
+  const { time, name, pid, event } = entry;
+  const isEntry = typeof time === 'string' && TIME.test(time) && !Number.isNaN(Date.parse(time)) &&
+    typeof name === 'string' && Number.isSafeInteger(pid) && typeof event === 'string';
+  return isEntry ? entry : null;
+}
+
+/** In milliseconds. */
+export function timeOf(entry: Body): number {
+  return timeIn(entry, 'time') ?? 0;
+}
+
+/** `03:12:09`, with the date if that is another one than today, or than that of `day`. */
+export function clockTime(date: Date, day: Date = new Date()): string {
+  const [text, other] = [localTime(date), localTime(day)];
+  return text.slice(0, 10) === other.slice(0, 10) ? text.slice(11) : text;
+}
+
+/** The lines about a running system, from its entries in the order of the file. */
+export function describeLog(entries: Iterable<Body>): Line[] {
+  const story = new Story(true);
+  const lines = [...entries].flatMap((entry) => story.tell(entry));
+  return sortLines([...lines, ...story.describeUnfinished()]);
+}
+
+/** By time: entries may be a quarter of a second late. */
+export function sortLines<T extends Line>(lines: T[]): T[] {
+  return lines.sort((one, other) => one.time - other.time);
+}
+
+/** Tells what happens to a system, from its entries in the order of the file. */
+export class Story {
+  /** The latest status that is told; null if there was none since the start. */
+  status: Line | null = null;
+  /** The time of the latest entry. */
+  lastTime: number = 0;
+  readonly #isFolded: boolean;
+  readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
+  readonly #known: Map<string, Line> = new Map(); // the latest outcomes, by id
+  readonly #folds: Map<string, Fold> = new Map(); // since the latest line that is no outcome
+  #hasServer = false; // it has started, and not ended
+  #hasProgram = false; // the same for a program under control-run
+  #startTime = 0;
+  #shown = '';
+  #held: Body | null = null; // the status during a save, which is told if it outlasts the save
+  #repeatedUntil = 0;
+
+  /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
+  constructor(isFolded: boolean) {
+    this.#isFolded = isFolded;
+  }
+
+  /** Whether the log has no end of the system yet. */
+  get isOpen(): boolean {
+    return this.#hasServer || this.#hasProgram;
+  }
+
+  /** Returns new lines. Most entries add one line or none. */
+  tell(entry: Body): Line[] {
+    const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
+    const { event } = entry;
+    const lines: Line[] = [];
+    const isStatus = event === 'status';
+    if (this.#held !== null && !isStatus && this.#saver() === null) lines.push(...this.#show(this.#held));
+    switch (event) {
+      case 'start': lines.push(...this.#start(entry, time)); break;
+      case 'end': lines.push(...this.#end(entry, time)); break;
+      case 'status': lines.push(...this.#noteStatus(entry, time)); break;
+      case 'command': this.#pending.set(excerptOf(entry['id']), entry); break;
+      case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
+      case 'thread':
+        this.#repeatedUntil = time;
+        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`));
+        break;
+      case 'lost': {
+        const count = excerptOf(entry['lines']);
+        const what = count === '1' ? '1 line is' : `${count} lines are`;
+        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`));
+      }
+    }
+    if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
+    this.lastTime = Math.max(this.lastTime, time);
+    return lines;
+  }
+
+  /** The lines about a system that has ended although its log has no end. */
+  cut(): Line[] {
+    const { lastTime } = this;
+    const lines = [...this.#abandon(lastTime), this.#line(lastTime, 'the log ends here: killed, or the machine stopped')];
+    [this.#hasServer, this.#hasProgram] = [false, false];
+    return lines;
+  }
+
+  /** The commands of a live system that have no outcome yet. */
+  describeUnfinished(): Line[] {
+    return [...this.#pending.values()].map((entry) => {
+      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '' };
+    });
+  }
+
+  /** The same for one that has ended. */
+  #abandon(time: number): Line[] {
+    const entries = [...this.#pending.values()];
+    this.#pending.clear();
+    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, 'has no outcome'))));
+  }
+
+  #start(entry: Body, time: number): Line[] {
+    const words = entry['commandLine'];
+    const isProgram = Array.isArray(words);
+    const lines = (isProgram ? this.#hasProgram : this.#hasServer) ? this.cut() : [];
+    if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
+    if (isProgram) {
+      lines.push(this.#line(time, `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`));
+      this.#hasProgram = true;
+    } else {
+      if (!this.#hasProgram) lines.push(this.#line(time, 'started'));
+      this.#hasServer = true;
+    }
+    return lines;
+  }
+
+  #end(entry: Body, time: number): Line[] {
+    const how = textOf(entry, 'ended');
+    const lines = how === '' ? this.#abandon(time) : [];
+    if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended'));
+    if (how === '') this.#hasServer = false;
+    else this.#hasProgram = false;
+    return lines;
+  }
+
+  #noteOutcome(entry: Body, time: number): Line[] {
+    const id = excerptOf(entry['id']);
+    const { mine, expires } = this.#pending.get(id) ?? {};
+    this.#pending.delete(id);
+    const text = describeCommand({ mine, expires, ...entry });
+    const known = id === '' ? undefined : this.#known.get(id);
+    if (known !== undefined) return []; // it is repeated
+    const { command, by, reason, state } = entry;
+    const key = JSON.stringify([command, by, reason, state, excerptOfJson(entry['arguments']), mine]);
+    const fold = this.#folds.get(key);
+    const line = fold?.line ?? { time, text, status: '' };
+    this.#known.set(id, line);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value as string);
+    if (fold === undefined) {
+      if (this.#isFolded) this.#folds.set(key, { line, count: 1, firstTime: time });
+      return [line];
+    }
+    fold.count += 1;
+    const since = clockTime(new Date(fold.firstTime), new Date(time));
+    Object.assign(line, { time, text: `${text} (${fold.count} times since ${since})` });
+    return [];
+  }
+
+  #noteStatus(entry: Body, time: number): Line[] {
+    const name = excerptOf(entry['status']);
+    const isRepeated = timeOf(entry) < this.#repeatedUntil && this.status !== null && time <= this.status.time;
+    if (isRepeated || PASSING.includes(name)) return [];
+    this.#held = null;
+    const saver = this.#saver();
+    const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
+    if (!isOfSave) return this.#show(entry);
+    this.#held = entry;
+    return [];
+  }
+
+  /** Who has sent the save that runs or waits; null if there is none. */
+  #saver(): string | null {
+    const save = [...this.#pending.values()].find(({ command }) => command === 'save-state');
+    return save === undefined ? null : excerptOf(save['by']) || NOBODY;
+  }
+
+  /** Notes a status, and returns its line unless a reader knows it already. */
+  #show(entry: Body): Line[] {
+    this.#held = null;
+    const name = excerptOf(entry['status']) || 'unknown';
+    const holds = name === 'paused' ? holdsOf(entry).map(({ by, reason }) => [by, reason]) : [];
+    const key = holds.length === 0 ? name : JSON.stringify([name, holds]);
+    const time = Math.max(timeOf(entry), this.#startTime);
+    const isNews = key !== this.#shown;
+    const line = { time, text: `${name}${describeCause(entry)}`, status: name };
+    if (isNews || this.status === null) this.status = line;
+    this.#shown = key;
+    if (isNews) this.#folds.clear();
+    return isNews ? [line] : [];
+  }
+
+  #line(time: number, text: string): Line {
+    this.#folds.clear();
+    return { time, text, status: '' };
+  }
+}
+
+/** A command as /api/info would list it; long arguments are left out, as there. */
+function toCommand(entry: Body, state: string): Body {
+  const given = excerptOfJson(entry['arguments']);
+  return { ...entry, state, arguments: given.length > MAX_GIVEN ? undefined : entry['arguments'] };
+}
+
+function textOf(entry: Body, name: string): string {
+  return excerptOf(entry[name], MAX_VALUE_LENGTH);
+}
