@@ -1,7 +1,6 @@
-// The log of a system in words, for control-client, control-board and control-mcp. Anybody may have written the file, so
-// every field may have any type and text.
+// The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
-import { describeCause, describeCommand, holdsOf, localTime, timeIn } from './describe.ts';
+import { clockTime, describeCause, describeCommand, holdsOf, timeIn } from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
@@ -47,28 +46,22 @@ export function timeOf(entry: Body): number {
   return timeIn(entry, 'time') ?? 0;
 }
 
-/** `03:12:09`, with the date if that is another one than today, or than that of `day`. */
-export function clockTime(date: Date, day: Date = new Date()): string {
-  const [text, other] = [localTime(date), localTime(day)];
-  return text.slice(0, 10) === other.slice(0, 10) ? text.slice(11) : text;
-}
-
 /** The lines about a running system, from its entries in the order of the file. */
 export function describeLog(entries: Iterable<Body>): Line[] {
   const story = new Story(true);
   const lines = [...entries].flatMap((entry) => story.tell(entry));
-  return sortLines([...lines, ...story.describeUnfinished()]);
+  return [...lines, ...story.describeUnfinished()].sort(byTime);
 }
 
-/** By time: entries may be a quarter of a second late. */
-export function sortLines<T extends Line>(lines: T[]): T[] {
-  return lines.sort((one, other) => one.time - other.time);
+/** For sorting: entries may be a quarter of a second late. */
+export function byTime(one: Pick<Line, 'time'>, other: Pick<Line, 'time'>): number {
+  return one.time - other.time;
 }
 
 /** Tells what happens to a system, from its entries in the order of the file. */
 export class Story {
   /** The latest status that is told; null if there was none since the start. */
-  status: Line | null = null;
+  status: { line: Line; entry: Body } | null = null;
   /** The time of the latest entry. */
   lastTime: number = 0;
   readonly #isFolded: boolean;
@@ -120,10 +113,14 @@ export class Story {
     return lines;
   }
 
-  /** The lines about a system that has ended although its log has no end. */
-  cut(): Line[] {
-    const { lastTime } = this;
-    const lines = [...this.#abandon(lastTime), this.#line(lastTime, 'the log ends here: killed, or the machine stopped')];
+  /**
+   * The lines about a system that has ended although its log has no end.
+   *
+   * @param isHere Whether it ran on this machine; otherwise, it may run on another one.
+   */
+  cut(isHere: boolean = true): Line[] {
+    const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
+    const lines = [...this.#abandon(this.lastTime), this.#line(this.lastTime, `the log ends here: ${why}`)];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
@@ -173,8 +170,8 @@ export class Story {
     const text = describeCommand({ mine, expires, ...entry });
     const known = id === '' ? undefined : this.#known.get(id);
     if (known !== undefined) return []; // it is repeated
-    const { command, by, reason, state } = entry;
-    const key = JSON.stringify([command, by, reason, state, excerptOfJson(entry['arguments']), mine]);
+    const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
+    const key = [...texts, excerptOfJson(entry['arguments']), mine === true].join('\n');
     const fold = this.#folds.get(key);
     const line = fold?.line ?? { time, text, status: '' };
     this.#known.set(id, line);
@@ -191,7 +188,7 @@ export class Story {
 
   #noteStatus(entry: Body, time: number): Line[] {
     const name = excerptOf(entry['status']);
-    const isRepeated = timeOf(entry) < this.#repeatedUntil && this.status !== null && time <= this.status.time;
+    const isRepeated = timeOf(entry) < this.#repeatedUntil && time <= (this.status?.line.time ?? 0);
     if (isRepeated || PASSING.includes(name)) return [];
     this.#held = null;
     const saver = this.#saver();
@@ -211,12 +208,12 @@ export class Story {
   #show(entry: Body): Line[] {
     this.#held = null;
     const name = excerptOf(entry['status']) || 'unknown';
-    const holds = name === 'paused' ? holdsOf(entry).map(({ by, reason }) => [by, reason]) : [];
-    const key = holds.length === 0 ? name : JSON.stringify([name, holds]);
+    const text = `${name}${describeCause(entry)}`;
+    const key = name === 'paused' ? text : name; // for the others, it is the same whoever caused them
     const time = Math.max(timeOf(entry), this.#startTime);
     const isNews = key !== this.#shown;
-    const line = { time, text: `${name}${describeCause(entry)}`, status: name };
-    if (isNews || this.status === null) this.status = line;
+    const line = { time, text, status: name };
+    if (isNews || this.status === null) this.status = { line, entry };
     this.#shown = key;
     if (isNews) this.#folds.clear();
     return isNews ? [line] : [];
