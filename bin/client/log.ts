@@ -193,7 +193,7 @@ class Logs {
       const reader = this.#readers.get(path) ?? new LogReader(path);
       this.#readers.set(path, reader);
       try {
-        for await (const entry of reader.read()) this.#note(path, entry, choices);
+        for await (const entries of reader.read()) this.#note(path, entries, choices);
       } catch (error) {
         const message = `cannot read the log '${path}': ${(error as Error).message}`;
         if (choices.some(({ isGiven }) => isGiven)) throw new UsageError(message);
@@ -214,7 +214,7 @@ class Logs {
   async #close(): Promise<void> {
     const choices = this.#choicesByPath();
     for (const [path, reader] of this.#readers) {
-      for await (const entry of reader.close()) this.#note(path, entry, choices.get(path) ?? []);
+      for await (const entries of reader.close()) this.#note(path, entries, choices.get(path) ?? []);
     }
   }
 
@@ -239,23 +239,27 @@ class Logs {
     }
   }
 
-  #note(path: string, entry: Body, choices: readonly Choice[]): void {
-    const { name, pid } = entry as { name: string; pid: number };
-    this.#names.add(nameInPath(name));
-    const meaning = choices.filter((choice) => choice.isMeant(entry));
-    if (meaning.length === 0) return;
-    for (const choice of meaning) this.#found.add(choice);
-    const key = `${path}\0${pid}\0${name}`;
-    const system = this.#systems.get(key) ?? this.#addSystem(key, path, name, pid);
+  #note(path: string, entries: readonly Body[], choices: readonly Choice[]): void {
     const { since, isJson } = this.#options;
-    const isMeant = timeOf(entry) >= since;
-    if (isMeant) this.#begin(system);
-    const lines = system.story.tell(entry);
-    if (!isJson) this.#push(system, lines.filter(({ time }) => time >= since));
-    else if (isMeant) this.#pushEntry(system, entry);
+    for (const entry of entries) {
+      const { name, pid } = entry as { name: string; pid: number };
+      this.#names.add(nameInPath(name));
+      const meaning = choices.filter((choice) => choice.isMeant(entry));
+      if (meaning.length === 0) continue;
+      for (const choice of meaning) this.#found.add(choice);
+      const system = this.#systemOf(path, name, pid);
+      const isMeant = timeOf(entry) >= since;
+      if (isMeant) this.#begin(system);
+      const lines = system.story.tell(entry);
+      if (!isJson) this.#push(system, lines.filter(({ time }) => time >= since));
+      else if (isMeant) this.#pushEntry(system, entry);
+    }
   }
 
-  #addSystem(key: string, path: string, name: string, pid: number): Logged {
+  #systemOf(path: string, name: string, pid: number): Logged {
+    const key = `${path}\0${pid}\0${name}`;
+    const known = this.#systems.get(key);
+    if (known !== undefined) return known;
     const { isFollowed, isJson } = this.#options;
     const story = new Story(!isFollowed && !isJson);
     const system = { path, name, pid, title: `${nameInPath(name)}-${pid}`, story, hasBegun: false };

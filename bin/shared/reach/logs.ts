@@ -147,7 +147,7 @@ export class LogReader {
    *
    * @throws {Error} If a file cannot be read.
    */
-  async *read(): AsyncGenerator<Body, void> {
+  async *read(): AsyncGenerator<Body[], void> {
     if (!this.#hasBegun) {
       this.#hasBegun = true;
       this.#file = await this.#open(this.path); // before the older ones: it may be renamed now
@@ -173,7 +173,7 @@ export class LogReader {
   }
 
   /** Closes the files. Yields the entry of a last line that is complete but for the newline. */
-  async *close(): AsyncGenerator<Body, void> {
+  async *close(): AsyncGenerator<Body[], void> {
     for (const file of [this.#renamed, this.#file]) if (file !== null) yield* file.close();
     [this.#renamed, this.#file] = [null, null];
   }
@@ -195,21 +195,21 @@ class OpenFile {
     [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(onBroken)];
   }
 
-  async *read(): AsyncGenerator<Body, void> {
+  async *read(): AsyncGenerator<Body[], void> {
     const { size } = await this.#handle.stat();
     if (size < this.#position) { // it has been truncated
-      yield* this.#splitter.end();
+      yield this.#splitter.end();
       this.#position = 0;
     }
     for await (const bytes of readChunks(this.#handle, this.#position, size)) {
       this.#position += bytes.length;
-      yield* this.#splitter.add(bytes);
+      yield this.#splitter.add(bytes);
     }
   }
 
-  async *close(): AsyncGenerator<Body, void> {
+  async *close(): AsyncGenerator<Body[], void> {
     await this.#handle.close();
-    yield* this.#splitter.end();
+    yield this.#splitter.end();
   }
 }
 

@@ -1,6 +1,6 @@
 // The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
-import { clockTime, describeCause, describeCommand, holdsOf, timeIn } from './describe.ts';
+import { clockTime, describeCause, describeCommand, holdsOf } from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
@@ -41,9 +41,9 @@ export function parseEntry(text: string): Body | null {
   return isEntry ? entry : null;
 }
 
-/** In milliseconds. */
+/** In milliseconds. `parseEntry()` has checked it. */
 export function timeOf(entry: Body): number {
-  return timeIn(entry, 'time') ?? 0;
+  return Date.parse(entry['time'] as string);
 }
 
 /** The lines about a running system, from its entries in the order of the file. */
