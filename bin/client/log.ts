@@ -40,8 +40,8 @@ interface Choice {
   isMeant(entry: Body): boolean;
   /** The path is the target. */
   isGiven?: true;
-  /** The target, if it is the name of a system, and whether that runs. */
-  name?: string;
+  /** The target, if it is the name of a system that must be in these logs, and whether that runs. */
+  name?: string | undefined;
   isRunning?: boolean;
 }
 
@@ -126,9 +126,10 @@ async function choose(
     }
     if (targets.some(({ socket }) => socket === undefined)) continue;
     const running = await Promise.all(targets.map(findRunning));
-    choices.push(...running.filter((found): found is Choice => !('error' in found)));
+    const known = running.filter((found): found is Choice => !('error' in found));
     const isMeant = (entry: Body): boolean => isNamed(entry, word);
-    choices.push({ paths: logsOfUser, isMeant, name: word, isRunning: targets.length > 0 });
+    const name = known.length === 0 ? word : undefined;
+    choices.push(...known, { paths: logsOfUser, isMeant, name, isRunning: targets.length > 0 });
   }
   return { choices, exitCode };
 }

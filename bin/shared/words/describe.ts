@@ -88,18 +88,13 @@ export function describeInfo(info: Body): string[] {
   return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
 }
 
-/**
- * A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. Only logs
- * have `mine` and `expires`: `resume by ana@laptop (own hold only)`, `pause by cron (lunch; to be taken within 60 s)`.
- */
+/** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
 export function describeCommand(entry: Body): string {
   const state = textOf(entry, 'state');
   const given = excerptOfJson(entry['arguments']);
   const by = textOf(entry, 'by');
-  const isLimited = typeof entry['expires'] === 'number' && !hasEnded(entry); // the pause itself does not expire
-  const limit = isLimited ? `to be taken within ${entry['expires']} s` : '';
-  const notes = [textOf(entry, 'reason'), entry['mine'] === true ? 'own hold only' : '', limit].filter(Boolean);
-  const who = (by && ` by ${by}`) + (notes.length > 0 ? ` (${notes.join('; ')})` : '');
+  const reason = textOf(entry, 'reason');
+  const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
   const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
@@ -117,6 +112,10 @@ export function describeCommand(entry: Body): string {
 export function valueIn(entry: Body): string {
   const reason = textOf(entry, 'valueOmitted');
   if (reason !== '') return `(omitted: ${reason})`;
+  const { released } = Object(entry['value']); // the value of a resume with `mine`
+  if (commandOf(entry) === 'resume' && typeof released === 'boolean') {
+    return released ? 'own hold only' : 'the sender held no pause';
+  }
   const end = commandOf(entry) === 'shutdown' ? endIn(entry['value']) : null;
   return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');
 }

@@ -73,7 +73,7 @@ export class Story {
   #startTime = 0;
   #shown = '';
   #held: Body | null = null; // the status during a save, which is told if it outlasts the save
-  #repeatedUntil = 0;
+  #mayRepeat = false; // after the death of a thread
 
   /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
   constructor(isFolded: boolean) {
@@ -99,7 +99,7 @@ export class Story {
       case 'command': this.#pending.set(excerptOf(entry['id']), entry); break;
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
-        this.#repeatedUntil = time;
+        this.#mayRepeat = true;
         lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`));
         break;
       case 'lost': {
@@ -165,13 +165,12 @@ export class Story {
 
   #noteOutcome(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
-    const { mine, expires } = this.#pending.get(id) ?? {};
     this.#pending.delete(id);
-    const text = describeCommand({ mine, expires, ...entry });
+    const text = describeCommand(entry);
     const known = id === '' ? undefined : this.#known.get(id);
     if (known !== undefined) return []; // it is repeated
     const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
-    const key = [...texts, excerptOfJson(entry['arguments']), mine === true].join('\n');
+    const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
     const fold = this.#folds.get(key);
     const line = fold?.line ?? { time, text, status: '' };
     this.#known.set(id, line);
@@ -188,8 +187,9 @@ export class Story {
 
   #noteStatus(entry: Body, time: number): Line[] {
     const name = excerptOf(entry['status']);
-    const isRepeated = timeOf(entry) < this.#repeatedUntil && time <= (this.status?.line.time ?? 0);
-    if (isRepeated || PASSING.includes(name)) return [];
+    if (this.#mayRepeat && time <= (this.status?.line.time ?? 0)) return [];
+    this.#mayRepeat = false;
+    if (PASSING.includes(name)) return [];
     this.#held = null;
     const saver = this.#saver();
     const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
