@@ -11,6 +11,7 @@ import { printableJson } from '../shared/words/text.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
+import { log } from './log.ts';
 import { helpOn, parseCommandLine, resumeLineFor, senderIn } from './options.ts';
 import { failure, finish, getInfo, getStatus, runDeclared, send } from './send.ts';
 import { selectAll, selectTargets } from './targets.ts';
@@ -38,13 +39,17 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, argument, words, values, timeoutMs, durationMs, invocation, exec } = commandLine;
+  const { command: { name }, argument, words, values, timeoutMs, since, durationMs, invocation, exec } = commandLine;
   if (name === 'help' || name === 'completion') {
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
     return EXIT.DONE;
   }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
   if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
+  if (name === 'log') {
+    const { json: isJson = false, follow: isFollowed = false } = values;
+    return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
+  }
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;

@@ -6,6 +6,7 @@ import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, words
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
 import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
+import { localTime } from '../shared/words/describe.ts';
 import { NO_ANSWER } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
@@ -41,6 +42,11 @@ const OPTIONS = {
       'CONTROL_REASON and CONTROL_TARGET',
   },
   on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses only' },
+  since: {
+    type: 'string', value: 'TIME',
+    help: 'log: begin with the statuses at this time, such as 3:00 or 2026-11-23T03:00, or so long ago, such as 8h',
+  },
+  follow: { type: 'boolean', help: 'log: also print new lines, until interrupted' },
   watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
@@ -77,6 +83,7 @@ Exit codes:
 /** What follows `control-client` in the example of a command's help. */
 const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   watch: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
+  log: 'log train.py --since 3:00',
   wait: 'wait paused --timeout 60',
   pause: "pause --wait --reason 'GPU needed until noon'",
   'save-state': 'save-state --wait --timeout 300',
@@ -88,9 +95,11 @@ const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a 
 
 const WAIT_TIMEOUT_S = '30';
 const LEASE_DAYS = 365;
+const SINCE_DAYS = 3650;
 
-type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on';
-type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'json';
+type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
+  'since';
+type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'follow' | 'json';
 
 export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>>;
 
@@ -106,6 +115,8 @@ export interface CommandLine {
   words: string[];
   values: Values;
   timeoutMs: number;
+  /** Of `log`, in milliseconds; -Infinity without `--since`. */
+  since: number;
   /** Of `pause --for`. */
   durationMs: number | null;
   /** Of `watch`: the shell command, and the statuses for which it runs, or null for all. */
@@ -135,6 +146,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   return {
     command, argument, condition, invocation, words, values,
     timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
+    since: values.since === undefined ? -Infinity : parseSince(values.since),
     durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
     exec: parseExec(values),
   };
@@ -156,6 +168,7 @@ export function helpOn(word: string = 'help'): string {
   const { name, isLocal, takesNoTargets, options: own = [] } = command;
   const isTaken = (option: string): boolean => {
     if (ownersOf(option).length > 0) return own.includes(option);
+    if (command.lacks?.includes(option) === true) return false;
     return isLocal !== true && !(takesNoTargets && ADDRESSING.includes(option));
   };
   const options = Object.fromEntries(Object.entries(OPTIONS).filter(([option]) => isTaken(option)));
@@ -190,8 +203,9 @@ function quote(text: string | undefined): string {
 }
 
 /** Rejects options that the command would ignore. */
-function checkOptions({ name, options = [] }: Command, values: Values): void {
+function checkOptions({ name, options = [], lacks = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
+    if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive`);
     const owners = ownersOf(option);
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);
@@ -217,6 +231,26 @@ export function resumeLineFor(names: readonly string[], values: Values): string 
   const isPlain = /^[\w@%+=:,./-]+$/;
   const quoted = words.map((word) => isPlain.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   return `control-client ${quoted.join(' ')}`;
+}
+
+const CLOCK = /^([01]?\d|2[0-3]):([0-5]\d)$/;
+const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/;
+
+/**
+ * The time of `--since` in milliseconds. `3:00` is the latest one.
+ *
+ * @throws {UsageError} If the text is neither a time in the past nor a duration.
+ */
+export function parseSince(text: string, now: Date = new Date()): number {
+  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration('--since', text, 'seconds', SINCE_DAYS) * 1000;
+  const [, hours, minutes] = CLOCK.exec(text) ?? [];
+  const [, date, clock = '00:00'] = DATE.exec(text) ?? [];
+  const time = new Date(date === undefined ? now : `${date}T${clock}`);
+  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), 0, 0);
+  if (hours !== undefined && time > now) time.setDate(time.getDate() - 1);
+  const isTime = hours !== undefined || (time <= now && localTime(time).startsWith(`${date} ${clock}`)); // not 02-30
+  if (isTime) return time.getTime();
+  throw new UsageError(`--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
 }
 
 function parseExec({ exec, on }: Values): CommandLine['exec'] {

@@ -6,7 +6,7 @@ import type { ControlCommand } from '../../../control.ts';
 
 /** The name of a command in the tools. */
 export type CommandName =
-  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
+  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -19,6 +19,8 @@ export interface Command {
   argument?: { name: string; values?: readonly string[]; other?: string };
   /** The options of control-client that only some commands have. */
   options?: readonly string[];
+  /** The options that only it does not have. */
+  lacks?: readonly string[];
   /** It does not concern a system, so it has no targets. */
   isLocal?: true;
   /** It finds the systems itself. */
@@ -54,6 +56,8 @@ const COMMANDS: readonly Command[] = [
   { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
+  { name: 'log', tool: 'client', options: ['since', 'follow'], lacks: ['targets', 'all'],
+    help: 'print what the targets (or logs: FILE), or all systems on this machine, have logged, also after their end' },
   { name: 'wait', tool: 'client',
     help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
     argument: { name: 'STATUS', values: STATUS_WORDS, other: "a quoted condition: 'loss < 0.1'" },

@@ -7,6 +7,7 @@ export type Body = Readonly<Record<string, unknown>>;
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
 const MAX_HOLDS = 16; // of a pause
 const MAX_NAMES = 3; // of waiting commands
+const MAX_TIME = 250e12; // milliseconds, until the year 9892: localTime() needs four digits
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 
 /** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
@@ -69,7 +70,10 @@ function runningSeconds(entry: Body): number {
 
 /** Aligned lines with all details. */
 export function describeInfo(info: Body): string[] {
-  const commands = commandsOf(info).map(describeCommand);
+  const commands = commandsOf(info).map((entry) => {
+    const time = timeIn(entry, 'at');
+    return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
+  });
   const started = secondsSince(info, 'startedAt');
   const rows = [
     ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],
@@ -108,6 +112,10 @@ export function describeCommand(entry: Body): string {
 export function valueIn(entry: Body): string {
   const reason = textOf(entry, 'valueOmitted');
   if (reason !== '') return `(omitted: ${reason})`;
+  const { released } = Object(entry['value']); // the value of a resume with `mine`
+  if (commandOf(entry) === 'resume' && typeof released === 'boolean') {
+    return released ? 'own hold only' : 'the sender held no pause';
+  }
   const end = commandOf(entry) === 'shutdown' ? endIn(entry['value']) : null;
   return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');
 }
@@ -230,7 +238,7 @@ export function oldVersionIn(info: Body): string | null {
 /** In milliseconds; null if the field holds no time. */
 export function timeIn(body: Body, name: string): number | null {
   const time = Date.parse(textOf(body, name));
-  return Number.isNaN(time) ? null : time;
+  return Math.abs(time) < MAX_TIME ? time : null;
 }
 
 /** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
@@ -243,6 +251,12 @@ export function secondsSince(body: Body, name: string): number | null {
 export function localTime(date: Date): string {
   const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
   return shifted.toISOString().slice(0, 19).replace('T', ' ');
+}
+
+/** `13:18:06`, with the date unless it is today, or that of `day`. */
+export function clockTime(date: Date, day: Date = new Date()): string {
+  const [text, other] = [localTime(date), localTime(day)];
+  return text.slice(0, 10) === other.slice(0, 10) ? text.slice(11) : text;
 }
 
 /** One unit: `3 min`. */

@@ -14,6 +14,7 @@ export function printable(text: string): string {
 
 /** The same for a text from a server, which may have any length: truncates it. */
 export function excerpt(text: string, maxLength: number = MAX_LENGTH): string {
+  if (text.length <= maxLength) return printable(text);
   const characters = [...printable(text)]; // whole code points
   return characters.length <= maxLength ? characters.join('') : `${characters.slice(0, maxLength).join('')}…`;
 }

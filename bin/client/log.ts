@@ -1,0 +1,333 @@
+// control-client log: prints what systems have logged, also after their end.
+
+import { existsSync, statSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
+import { paintStatus } from '../shared/line/color.ts';
+import { stateFolder } from '../shared/line/files.ts';
+import { nameInPath } from '../shared/reach/folder.ts';
+import { hostOf, isAlive, isLogPath, isOf, LogReader, logPathIn, logsOfUser, newestOf } from '../shared/reach/logs.ts';
+import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
+import { EXIT, UsageError, warn } from '../shared/line/options.ts';
+import { suggest } from '../shared/line/suggest.ts';
+import { onlyTarget } from '../shared/reach/targets.ts';
+import { localTime } from '../shared/words/describe.ts';
+import { byTime, Story, timeOf } from '../shared/words/log.ts';
+import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
+import { failure } from './send.ts';
+import type { Target } from '../shared/reach/targets.ts';
+import type { Body } from '../shared/words/describe.ts';
+import type { Line } from '../shared/words/log.ts';
+import type { Values } from './options.ts';
+
+const POLL_MS = 250; // the server thread writes as often
+const MAX_SHOWN = 5; // names in an error
+
+export interface LogOptions {
+  /** In milliseconds; -Infinity for everything. */
+  since: number;
+  isFollowed: boolean;
+  isJson: boolean;
+  /** Ends `--follow`. */
+  signal: AbortSignal;
+}
+
+/** What a target means: entries in some logs. */
+interface Choice {
+  paths(): string[];
+  isMeant(entry: Body): boolean;
+  /** The path is the target. */
+  isGiven?: true;
+  /** The target, if it is the name of a system that must be in these logs, and whether that runs. */
+  name?: string | undefined;
+  isRunning?: boolean;
+}
+
+/** A system in a log. */
+interface Logged {
+  path: string;
+  name: string;
+  pid: number;
+  /** NAME-PID */
+  title: string;
+  story: Story;
+  /** Whether its first line may be printed. */
+  hasBegun: boolean;
+}
+
+interface Row {
+  title: string;
+  line: Line;
+}
+
+/**
+ * Prints the logs of the targets: names, addresses and files; without any, all logs of this user on this machine.
+ *
+ * @returns The exit code.
+ * @throws {UsageError} If there is no log of a name, or a file cannot be read.
+ */
+export async function log(
+  words: readonly string[],
+  values: Values,
+  timeoutMs: number,
+  options: LogOptions,
+): Promise<number> {
+  const { since, isFollowed, signal } = options;
+  const folder = stateFolder();
+  const { choices, exitCode } = await choose(words, values, timeoutMs);
+  if (choices.length === 0) return exitCode;
+  const logs = new Logs(choices, options);
+  await logs.read();
+  await logs.update();
+  logs.checkNames(folder);
+  logs.addRunning();
+  const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
+  if (logs.count === 0) warn(`there is no log in '${folder}'`);
+  else if (logs.isEmpty) warn(`nothing is logged${start}`);
+  logs.print();
+  while (isFollowed && !signal.aborted) {
+    await sleep(POLL_MS, undefined, { signal }).catch(() => {});
+    await logs.update();
+    logs.print();
+  }
+  return exitCode;
+}
+
+// ───── Targets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function choose(
+  words: readonly string[],
+  values: Values,
+  timeoutMs: number,
+): Promise<{ choices: Choice[]; exitCode: number }> {
+  const isAddress = ADDRESS_PARTS.some((part) => values[part] !== undefined);
+  if (words.length > 0) refuseAddress(values);
+  let exitCode: number = EXIT.DONE;
+  const choices: Choice[] = [];
+  if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });
+  const addRunning = async (target: Target): Promise<void> => {
+    const found = await findRunning(target);
+    if ('error' in found) warn(`${target.title}: ${target.client.shorten(found.error)}`);
+    if ('error' in found) exitCode = Math.max(exitCode, found.exitCode);
+    else choices.push(found);
+  };
+  if (isAddress) await addRunning(onlyTarget(createClient(values, timeoutMs)));
+  for (const word of words) {
+    if (isFile(word)) {
+      if (!existsSync(word)) throw new UsageError(`there is no log '${word}'`);
+      choices.push({ paths: () => [resolve(word)], isMeant: () => true, isGiven: true });
+      continue;
+    }
+    const targets = await parseTargets([word], { dir: values.dir, timeoutMs, absence: 'none' });
+    for (const target of targets) {
+      if (target.socket === undefined) await addRunning(target);
+    }
+    if (targets.some(({ socket }) => socket === undefined)) continue;
+    const running = await Promise.all(targets.map(findRunning));
+    const known = running.filter((found): found is Choice => !('error' in found));
+    const isMeant = (entry: Body): boolean => isNamed(entry, word);
+    const name = known.length === 0 ? word : undefined;
+    choices.push(...known, { paths: logsOfUser, isMeant, name, isRunning: targets.length > 0 });
+  }
+  return { choices, exitCode };
+}
+
+/** A socket has a path, too. */
+function isFile(word: string): boolean {
+  if (/^(unix:|[a-z]+:\/\/)/i.test(word) || !isLogPath(word)) return false;
+  return statSync(word, { throwIfNoEntry: false })?.isSocket() !== true;
+}
+
+async function findRunning({ client }: Pick<Target, 'client'>): Promise<Choice | { error: string; exitCode: number }> {
+  const reply = await client.request('info');
+  if (!reply.ok) return { error: reply.error, exitCode: failure(reply).exitCode };
+  const { body } = reply;
+  const path = logPathIn(body);
+  if (path !== null) return { paths: () => [path], isMeant: (entry) => isOf(entry, body) };
+  const other = excerptOf(Object(body['log']).path);
+  const where = `the log is on the machine ${excerptOf(body['host']) || 'of the system'}: '${other}'`;
+  return { error: other === '' ? NO_LOG : where, exitCode: EXIT.REFUSED };
+}
+
+const FILE_FORM = 'a file has a slash or ends in .jsonl';
+const NO_LOG = 'the system keeps no log: it was started without one, or is older than 0.17';
+
+/** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`. */
+function isNamed({ name, pid }: Body, word: string): boolean {
+  const isName = (text: string | undefined): boolean => text === name || text === nameInPath(name as string);
+  const [, ownName, number] = /^(?:(.+)-)?(\d+)$/s.exec(word) ?? [];
+  return isName(word) || (Number(number) === pid && (ownName === undefined || isName(ownName)));
+}
+
+// ───── Reading and printing ──────────────────────────────────────────────────────────────────────────────────────
+
+/** The logs that are chosen. */
+class Logs {
+  readonly #choices: readonly Choice[];
+  readonly #options: LogOptions;
+  readonly #readers: Map<string, LogReader> = new Map(); // by path
+  readonly #systems: Map<string, Logged> = new Map(); // by path, process and name
+  readonly #names: Set<string> = new Set(); // of all systems in the logs, as targets
+  readonly #found: Set<Choice> = new Set(); // what the logs have entries of
+  readonly #warned: Set<string> = new Set(); // the paths of logs with a warning
+  #rows: Row[] = []; // not printed yet
+
+  constructor(choices: readonly Choice[], options: LogOptions) {
+    this.#choices = choices;
+    this.#options = options;
+  }
+
+  /** How many logs there are. */
+  get count(): number {
+    return this.#readers.size;
+  }
+
+  get isEmpty(): boolean {
+    return this.#rows.length === 0;
+  }
+
+  /** Reads what is new, also in new logs. */
+  async read(): Promise<void> {
+    for (const [path, choices] of this.#choicesByPath()) {
+      const reader = this.#readers.get(path) ?? new LogReader(path);
+      this.#readers.set(path, reader);
+      try {
+        for await (const entries of reader.read()) this.#note(path, entries, choices);
+      } catch (error) {
+        const message = `cannot read the log '${path}': ${(error as Error).message}`;
+        if (choices.some(({ isGiven }) => isGiven)) throw new UsageError(message);
+        this.#warnOnce(path, message);
+      }
+    }
+  }
+
+  /** The same, and finds the systems that have ended without an end in their log. */
+  async update(): Promise<void> {
+    const dead = [...this.#systems.values()].filter((system) => system.story.isOpen && isDead(system));
+    await this.read(); // they may have ended since the read before
+    if (!this.#options.isFollowed) await this.#close();
+    for (const system of dead) if (system.story.isOpen) this.#cut(system);
+  }
+
+  /** Reads the last lines, if they lack a newline. */
+  async #close(): Promise<void> {
+    const choices = this.#choicesByPath();
+    for (const [path, reader] of this.#readers) {
+      for await (const entries of reader.close()) this.#note(path, entries, choices.get(path) ?? []);
+    }
+  }
+
+  /** A log that is an older generation of another one is read with that. */
+  #choicesByPath(): Map<string, Choice[]> {
+    const choices = new Map<string, Choice[]>();
+    for (const choice of this.#choices) {
+      for (const path of choice.paths()) choices.set(path, [...choices.get(path) ?? [], choice]);
+    }
+    return new Map([...choices].filter(([path]) => path === newestOf(path) || !choices.has(newestOf(path))));
+  }
+
+  /** @throws {UsageError} If there is no entry of a system that is chosen by its name. */
+  checkNames(folder: string): void {
+    for (const choice of this.#choices) {
+      const { name, isRunning = false } = choice;
+      if (name === undefined || this.#found.has(choice)) continue;
+      if (isRunning) throw new UsageError(`'${name}': ${NO_LOG}`);
+      const names = [...this.#names].sort();
+      const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only of ${names.join(', ')}`;
+      throw new UsageError(`there is no log of '${name}' in '${folder}'${suggest(name, names) || all}; ${FILE_FORM}`);
+    }
+  }
+
+  #note(path: string, entries: readonly Body[], choices: readonly Choice[]): void {
+    const { since, isJson } = this.#options;
+    for (const entry of entries) {
+      const { name, pid } = entry as { name: string; pid: number };
+      this.#names.add(nameInPath(name));
+      const meaning = choices.filter((choice) => choice.isMeant(entry));
+      if (meaning.length === 0) continue;
+      for (const choice of meaning) this.#found.add(choice);
+      const system = this.#systemOf(path, name, pid);
+      const isMeant = timeOf(entry) >= since;
+      if (isMeant) this.#begin(system);
+      const lines = system.story.tell(entry);
+      if (!isJson) this.#push(system, lines.filter(({ time }) => time >= since));
+      else if (isMeant) this.#pushEntry(system, entry);
+    }
+  }
+
+  #systemOf(path: string, name: string, pid: number): Logged {
+    const key = `${path}\0${pid}\0${name}`;
+    const known = this.#systems.get(key);
+    if (known !== undefined) return known;
+    const { isFollowed, isJson } = this.#options;
+    const story = new Story(!isFollowed && !isJson);
+    const system = { path, name, pid, title: `${nameInPath(name)}-${pid}`, story, hasBegun: false };
+    this.#systems.set(key, system);
+    return system;
+  }
+
+  /** Adds the status of a system that runs when the printed part begins. */
+  #begin(system: Logged): void {
+    const { hasBegun, story: { isOpen, status } } = system;
+    system.hasBegun = true;
+    if (hasBegun || !isOpen || status === null) return;
+    if (this.#options.isJson) this.#pushEntry(system, status.entry);
+    else this.#push(system, [status.line]);
+  }
+
+  /** Without an entry since then, when it ended is unknown. The latest one of its name is shown. */
+  #cut(system: Logged): void {
+    const { path, name, story: { lastTime } } = system;
+    const isLatest = [...this.#systems.values()].every((other) => {
+      return other.path !== path || other.name !== name || other.story.lastTime <= lastTime;
+    });
+    const isShown = lastTime >= this.#options.since || isLatest;
+    if (isShown) this.#begin(system);
+    const lines = system.story.cut(hostOf(path) === hostname());
+    if (isShown && !this.#options.isJson) this.#push(system, lines);
+  }
+
+  /** Adds the systems that still run and have not logged anything since the printed part begins. */
+  addRunning(): void {
+    for (const system of this.#systems.values()) {
+      if (!system.story.isOpen) continue;
+      this.#begin(system);
+      if (!this.#options.isJson) this.#push(system, system.story.describeUnfinished());
+    }
+  }
+
+  #push({ title }: Logged, lines: readonly Line[]): void {
+    for (const line of lines) this.#rows.push({ title, line });
+  }
+
+  #pushEntry(system: Logged, entry: Body): void {
+    this.#push(system, [{ time: timeOf(entry), text: printableJson(entry), status: '' }]);
+  }
+
+  print(): void {
+    const rows = this.#rows.sort((one, other) => byTime(one.line, other.line));
+    this.#rows = [];
+    const width = Math.max(...[...this.#systems.values()].map(({ title }) => title.length));
+    for (const { title, line: { time, text, status } } of rows) {
+      const start = `${localTime(new Date(time))}  ${printable(title).padEnd(width)}  `;
+      console.log(this.#options.isJson ? text : start + (status === '' ? text : paintStatus(text, status)));
+    }
+    for (const [path, { broken }] of this.#readers) {
+      const what = broken === 1 ? '1 line is no log entry' : `${broken} lines are no log entries`;
+      if (broken > 0) this.#warnOnce(path, `${what} in '${path}'`);
+    }
+  }
+
+  #warnOnce(path: string, message: string): void {
+    if (!this.#warned.has(path)) warn(message);
+    this.#warned.add(path);
+  }
+}
+
+/** One that has logged on another machine may live: who knows. */
+function isDead({ path, pid }: Logged): boolean {
+  const host = hostOf(path);
+  return (host === undefined || host === hostname()) && !isAlive(pid);
+}

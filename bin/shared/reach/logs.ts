@@ -1,0 +1,273 @@
+// The files of logs, where servers append a JSON object per line. Anybody may have written them.
+
+import { constants, readdirSync, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import { stateFolder } from '../line/files.ts';
+import { describeLog, parseEntry } from '../words/log.ts';
+import { nameInPath } from './folder.ts';
+import type { FileHandle } from 'node:fs/promises';
+import type { Body } from '../words/describe.ts';
+import type { Line } from '../words/log.ts';
+
+const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one
+const CHUNK = 2 ** 16; // bytes
+const MAX_LATEST = 2 ** 20; // bytes of each file that `latestLines()` reads
+
+/** The log of control-run and control-demo, unless an option names another one. */
+export function logFileOf(name: string): string {
+  return join(stateFolder(), `${nameInPath(name)}@${hostname()}.jsonl`);
+}
+
+/** The logs in the state folder, each without its older generations. None if there is no folder. */
+export function logsOfUser(): string[] {
+  const folder = stateFolder();
+  const names = namesIn(folder).filter((name) => LOG.test(name));
+  return [...new Set(names.map((name) => join(folder, newestOf(name))))].sort();
+}
+
+/** Whether a path may be that of a log: `train@gpu1.jsonl`, or an older generation, `train@gpu1.jsonl.1`. */
+export function isLogPath(path: string): boolean {
+  return path.includes('/') || LOG.test(path);
+}
+
+/** The path of the log of which this one is an older generation; otherwise the same. */
+export function newestOf(path: string): string {
+  return path.replace(GENERATION, '');
+}
+
+/** The machine in the path of a log, if it is named like a default one. */
+export function hostOf(path: string): string | undefined {
+  return /@([^@]*)\.jsonl(\.\d+)?$/.exec(basename(path))?.[1];
+}
+
+/** The path of the log of a running system; null if it keeps none, or on another machine. It may be any path. */
+export function logPathIn({ host, log }: Body): string | null {
+  const path: unknown = Object(log).path;
+  const isHere = host === hostname() && typeof path === 'string' && isAbsolute(path) && !path.includes('\0');
+  return isHere ? path : null;
+}
+
+const LOG = /\.jsonl(\.\d+)?$/;
+const GENERATION = /(?<=\.jsonl)\.\d+$/;
+
+function namesIn(folder: string): string[] {
+  return statSync(folder, { throwIfNoEntry: false }) === undefined ? [] : readdirSync(folder);
+}
+
+/**
+ * Opens a file for reading: a regular one of this user or root. Null if there is none.
+ *
+ * @throws {Error} If it is another file, or cannot be read.
+ */
+async function openLog(path: string): Promise<FileHandle | null> {
+  let file: FileHandle;
+  try {
+    if (!statSync(path).isFile()) throw new Error('it is not a regular file'); // opening a device may have an effect
+    file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // a FIFO does not block
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+  const stats = await file.stat();
+  const isOwn = process.geteuid === undefined || stats.uid === 0 || stats.uid === process.geteuid();
+  if (stats.isFile() && isOwn) return file;
+  await file.close();
+  throw new Error(stats.isFile() ? 'it belongs to another user' : 'it is not a regular file');
+}
+
+/** Splits bytes into entries. */
+class EntrySplitter {
+  readonly #onBroken: () => void;
+  #rest: Buffer[] = [];
+  #length = 0; // of the rest; longer than a line if that is too long
+
+  /** @param onBroken Called for each line that is no entry: torn and foreign ones, and those above 64 KiB. */
+  constructor(onBroken: () => void) {
+    this.#onBroken = onBroken;
+  }
+
+  /** Returns the entries that these bytes complete. */
+  add(bytes: Buffer): Body[] {
+    const entries: Body[] = [];
+    let start = 0;
+    for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, start)) {
+      this.#keep(bytes.subarray(start, end));
+      entries.push(...this.end());
+      start = end + 1;
+    }
+    this.#keep(bytes.subarray(start));
+    return entries;
+  }
+
+  /** Returns the entry of a last line without a newline. */
+  end(): Body[] {
+    const text = this.#length > MAX_LINE ? 'too long' : Buffer.concat(this.#rest).toString();
+    [this.#rest, this.#length] = [[], 0];
+    if (text.trim() === '') return [];
+    const entry = parseEntry(text);
+    if (entry === null) this.#onBroken();
+    return entry === null ? [] : [entry];
+  }
+
+  #keep(bytes: Buffer): void {
+    this.#length += bytes.length;
+    if (this.#length > MAX_LINE) this.#rest = [];
+    else if (bytes.length > 0) this.#rest.push(Buffer.from(bytes)); // the buffer is reused
+  }
+}
+
+/** Reads a file between two positions, or to its present end. */
+async function* readChunks(file: FileHandle, start: number, end: number): AsyncGenerator<Buffer, void> {
+  const buffer = Buffer.allocUnsafe(CHUNK);
+  for (let position = start; position < end;) {
+    const { bytesRead } = await file.read(buffer, 0, Math.min(CHUNK, end - position), position);
+    if (bytesRead === 0) return; // it is truncated
+    position += bytesRead;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+/** Reads a log from its oldest generation on, and what is added to it later, although it is renamed or truncated. */
+export class LogReader {
+  readonly path: string;
+  /** How many lines are no entries. */
+  broken: number = 0;
+  #file: OpenFile | null = null;
+  #renamed: OpenFile | null = null; // before: a server may still append a batch
+  #hasBegun = false;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /**
+   * Yields the entries since the call before, in the order of the files.
+   *
+   * @throws {Error} If a file cannot be read.
+   */
+  async *read(): AsyncGenerator<Body[], void> {
+    if (!this.#hasBegun) {
+      this.#hasBegun = true;
+      this.#file = await this.#open(this.path); // before the older ones: it may be renamed now
+      for (const path of generationsOf(this.path)) {
+        const older = await this.#open(path);
+        if (older === null) continue;
+        if (older.inode !== this.#file?.inode) yield* older.read();
+        yield* older.close();
+      }
+    }
+    if (this.#renamed !== null) {
+      yield* this.#renamed.read();
+      yield* this.#renamed.close();
+      this.#renamed = null;
+    }
+    if (this.#file !== null) yield* this.#file.read();
+    const inode = statSync(this.path, { throwIfNoEntry: false })?.ino;
+    if (inode === undefined || inode === this.#file?.inode) return;
+    if (this.#file !== null) yield* this.#file.read();
+    this.#renamed = this.#file;
+    this.#file = await this.#open(this.path);
+    if (this.#file !== null) yield* this.#file.read();
+  }
+
+  /** Closes the files. Yields the entry of a last line that is complete but for the newline. */
+  async *close(): AsyncGenerator<Body[], void> {
+    for (const file of [this.#renamed, this.#file]) if (file !== null) yield* file.close();
+    [this.#renamed, this.#file] = [null, null];
+  }
+
+  async #open(path: string): Promise<OpenFile | null> {
+    const handle = await openLog(path);
+    return handle === null ? null : new OpenFile(handle, (await handle.stat()).ino, () => (this.broken += 1));
+  }
+}
+
+/** A file that is read once, and what is appended to it later. */
+class OpenFile {
+  readonly inode: number;
+  readonly #handle: FileHandle;
+  readonly #splitter: EntrySplitter;
+  #position = 0;
+
+  constructor(handle: FileHandle, inode: number, onBroken: () => void) {
+    [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(onBroken)];
+  }
+
+  async *read(): AsyncGenerator<Body[], void> {
+    const { size } = await this.#handle.stat();
+    if (size < this.#position) { // it has been truncated
+      yield this.#splitter.end();
+      this.#position = 0;
+    }
+    for await (const bytes of readChunks(this.#handle, this.#position, size)) {
+      this.#position += bytes.length;
+      yield this.#splitter.add(bytes);
+    }
+  }
+
+  async *close(): AsyncGenerator<Body[], void> {
+    await this.#handle.close();
+    yield this.#splitter.end();
+  }
+}
+
+/** The paths of the older generations of a log, the oldest first. None if the path is one of these. */
+function generationsOf(path: string): string[] {
+  const numberOf = (name: string): number => Number(name.slice(basename(path).length + 1));
+  const names = namesIn(dirname(path)).filter((name) => newestOf(name) === basename(path));
+  const older = names.filter((name) => name !== basename(path)).sort((one, other) => numberOf(other) - numberOf(one));
+  return older.map((name) => join(dirname(path), name));
+}
+
+/**
+ * The latest lines of a running system, oldest first. None if its log is on another machine or cannot be read. The
+ * server may name any file, so only what the system itself has logged is read.
+ *
+ * @param info The body of its /api/info.
+ */
+export async function latestLines(info: Body, count: number): Promise<Line[]> {
+  const path = logPathIn(info);
+  if (path === null) return [];
+  const isOwn = (entry: Body): boolean => isOf(entry, info);
+  const entries = (await readEnd(path)).filter(isOwn);
+  const lines = describeLog(entries);
+  if (lines.length >= count) return lines.slice(-count);
+  const older = (await readEnd(`${path}.1`)).filter(isOwn);
+  return (older.length === 0 ? lines : describeLog([...older, ...entries])).slice(-count);
+}
+
+/** Whether an entry is of a system. */
+export function isOf(entry: Body, { name, pid }: Body): boolean {
+  return entry['name'] === name && entry['pid'] === pid;
+}
+
+/** Whether a process of this machine runs, which may be another one with the same number. */
+export function isAlive(pid: number): boolean {
+  if (pid <= 0) return false;
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** The entries in the last part of a file; none if it cannot be read. */
+async function readEnd(path: string): Promise<Body[]> {
+  let file: FileHandle | null = null;
+  try {
+    file = await openLog(path);
+    if (file === null) return [];
+    const { size } = await file.stat();
+    const start = Math.max(0, size - MAX_LATEST);
+    const splitter = new EntrySplitter(() => {});
+    const entries: Body[] = [];
+    for await (const bytes of readChunks(file, start, size)) entries.push(...splitter.add(bytes));
+    return entries;
+  } catch {
+    return [];
+  } finally {
+    await file?.close();
+  }
+}

@@ -1,0 +1,236 @@
+// The log of a system in words. Anybody may have written the file, so every field may have any type and text.
+
+import { clockTime, describeCause, describeCommand, holdsOf } from './describe.ts';
+import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
+import type { Body } from './describe.ts';
+
+/** What a person reads of a log. Safe to print. */
+export interface Line {
+  /** In milliseconds. */
+  time: number;
+  text: string;
+  /** The status that it reports; otherwise empty. */
+  status: string;
+}
+
+/** The outcomes that one line stands for. */
+interface Fold {
+  line: Line;
+  count: number;
+  firstTime: number;
+}
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
+const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
+const NOBODY = 'somebody'; // what servers call a sender without a name
+const MAX_GIVEN = 200; // characters of arguments
+const MAX_KNOWN = 1000; // outcomes that may be repeated
+
+/** Returns the entry in a line of a log; null if it is none. */
+export function parseEntry(text: string): Body | null {
+  let entry: unknown;
+  try {
+    entry = JSON.parse(text);
+  } catch {
+    return null; // it is torn
+  }
+  if (!isRecord(entry)) return null;
+  const { time, name, pid, event } = entry;
+  const isEntry = typeof time === 'string' && TIME.test(time) && !Number.isNaN(Date.parse(time)) &&
+    typeof name === 'string' && Number.isSafeInteger(pid) && typeof event === 'string';
+  return isEntry ? entry : null;
+}
+
+/** In milliseconds. `parseEntry()` has checked it. */
+export function timeOf(entry: Body): number {
+  return Date.parse(entry['time'] as string);
+}
+
+/** The lines about a running system, from its entries in the order of the file. */
+export function describeLog(entries: Iterable<Body>): Line[] {
+  const story = new Story(true);
+  const lines = [...entries].flatMap((entry) => story.tell(entry));
+  return [...lines, ...story.describeUnfinished()].sort(byTime);
+}
+
+/** For sorting: entries may be a quarter of a second late. */
+export function byTime(one: Pick<Line, 'time'>, other: Pick<Line, 'time'>): number {
+  return one.time - other.time;
+}
+
+/** Tells what happens to a system, from its entries in the order of the file. */
+export class Story {
+  /** The latest status that is told; null if there was none since the start. */
+  status: { line: Line; entry: Body } | null = null;
+  /** The time of the latest entry. */
+  lastTime: number = 0;
+  readonly #isFolded: boolean;
+  readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
+  readonly #known: Map<string, Line> = new Map(); // the latest outcomes, by id
+  readonly #folds: Map<string, Fold> = new Map(); // since the latest line that is no outcome
+  #hasServer = false; // it has started, and not ended
+  #hasProgram = false; // the same for a program under control-run
+  #startTime = 0;
+  #shown = '';
+  #held: Body | null = null; // the status during a save, which is told if it outlasts the save
+  #mayRepeat = false; // after the death of a thread
+
+  /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
+  constructor(isFolded: boolean) {
+    this.#isFolded = isFolded;
+  }
+
+  /** Whether the log has no end of the system yet. */
+  get isOpen(): boolean {
+    return this.#hasServer || this.#hasProgram;
+  }
+
+  /** Returns new lines. Most entries add one line or none. */
+  tell(entry: Body): Line[] {
+    const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
+    const { event } = entry;
+    const lines: Line[] = [];
+    const isStatus = event === 'status';
+    if (this.#held !== null && !isStatus && this.#saver() === null) lines.push(...this.#show(this.#held));
+    switch (event) {
+      case 'start': lines.push(...this.#start(entry, time)); break;
+      case 'end': lines.push(...this.#end(entry, time)); break;
+      case 'status': lines.push(...this.#noteStatus(entry, time)); break;
+      case 'command': this.#pending.set(excerptOf(entry['id']), entry); break;
+      case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
+      case 'thread':
+        this.#mayRepeat = true;
+        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`));
+        break;
+      case 'lost': {
+        const count = excerptOf(entry['lines']);
+        const what = count === '1' ? '1 line is' : `${count} lines are`;
+        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`));
+      }
+    }
+    if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
+    this.lastTime = Math.max(this.lastTime, time);
+    return lines;
+  }
+
+  /**
+   * The lines about a system that has ended although its log has no end.
+   *
+   * @param isHere Whether it ran on this machine; otherwise, it may run on another one.
+   */
+  cut(isHere: boolean = true): Line[] {
+    const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
+    const lines = [...this.#abandon(this.lastTime), this.#line(this.lastTime, `the log ends here: ${why}`)];
+    [this.#hasServer, this.#hasProgram] = [false, false];
+    return lines;
+  }
+
+  /** The commands of a live system that have no outcome yet. */
+  describeUnfinished(): Line[] {
+    return [...this.#pending.values()].map((entry) => {
+      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '' };
+    });
+  }
+
+  /** The same for one that has ended. */
+  #abandon(time: number): Line[] {
+    const entries = [...this.#pending.values()];
+    this.#pending.clear();
+    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, 'has no outcome'))));
+  }
+
+  #start(entry: Body, time: number): Line[] {
+    const words = entry['commandLine'];
+    const isProgram = Array.isArray(words);
+    const lines = (isProgram ? this.#hasProgram : this.#hasServer) ? this.cut() : [];
+    if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
+    if (isProgram) {
+      lines.push(this.#line(time, `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`));
+      this.#hasProgram = true;
+    } else {
+      if (!this.#hasProgram) lines.push(this.#line(time, 'started'));
+      this.#hasServer = true;
+    }
+    return lines;
+  }
+
+  #end(entry: Body, time: number): Line[] {
+    const how = textOf(entry, 'ended');
+    const lines = how === '' ? this.#abandon(time) : [];
+    if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended'));
+    if (how === '') this.#hasServer = false;
+    else this.#hasProgram = false;
+    return lines;
+  }
+
+  #noteOutcome(entry: Body, time: number): Line[] {
+    const id = excerptOf(entry['id']);
+    this.#pending.delete(id);
+    const text = describeCommand(entry);
+    const known = id === '' ? undefined : this.#known.get(id);
+    if (known !== undefined) return []; // it is repeated
+    const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
+    const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
+    const fold = this.#folds.get(key);
+    const line = fold?.line ?? { time, text, status: '' };
+    this.#known.set(id, line);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value as string);
+    if (fold === undefined) {
+      if (this.#isFolded) this.#folds.set(key, { line, count: 1, firstTime: time });
+      return [line];
+    }
+    fold.count += 1;
+    const since = clockTime(new Date(fold.firstTime), new Date(time));
+    Object.assign(line, { time, text: `${text} (${fold.count} times since ${since})` });
+    return [];
+  }
+
+  #noteStatus(entry: Body, time: number): Line[] {
+    const name = excerptOf(entry['status']);
+    if (this.#mayRepeat && time <= (this.status?.line.time ?? 0)) return [];
+    this.#mayRepeat = false;
+    if (PASSING.includes(name)) return [];
+    this.#held = null;
+    const saver = this.#saver();
+    const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
+    if (!isOfSave) return this.#show(entry);
+    this.#held = entry;
+    return [];
+  }
+
+  /** Who has sent the save that runs or waits; null if there is none. */
+  #saver(): string | null {
+    const save = [...this.#pending.values()].find(({ command }) => command === 'save-state');
+    return save === undefined ? null : excerptOf(save['by']) || NOBODY;
+  }
+
+  /** Notes a status, and returns its line unless a reader knows it already. */
+  #show(entry: Body): Line[] {
+    this.#held = null;
+    const name = excerptOf(entry['status']) || 'unknown';
+    const text = `${name}${describeCause(entry)}`;
+    const key = name === 'paused' ? text : name; // for the others, it is the same whoever caused them
+    const time = Math.max(timeOf(entry), this.#startTime);
+    const isNews = key !== this.#shown;
+    const line = { time, text, status: name };
+    if (isNews || this.status === null) this.status = { line, entry };
+    this.#shown = key;
+    if (isNews) this.#folds.clear();
+    return isNews ? [line] : [];
+  }
+
+  #line(time: number, text: string): Line {
+    this.#folds.clear();
+    return { time, text, status: '' };
+  }
+}
+
+/** A command as /api/info would list it; long arguments are left out, as there. */
+function toCommand(entry: Body, state: string): Body {
+  const given = excerptOfJson(entry['arguments']);
+  return { ...entry, state, arguments: given.length > MAX_GIVEN ? undefined : entry['arguments'] };
+}
+
+function textOf(entry: Body, name: string): string {
+  return excerptOf(entry[name], MAX_VALUE_LENGTH);
+}
