@@ -9,6 +9,7 @@ import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/learner.ts';
 import { Progress } from './demo/progress.ts';
 import { baseUrlOf, explainPort, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/reach/access.ts';
 import { choosePlace } from './shared/reach/folder.ts';
+import { LOG_OPTIONS, LogFile } from './shared/reach/log.ts';
 import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/line/options.ts';
 import type { WebApiAddress } from '../control.ts';
 
@@ -30,6 +31,7 @@ const OPTIONS = {
     help: 'folder for checkpoints, created if necessary (default ./states)',
   },
   keep: { type: 'string', value: 'N', default: '10', help: 'keep the newest N checkpoints (default 10)' },
+  ...LOG_OPTIONS,
 } as const;
 
 const HELP = `
@@ -54,7 +56,9 @@ async function main(): Promise<number> {
   const newSeed = seed === undefined ? randomInt(2 ** 32) : parseInteger('--seed', seed, 0, 2 ** 32 - 1);
   const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
   const keptCount = parseInteger('--keep', keep, 1, 1_000_000);
-  const { host, port, ...options } = await choosePlace(parseServerOptions(access, {}, 'control-demo'), warn);
+  const server = parseServerOptions(access, {}, 'control-demo');
+  const log = new LogFile(access, server.name as string).open(warn);
+  const { host, port, ...options } = await choosePlace(server, warn);
 
   openFolder(folder);
   const loaded = load === undefined ? null : loadCheckpoint(load, folder);
@@ -153,6 +157,7 @@ async function main(): Promise<number> {
     },
   }, {
     ...options,
+    log,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: holds,
   }).catch(async (error) => {

@@ -32,7 +32,9 @@ async function main(): Promise<number> {
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    say((await explainPort(error, place.host, place.port)).message);
+    const { message } = await explainPort(error, place.host, place.port);
+    parsed.settings.log.append('end', { ended: message, exitCode: NO_WEB_API });
+    say(message);
     return NO_WEB_API;
   }
 }

@@ -1,8 +1,8 @@
 // The history of the console: a file with one command per line, the newest last.
 
-import { appendFileSync, chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { stateFolder } from '../shared/line/files.ts';
+import { createFolders, stateFolder } from '../shared/line/files.ts';
 import { warn } from '../shared/line/options.ts';
 import { printable } from '../shared/words/text.ts';
 
@@ -21,7 +21,7 @@ export class History {
   load(): string[] {
     let latest: string[] = [];
     this.#try((path) => {
-      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      createFolders(dirname(path), 0o700);
       // Opening a FIFO would block, and chmod through a link would make /dev/null private.
       if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) throw new Error(`'${path}' is not a file`);
       appendFileSync(path, '', { mode: 0o600 });

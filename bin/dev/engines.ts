@@ -77,7 +77,7 @@ async function prepare(root: string, needsRoot: boolean): Promise<NodeJS.Process
   return {
     PATH: `${join(root, 'npm/bin')}:${process.env['PATH'] ?? ROOT_PATH}`,
     RECIPES: resolve('bin/recipes'), TRAINER: resolve('dist/bin/demo.js'), TARBALL: join(root, name),
-    ROOT: join(root, 'root'),
+    ROOT: join(root, 'root'), XDG_STATE_HOME: join(root, 'state'),
   };
 }
 

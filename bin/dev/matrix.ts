@@ -300,7 +300,7 @@ async function runCell({ node = '24', files, build, host, says }: Cell, root: st
   const modules = join(root, 'node_modules');
   const port = await freePort();
   const env = {
-    ...process.env, CI: '1', NO_COLOR: '1', PORT: String(port), XDG_RUNTIME_DIR: folder,
+    ...process.env, CI: '1', NO_COLOR: '1', PORT: String(port), XDG_RUNTIME_DIR: folder, XDG_STATE_HOME: folder,
     PATH: [join(modules, `node-${node}`, 'bin'), join(modules, '.bin'), process.env['PATH']].join(delimiter),
     TMPDIR: root, DENO_DIR: join(root, 'deno'), // caches
   };

@@ -3,11 +3,14 @@
 
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { appendTo } from '../shared/reach/log.ts';
 import { Cgroup } from './cgroup.ts';
 import { OWN_GROUP, Processes } from './processes.ts';
+import type { LogEntry, LogFile } from '../shared/reach/log.ts';
 import type { Keep, Listed } from './processes.ts';
 
 const MARK = 'CONTROL_KEEPER_MARK'; // a variable, because every user can read the arguments of a process
+const LOG = 'CONTROL_KEEPER_LOG'; // the path of the log, and its last line
 const EXEC_MS = 1000; // a starting process has no mark before exec()
 
 /** Instead of the first process of a program that is about to start: only the mark identifies its processes. */
@@ -37,13 +40,16 @@ fi
  *
  * @param mark A variable with its value, `NAME=VALUE`, that only the program's processes inherit.
  * @param cgroup The path of their cgroup, which the keeper removes at the end; empty if there is none.
+ * @param log Where the keeper appends the end of the program.
  */
-export function startKeeper(graceMs: number, mark: string, cgroup: string): Keep {
+export function startKeeper(graceMs: number, mark: string, cgroup: string, log: LogFile): Keep {
   const name = `control-run-keeper-${process.pid}`;
+  const lastEntry = log.entry('end', { ended: 'control-run is gone' });
   const self = [process.execPath, ...process.execArgv, process.argv[1] as string];
   // In its own session, signals from the terminal do not reach it.
   const shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, ...self, name, `${OWN_GROUP}`, `${graceMs}`], {
-    detached: true, stdio: ['pipe', 'ignore', 'ignore'], env: { ...process.env, [MARK]: mark },
+    detached: true, stdio: ['pipe', 'ignore', 'ignore'],
+    env: { ...process.env, [MARK]: mark, [LOG]: JSON.stringify([log.path, lastEntry]) },
   });
   shell.on('error', () => {}); // there is no sh on Windows
   shell.stdin.on('error', () => {});
@@ -67,7 +73,15 @@ export async function endOrphans([, group, grace, path = '', ...words]: readonly
   if (main !== undefined) {
     const heritage = { group: Number(group), known };
     await new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, heritage).end(Number(grace));
+    logEnd();
   }
   cgroup?.remove();
   return true;
+}
+
+function logEnd(): void {
+  try {
+    const [path, entry] = JSON.parse(process.env[LOG] as string) as [path: string | null, entry: LogEntry];
+    if (path !== null) appendTo(path, entry);
+  } catch {} // nobody reads what the keeper prints
 }

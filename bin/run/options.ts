@@ -7,6 +7,7 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/line/options.ts';
+import { LOG_OPTIONS, LogFile } from '../shared/reach/log.ts';
 import { programName } from './name.ts';
 import { StateFile } from './state.ts';
 import type { ServerAccess } from '../shared/reach/access.ts';
@@ -50,6 +51,7 @@ const OPTIONS = {
     type: 'string', value: 'on-failure[:N]',
     help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s',
   },
+  ...LOG_OPTIONS,
   quiet: { type: 'boolean', help: 'print only errors and warnings' },
   python: { type: 'boolean', help: 'print a module with which a Python program takes commands itself' },
 } as const;
@@ -103,6 +105,7 @@ export interface Settings {
   gpu: Gpu | undefined;
   /** Remembers across restarts that the program is paused. */
   state: StateFile | undefined;
+  log: LogFile;
   /** Time to save after a signal, and again to end after SIGTERM. */
   graceMs: number;
   /** After this time, a program that takes commands itself but has not paused is stopped. */
@@ -154,6 +157,7 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     pauseCommand: parseShellCommand('--pause-command', values['pause-command']),
     resumeCommand: parseShellCommand('--resume-command', values['resume-command']),
     state: values.state === undefined ? undefined : new StateFile(parseText('--state', values.state)),
+    log: new LogFile(values, access.name as string),
     graceMs: parseDuration('--grace', values.grace) * 1000,
     forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),

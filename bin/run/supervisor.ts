@@ -9,7 +9,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { SystemStatus, WebApiServer } from '../../control.ts';
 import { baseUrlOf } from '../shared/reach/access.ts';
 import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH, printableJson, textOfJson } from '../shared/words/text.ts';
 import { Cgroup } from './cgroup.ts';
 import { startKeeper } from './keeper.ts';
 import { Operator } from './operator.ts';
@@ -32,6 +32,7 @@ const CONNECT_MS = 10_000; // in which a program on CONTROL_FD usually writes it
 const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
 const MAX_COMMAND_BYTES = 405;
+const MAX_LOGGED_BYTES = 15_000; // a line of the log has at most 16 KiB
 
 export class Supervisor {
   readonly #settings: Settings;
@@ -41,6 +42,7 @@ export class Supervisor {
   #program!: Program; // set before any command is taken, unless it cannot be started
   #operator!: Operator; // of this run
   #lastEnd: End | null = null;
+  #loggedEnd: End | null = null;
   #baseUrl = '';
   #status: SystemStatus;
   #holds: readonly StatusCause[]; // of the pause, as they were kept last
@@ -57,10 +59,10 @@ export class Supervisor {
 
   /**
    * @param say Prints a line for people.
-   * @throws {UsageError} If the state cannot be read or written.
+   * @throws {UsageError} If the state cannot be read or written, or the log that was asked for.
    */
   constructor(settings: Settings, options: Omit<WebApiServerOptions, 'systemStatus'>, say: (message: string) => void) {
-    const { graceMs, state } = settings;
+    const { graceMs, state, log, line } = settings;
     this.#settings = settings;
     this.#say = say;
     this.#holds = state?.read() ?? [];
@@ -68,6 +70,7 @@ export class Supervisor {
     this.#status = this.#holds.length === 0 ? ACTIVE : PAUSED;
     this.#server = new WebApiServer<string>({
       ...options,
+      log: log.open(say, 'start', { commandLine: shorten(line) }),
       cause: this.#holds,
       systemStatus: () => {
         this.#keepHolds(); // they also change without the status: by a second pause, or a release of one of several
@@ -78,7 +81,7 @@ export class Supervisor {
     });
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
-    this.#programOptions = { ...settings, mark, cgroup, keep: startKeeper(graceMs, mark, cgroup?.path ?? '') };
+    this.#programOptions = { ...settings, mark, cgroup, keep: startKeeper(graceMs, mark, cgroup?.path ?? '', log) };
   }
 
   /**
@@ -96,6 +99,7 @@ export class Supervisor {
     }
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
+    this.#logEnd();
     this.#settings.state?.keep(this.#holds); // retries a write that has failed
     await this.#program?.nameDaemon(this.#say);
     this.#programOptions.cgroup?.remove();
@@ -106,6 +110,8 @@ export class Supervisor {
 
   async #start(): Promise<void> {
     this.#isRestartDue = false;
+    const { line, log } = this.#settings;
+    if (this.#lastEnd !== null) log.append('start', { commandLine: shorten(line) }); // the first one stands there
     const isPaused = this.#status === PAUSED;
     const program = await Program.start(this.#programOptions, {
       onStatus: (status) => this.#takeStatus(status),
@@ -146,6 +152,7 @@ export class Supervisor {
       return this.#finish(end);
     }
     this.#lastEnd = end;
+    this.#logEnd();
     if (this.#status !== PAUSED && this.#change === null) this.#setStatus(ACTIVE); // it may have reported another one
     const delayMs = Math.min(MIN_RESTART_MS * 2 ** this.#restarts, MAX_RESTART_MS);
     this.#restarts += 1;
@@ -154,6 +161,13 @@ export class Supervisor {
       this.#isRestartDue = true;
       this.#setStatus(this.#status);
     }, delayMs);
+  }
+
+  #logEnd(): void {
+    const { text: ended, exitCode, signal } = this.#lastEnd as End;
+    if (this.#lastEnd === this.#loggedEnd) return; // while it waited for a restart, nothing ran
+    this.#loggedEnd = this.#lastEnd;
+    this.#settings.log.append('end', { ended, exitCode, signal: signal ?? undefined });
   }
 
   /** Call it when the program has ended for good or cannot be started. */
@@ -339,4 +353,14 @@ function measure(processes: readonly Process[]): object {
 function excerptOfCommand(line: readonly string[]): string {
   const [long = '', short = ''] = COMMAND_LENGTHS.map((length) => excerpt(line.join(' '), length));
   return Buffer.byteLength(JSON.stringify(long)) <= MAX_COMMAND_BYTES ? long : short;
+}
+
+/** Shortens a command line of many or long words for the log. */
+function shorten(line: readonly string[]): readonly string[] {
+  let words = line;
+  for (let limit = 8192; Buffer.byteLength(printableJson(words)) > MAX_LOGGED_BYTES; limit /= 2) {
+    words = line.slice(0, limit).map((word) => excerpt(word, limit));
+    if (line.length > limit) words = [...words, '…'];
+  }
+  return words;
 }

@@ -37,12 +37,12 @@ export interface Running {
 /** For each suite: a test that hangs fails. A slow machine needs a fraction of this time. */
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
 
-const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs also serve in its folder
+const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs also serve and log there
 process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
 
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
-  XDG_RUNTIME_DIR: SESSION,
+  XDG_RUNTIME_DIR: SESSION, XDG_STATE_HOME: join(SESSION, 'state'),
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns color off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,

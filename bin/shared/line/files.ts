@@ -24,6 +24,16 @@ export function createFolder(path: string, mode?: number): void {
   }
 }
 
+/**
+ * Also creates the folders above. Unlike `mkdirSync()` with `recursive`, it ends if one of them can never be created: in
+ * /proc or an automounted folder, for example.
+ */
+export function createFolders(path: string, mode: number): void {
+  if (statSync(path, { throwIfNoEntry: false }) !== undefined) return;
+  createFolders(dirname(path), mode);
+  createFolder(path, mode);
+}
+
 /** Writes under a temporary name, and renames the file only after its content is on disk. */
 export function writeAtomically(path: string, text: string, mode: number = 0o666): void {
   const temporary = temporaryPath(path);

@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
 import { UsageError } from '../../../shared/line/options.ts';
+import { LogFile } from '../../../shared/reach/log.ts';
 import { runProgram, start, WRONG_ACCESS } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { asOn } from './helpers.ts';
@@ -33,6 +34,8 @@ const WRONG: [args: string[], message: string][] = [
   ]),
   [['--save-command', 'true', '--save-signal', 'USR1', 'true'],
     '--save-signal and --save-command are mutually exclusive'],
+  [['--no-log', '--log', 'FILE', 'true'], '--log and --no-log are mutually exclusive'],
+  [['--log', '', 'true'], '--log must not be empty'],
   [['--python', 'train.py'], "--python takes no COMMAND, got 'train.py'"],
   [['--restart', 'always', 'true'], "--restart must be on-failure or on-failure:N, got 'always'"],
   ...['0', ''].map((count): [string[], string] => [
@@ -58,7 +61,7 @@ function parse(...args: string[]): NonNullable<ReturnType<typeof parseCommandLin
 /** The settings without options. */
 const DEFAULTS = {
   saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined,
-  state: undefined, isQuiet: false,
+  state: undefined, log: new LogFile({}, ''), isQuiet: false,
 };
 
 describe('control-run: the command line', () => {

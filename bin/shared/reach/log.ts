@@ -1,0 +1,155 @@
+// The log of a tool that serves a web API: which file, and the lines that the tool itself appends. The server appends
+// the others, see its option `log`.
+
+import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, writeSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { createFolders, stateFolder } from '../line/files.ts';
+import { parseText, UsageError } from '../line/options.ts';
+import { printableJson } from '../words/text.ts';
+import { nameInPath } from './folder.ts';
+import type { Option, TextOption } from '../line/options.ts';
+
+export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean'; multiple?: false } } = {
+  log: {
+    type: 'string', value: 'FILE', completion: 'files',
+    help: 'log commands, statuses, starts and ends to this file (default: NAME@HOST.jsonl in $XDG_STATE_HOME/control/, ' +
+      'or else in ~/.local/state/control/)',
+  },
+  'no-log': { type: 'boolean', help: 'log nothing' },
+};
+
+/** What each line of a log has, except its time. */
+export interface LogEntry {
+  name: string;
+  pid: number;
+  event: string;
+  [field: string]: unknown;
+}
+
+/** The log of this process. An unusable file is reported once. */
+export class LogFile {
+  readonly #given: string | undefined;
+  readonly #isOff: boolean;
+  readonly #name: string;
+  #path: string | undefined; // while it is open
+  #say: (message: string) => void = () => {};
+  #hasComplained = false;
+
+  /**
+   * @param name The name of the system.
+   * @throws {UsageError} If the options contradict each other.
+   */
+  constructor(options: { log?: string | undefined; 'no-log'?: boolean | undefined }, name: string) {
+    const { log, 'no-log': isOff = false } = options;
+    if (log !== undefined && isOff) throw new UsageError('--log and --no-log are mutually exclusive');
+    this.#given = log === undefined ? undefined : parseText('--log', log);
+    this.#isOff = isOff;
+    this.#name = name;
+  }
+
+  /**
+   * Opens the log with a first line, if there is one. Returns its path for the server; undefined if nothing is logged.
+   *
+   * @param say Prints why nothing is logged by default, and later why a line is not.
+   * @throws {UsageError} If the file was given and cannot be used.
+   */
+  open(say: (message: string) => void, event?: string, fields: object = {}): string | undefined {
+    this.#say = say;
+    if (this.#isOff) return undefined;
+    let path = this.#given;
+    try {
+      path ??= prepareDefault(this.#name);
+      appendTo(path, event === undefined ? undefined : this.entry(event, fields));
+      return this.#path = path;
+    } catch (error) {
+      if (this.#given === undefined) say(`${explain(error, path)}; --log FILE logs to another file, --no-log to none`);
+      else throw new UsageError(`${explain(error, path)}; --log requires a file of this user, in a folder that exists`);
+      return undefined;
+    }
+  }
+
+  /** Appends a line. A no-op unless the log is open. */
+  append(event: string, fields: object): void {
+    if (this.#path === undefined) return;
+    try {
+      appendTo(this.#path, this.entry(event, fields));
+    } catch (error) {
+      if (!this.#hasComplained) this.#say(explain(error, this.#path));
+      this.#hasComplained = true;
+    }
+  }
+
+  /** The path while the log is open. */
+  get path(): string | undefined {
+    return this.#path;
+  }
+
+  /** A line of this process. */
+  entry(event: string, fields: object): LogEntry {
+    return { name: this.#name, pid: process.pid, event, ...fields };
+  }
+}
+
+/**
+ * Appends a line with the present time, by one write. Nothing stays open: anybody may rename or truncate the file.
+ *
+ * @param entry Without it, only checks that the file can be opened for that.
+ * @throws {Error} If it is not a regular file of this user, or cannot be written.
+ */
+export function appendTo(path: string, entry?: LogEntry): void {
+  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = constants; // Windows lacks two of them
+  const file = openSync(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
+  try {
+    const stats = fstatSync(file);
+    if (!stats.isFile()) throw new Error('it is not a regular file');
+    if (process.geteuid !== undefined && stats.uid !== process.geteuid()) throw new Error('it belongs to another user');
+    if (entry === undefined) return;
+    const end = Buffer.from('\n');
+    if (stats.size > 0) readSync(file, end, 0, 1, stats.size - 1);
+    const start = end[0] === 10 ? '' : '\n'; // the last line is incomplete
+    const line = Buffer.from(`${start}${printableJson({ time: new Date().toISOString(), ...entry })}\n`);
+    if (writeSync(file, line) < line.length) throw new Error('there is no room for more');
+  } finally {
+    closeSync(file);
+  }
+}
+
+function explain(error: unknown, path: string | undefined): string {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const reason = code === 'ELOOP' ? 'it is a symbolic link' : message;
+  return path === undefined ? `cannot log: ${reason}` : `cannot log to '${path}': ${reason}`;
+}
+
+// ───── The default file ──────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * Creates the folder if necessary. Returns the path of the file in it.
+ *
+ * @throws {Error} If that fails, or the folder is on a network file system.
+ */
+function prepareDefault(name: string): string {
+  const folder = stateFolder();
+  createFolders(folder, 0o700);
+  if (process.platform === 'linux') {
+    const network = networkOf(statfsSync(folder, { bigint: true }).type);
+    if (network !== undefined) throw new Error(`'${folder}' is on a network file system (${network})`);
+  }
+  return join(folder, `${nameInPath(name)}@${hostname()}.jsonl`);
+}
+
+/** By the type of a file system: see statfs(2), and for the last three the headers of these. */
+const NETWORKS: ReadonlyMap<number, string> = new Map([
+  [0x6969, 'NFS'], [0x517b, 'SMB'], [0xff534d42, 'CIFS'], [0xfe534d42, 'SMB2'], [0x01021997, '9p'],
+  [0x65735546, 'FUSE'], [0x5346414f, 'AFS'], [0x6b414653, 'AFS'], [0x73757245, 'Coda'], [0x00c36400, 'Ceph'],
+  [0x0bd00bd0, 'Lustre'], [0x47504653, 'GPFS'], [0x19830326, 'BeeGFS'],
+]);
+
+/**
+ * Returns what kind of network file system this is: there, an append is not atomic, and may hang. Undefined for others.
+ *
+ * @param type A 32-bit number, which the kernel may have sign-extended.
+ */
+export function networkOf(type: bigint): string | undefined {
+  return NETWORKS.get(Number(BigInt.asUintN(32, type)));
+}

@@ -1,0 +1,323 @@
+// The log of control-run: which file, what it has of the program's starts and ends, and when it cannot be used.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import {
+  appendFileSync, chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync,
+  symlinkSync, writeFileSync,
+} from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { appendTo, networkOf } from '../../../shared/reach/log.ts';
+import { getInfo, makeFolder, perform, preload, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
+import { lacks, NOBODY } from '../../needs.ts';
+import { exitCodeOf, isTidy, IN_PROC, run, shell, startRun, WAIT } from './helpers.ts';
+import type { TestContext } from 'node:test';
+
+type Entry = Record<string, unknown> & { event: string; pid: number };
+
+const NFS = preload(`
+  import fs from 'node:fs';
+  import { syncBuiltinESMExports } from 'node:module';
+  fs.statfsSync = () => ({ type: 0x6969n });
+  syncBuiltinESMExports();
+`);
+const REMEDY = '--log requires a file of this user, in a folder that exists';
+const OTHERS = '--log FILE logs to another file, --no-log to none';
+
+/** Reads a log, which must have nothing but complete lines of JSON. */
+function read(path: string): Entry[] {
+  const lines = readFileSync(path, 'utf8').split('\n');
+  assert.equal(lines.pop(), '', 'the last line is complete');
+  return lines.map((line) => JSON.parse(line));
+}
+
+/** What control-run itself has logged of the program. */
+function runsIn(path: string): object[] {
+  const isOwn = (one: Entry): boolean => 'commandLine' in one || 'ended' in one;
+  return read(path).filter(isOwn).map(({ time, name, pid, ...rest }) => rest);
+}
+
+/** A folder for `XDG_STATE_HOME`, and where control-run logs in it by default. */
+function makeState(t: TestContext, name: string): { folder: string; path: string; env: NodeJS.ProcessEnv } {
+  const state = makeFolder(t);
+  const folder = join(state, 'control');
+  return { folder, path: join(folder, `${name}@${hostname()}.jsonl`), env: { XDG_STATE_HOME: state } };
+}
+
+describe('appendTo', { skip: lacks('Unix') }, () => {
+  const entry = { name: 'train', pid: 7, event: 'end', ended: 'exit code 1' };
+
+  it('creates a file for this user only, and appends after a line that is incomplete', (t) => {
+    const path = join(makeFolder(t), 'log');
+    appendTo(path);
+    assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], ['', 0o600]);
+    appendTo(path, entry);
+    appendFileSync(path, '{"time":');
+    appendTo(path, { ...entry, ended: 'a\x9b\u2028b' });
+    const [first = '', torn, third = '', ...rest] = readFileSync(path, 'utf8').split('\n');
+    const { time, ...fields } = JSON.parse(first);
+    assert.equal(new Date(time).toISOString(), time);
+    assert.deepEqual([fields, torn, JSON.parse(third).ended, rest], [entry, '{"time":', 'a\x9b\u2028b', ['']]);
+    assert.doesNotMatch(third, /[\x9b\u2028]/); // escaped: a terminal may show the file
+  });
+});
+
+describe('networkOf', () => {
+  it('knows network file systems by their types, also sign-extended', () => {
+    const rows: [type: bigint, name: string | undefined][] = [
+      [0x6969n, 'NFS'], [0x517bn, 'SMB'], [0xff534d42n, 'CIFS'], [0xffffffffff534d42n, 'CIFS'], [0xfe534d42n, 'SMB2'],
+      [0x01021997n, '9p'], [0x65735546n, 'FUSE'], [0x5346414fn, 'AFS'], [0x6b414653n, 'AFS'], [0x73757245n, 'Coda'],
+      [0x00c36400n, 'Ceph'], [0x0bd00bd0n, 'Lustre'], [0x47504653n, 'GPFS'], [0x19830326n, 'BeeGFS'],
+      [0xef53n, undefined], [0x01021994n, undefined], [0x58465342n, undefined], [0x9123683en, undefined],
+      [0x794c7630n, undefined], [0x2fc12fc1n, undefined], // ext4, tmpfs, XFS, Btrfs, overlay, ZFS
+    ];
+    for (const [type, name] of rows) assert.equal(networkOf(type), name, type.toString(16));
+  });
+});
+
+const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+
+describe('control-run: the log', suite, () => {
+  it('is in $XDG_STATE_HOME/control, for this user only, and has starts, commands, statuses and ends', async (t) => {
+    const { folder, path, env } = makeState(t, 'sweep_lr_0.1');
+    const options = ['--name', 'sweep/lr=0.1', '--save-command', 'echo 412.pt'];
+    const { running, port } = await startRun(t, options, shell(WAIT, 'ü\n'), { ...env, CONTROL_TOKEN: '' });
+    assert.deepEqual((await getInfo(port) as { log?: object }).log, { path });
+    await fetch(`http://127.0.0.1:${port}/api/pause?by=ana&reason=noon`, { method: 'POST' });
+    await perform(port, 'save-state');
+    await perform(port, 'shutdown');
+    assert.equal(await exitCodeOf(running), 143);
+    assert.deepEqual([statSync(folder).mode & 0o777, statSync(path).mode & 0o777], [0o700, 0o600]);
+    const entries = read(path);
+    for (const { name, pid } of entries) assert.deepEqual([name, pid], ['sweep/lr=0.1', running.child.pid]);
+    assert.deepEqual(entries[0]?.['commandLine'], shell(WAIT, 'ü\n'));
+    assert.equal(entries.at(-1)?.['ended'], 'SIGTERM');
+    const [start, ...rest] = entries.slice(1, -1);
+    assert.deepEqual([start?.event, rest.pop()?.event], ['start', 'end']); // of the server
+    const commands = rest.filter(({ event, by }) => event === 'command' && by !== 'itself');
+    const posted = commands.map((one) => [one['command'], one['by']]);
+    assert.deepEqual(posted, [['pause', 'ana'], ['save-state', undefined], ['shutdown', undefined]]);
+    const outcomes = rest.filter(({ event }) => event === 'outcome').map(({ command, value }) => ({ command, value }));
+    assert.deepEqual(outcomes.find(({ command }) => command === 'save-state')?.value, '412.pt');
+    assert.ok(rest.some(({ status, by, reason }) => status === 'paused' && by === 'ana' && reason === 'noon'));
+  });
+
+  it('is in ~/.local/state/control, elsewhere with --log, and nowhere with --no-log', async (t) => {
+    const [home, other] = [makeFolder(t), join(makeFolder(t), 'log')];
+    const env = { HOME: home, XDG_STATE_HOME: 'not/absolute' };
+    assert.equal((await run(t, ['--no-log'], ['true'], '', env)).stderr, '');
+    assert.equal((await run(t, ['--log', other], ['true'], '', env)).stderr, '');
+    assert.deepEqual(readdirSync(home), []);
+    assert.equal((await run(t, [], ['true'], '', env)).stderr, '');
+    const path = join(home, '.local/state/control', `true@${hostname()}.jsonl`);
+    const end = { event: 'end', ended: 'exit code 0', exitCode: 0 };
+    for (const one of [other, path]) assert.deepEqual(runsIn(one), [{ event: 'start', commandLine: ['true'] }, end]);
+  });
+
+  /** Files that cannot be a log, in a folder. */
+  const UNUSABLE: readonly [what: string, make: (path: string) => unknown, reason: RegExp][] = [
+    ['a link', (path) => symlinkSync(`${path}.other`, path), /: it is a symbolic link$/],
+    ['a folder', (path) => mkdirSync(path), /: EISDIR: illegal operation on a directory, open '.*'$/],
+    ['a FIFO', (path) => execFileSync('mkfifo', [path]), /: it is not a regular file$/],
+  ];
+
+  it('refuses an unusable --log, and does not start the program', async (t) => {
+    const folder = makeFolder(t);
+    const mark = join(folder, 'started');
+    const rows: readonly [what: string, make: (path: string) => unknown, reason: RegExp][] = [
+      ...UNUSABLE,
+      ['a missing folder', () => {}, /: ENOENT: no such file or directory, open '.*'$/],
+      ['an empty name', () => {}, /: EISDIR: illegal operation on a directory, open '.*'$/],
+    ];
+    await Promise.all(rows.map(async ([what, make, reason], index) => {
+      const path = what === 'a missing folder' ? join(folder, 'missing', 'log') : join(folder, String(index));
+      const given = what === 'an empty name' ? `${folder}/none/` : path;
+      make(path);
+      const { code, stdout, stderr } = await run(t, ['--log', given], ['touch', mark]);
+      const [message = '', remedy] = stderr.trimEnd().split('; ');
+      assert.deepEqual([code, stdout, remedy, stderr.split('\n').length], [2, '', REMEDY, 2], stderr);
+      assert.ok(message.startsWith(`control-run: cannot log to '${given}'`), stderr);
+      assert.match(message, reason, what);
+    }));
+    assert.deepEqual([existsSync(mark), existsSync(join(folder, '0.other'))], [false, false]);
+  });
+
+  it('refuses a file of another user, and one it may not write', { skip: lacks('nobody') }, async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'log');
+    writeFileSync(path, '');
+    chownSync(path, 65_534, 65_534);
+    assert.match((await run(t, ['--log', path], ['true'])).stderr, /: it belongs to another user; --log requires/);
+    writeFileSync(path, '', { mode: 0o600 });
+    chownSync(path, 0, 0);
+    chmodSync(folder, 0o755);
+    const [file, ...args] = IN_PROC.line(t);
+    const prefix = file === NOBODY[0] ? [file, ...args] : [...NOBODY, file, ...args];
+    const words = [...prefix.slice(1), '--port', '0', '--log', path, 'true'];
+    const { code, stderr } = await start(t, prefix[0] as string, words).ended;
+    assert.deepEqual([code, /EACCES: permission denied, open '.*'; --log requires/.test(stderr)], [2, true], stderr);
+  });
+
+  it('starts the program without a log, and says why, if the default one cannot be used', async (t) => {
+    for (const [what, make, reason] of UNUSABLE) {
+      const { folder, path, env } = makeState(t, 'echo');
+      mkdirSync(folder);
+      make(path);
+      const { code, stdout, stderr } = await run(t, [], ['echo', 'ran'], '', env);
+      const [message = '', remedy] = stderr.trimEnd().split('; ');
+      assert.deepEqual([code, stdout, remedy, stderr.split('\n').length], [0, 'ran\n', OTHERS, 2], stderr);
+      assert.ok(message.startsWith(`control-run: cannot log to '${path}'`), stderr);
+      assert.match(message, reason, what);
+    }
+    for (const [what, XDG_STATE_HOME, reason] of [
+      ['in a folder where none can be created', '/proc/x', "ENOENT: no such file or directory, mkdir '/proc/x'"],
+      ['below a file', '/dev/null', "ENOTDIR: not a directory, stat '/dev/null/control'"],
+    ] as const) {
+      const { code, stderr } = await run(t, ['--quiet'], ['true'], '', { XDG_STATE_HOME });
+      assert.deepEqual([code, stderr], [0, `control-run: cannot log: ${reason}; ${OTHERS}\n`], what);
+    }
+  });
+
+  it('says nothing of a log that is off, and has none in /api/info', async (t) => {
+    const { port } = await startRun(t, ['--no-log'], shell(WAIT), { XDG_STATE_HOME: '/proc/x' });
+    assert.equal('log' in await getInfo(port), false);
+  });
+
+  it('is not by default on a network file system', async (t) => {
+    const { folder, env } = makeState(t, 'true');
+    const { code, stderr } = await run(t, [], ['true'], '', { ...env, ...NFS });
+    const reason = `'${folder}' is on a network file system (NFS)`;
+    assert.deepEqual([code, stderr], [0, `control-run: cannot log: ${reason}; ${OTHERS}\n`]);
+    const path = join(folder, 'log');
+    assert.equal((await run(t, ['--log', path], ['true'], '', { ...env, ...NFS })).stderr, '');
+    assert.deepEqual([runsIn(path).length, readdirSync(folder)], [2, ['log']]);
+  });
+
+  it('has a start and an end for each run of the program, also after SIGKILL', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const program = shell('[ -e "$1" ] && exit 5; touch "$1"; kill -9 $$', join(path, '../mark'));
+    const { code } = await run(t, ['--log', path, '--restart', 'on-failure:1'], program);
+    const started = { event: 'start', commandLine: program };
+    const killed = { event: 'end', ended: 'SIGKILL', exitCode: 137, signal: 'SIGKILL' };
+    const failed = { event: 'end', ended: 'exit code 5', exitCode: 5 };
+    assert.deepEqual([code, runsIn(path)], [5, [started, killed, started, failed]]);
+  });
+
+  it('has no second end if the program ends while it waits for a restart', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const { running, port } = await startRun(t, ['--log', path, '--restart', 'on-failure'], shell('exit 3'));
+    await running.shows(/restart 1 in 1 s/);
+    await perform(port, 'shutdown');
+    await exitCodeOf(running);
+    const starts = running.output().split(' · ').length - 1;
+    const pairs = Array.from({ length: starts }, () => ['start', 'end']);
+    assert.deepEqual(runsIn(path).map((one) => (one as Entry).event), pairs.flat());
+  });
+
+  it('has the end of a program that cannot be started, and of one without a web API', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const { code } = await run(t, ['--log', path], ['/nowhere/train']);
+    const { port } = await startForeign(t, () => {});
+    const place = ['--host', '127.0.0.1', '--port', `${port}`];
+    const ended = await runProgram(t, 'run', [...place, '--log', path, 'true']);
+    assert.deepEqual([code, ended.code], [127, 125]);
+    const [, missing, , refused] = runsIn(path) as Entry[];
+    assert.deepEqual(missing, { event: 'end', ended: "cannot start '/nowhere/train': not found", exitCode: 127 });
+    assert.match(refused?.['ended'] as string, /^Cannot serve at 127\.0\.0\.1:\d+: listen EADDRINUSE/);
+    assert.equal(refused?.['exitCode'], 125);
+  });
+
+  it('has the end of a program whose control-run is killed', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const { running } = await startRun(t, ['--log', path], shell(WAIT));
+    running.child.kill('SIGKILL');
+    await exitCodeOf(running);
+    await isTidy(running);
+    assert.deepEqual(runsIn(path).at(-1), { event: 'end', ended: 'control-run is gone' });
+    assert.equal(read(path).at(-1)?.pid, running.child.pid);
+  });
+
+  it('has the holds with which a program starts paused, and its first start', async (t) => {
+    const folder = makeFolder(t);
+    const [path, state] = [join(folder, 'log'), join(folder, 'state')];
+    const hold = { by: 'ana@laptop', reason: 'noon', since: '2026-01-23T06:00:00.000Z' };
+    writeFileSync(state, JSON.stringify({ status: 'paused', holds: [hold] }));
+    const { running, port } = await startRun(t, ['--log', path, '--state', state], shell('exit 0'));
+    await perform(port, 'resume');
+    await exitCodeOf(running);
+    const entries = read(path);
+    const statuses = entries.filter(({ event }) => event === 'status').map((one) => [one['status'], one['holds']]);
+    assert.deepEqual(statuses[0], ['paused', [hold]]);
+    assert.equal('commandLine' in (entries[0] ?? {}), true);
+    assert.deepEqual(runsIn(path).at(-1), { event: 'end', ended: 'exit code 0', exitCode: 0 });
+  });
+
+  it('does not begin if the state cannot be read', async (t) => {
+    const folder = makeFolder(t);
+    writeFileSync(join(folder, 'state'), 'x');
+    const { code } = await run(t, ['--log', join(folder, 'log'), '--state', join(folder, 'state')], ['true']);
+    assert.deepEqual([code, existsSync(join(folder, 'log'))], [2, false]);
+  });
+
+  it('is shared by programs of one name', async (t) => {
+    const { path, env } = makeState(t, 'train');
+    const options = ['--name', 'train', '--restart', 'on-failure:1'];
+    const runs = await Promise.all([1, 2, 3].map((code) => run(t, options, shell(`exit ${code}`), '', env)));
+    assert.deepEqual(runs.map(({ code }) => code), [1, 2, 3]);
+    const entries = read(path);
+    const pids = new Set(entries.map(({ pid }) => pid));
+    assert.equal(pids.size, 3);
+    for (const pid of pids) {
+      const ended = entries.filter((one) => one.pid === pid && 'ended' in one).map((one) => one['exitCode']);
+      assert.deepEqual([ended.length, new Set(ended).size], [2, 1]);
+    }
+  });
+
+  it('has at most 16 KiB per line: long command lines are shortened', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const lines = [
+      ['a script', shell(`: ${'ü'.repeat(60_000)}`)],
+      ['many words', ['true', ...Array.from({ length: 20_000 }, (_, index) => `${index}`)]],
+      ['control characters', ['true', '\x01x'.repeat(15_000)]],
+    ] as const;
+    for (const [what, line] of lines) assert.equal((await run(t, ['--log', path], [...line])).code, 0, what);
+    const sizes = readFileSync(path, 'utf8').split('\n').map((text) => Buffer.byteLength(text));
+    assert.ok(sizes.every((size) => size < 16_384), `${sizes}`);
+    const logged = read(path).map(({ commandLine }) => commandLine as string[]).filter(Boolean);
+    assert.deepEqual(logged.map(([first]) => first), ['sh', 'true', 'true']);
+    assert.deepEqual(logged.map((words) => words.at(-1)?.at(-1)), ['h', '…', '…']);
+    assert.ok(logged[0]?.[2]?.endsWith('ü…'));
+  });
+
+  it('never has the token', async (t) => {
+    const { path, env } = makeState(t, 'sh');
+    const variables = { ...env, CONTROL_TOKEN: TOKEN };
+    const { running, port } = await startRun(t, ['--restart', 'on-failure'], shell(WAIT), variables);
+    const headers = { Authorization: `Bearer ${TOKEN}` };
+    for (const name of ['pause?by=ana', 'nothing', 'shutdown']) {
+      await fetch(`http://127.0.0.1:${port}/api/${name}`, { method: 'POST', headers });
+    }
+    await exitCodeOf(running);
+    assert.equal(runsIn(path).length, 2);
+    assert.equal(readFileSync(path, 'utf8').includes(TOKEN), false);
+  });
+
+  it('goes on without a log that disappears, with one warning for its own lines', async (t) => {
+    const folder = join(makeFolder(t), 'logs');
+    mkdirSync(folder);
+    const path = join(folder, 'log');
+    const go = join(folder, '../go');
+    const program = shell(`until [ -e '${go}' ]; do sleep 0.05; done; exit 4`);
+    const { running } = await startRun(t, ['--log', path, '--restart', 'on-failure:1'], program);
+    renameSync(folder, `${folder}.old`);
+    writeFileSync(go, '');
+    assert.equal(await exitCodeOf(running), 4);
+    const lines = running.output().split('\n').filter((line) => line.includes('cannot log'));
+    const reason = `ENOENT: no such file or directory, open '${path}'`;
+    assert.deepEqual(lines, [`control-run: cannot log to '${path}': ${reason}`]);
+    assert.equal(runsIn(join(`${folder}.old`, 'log')).length, 1);
+    assert.equal(existsSync(folder), false);
+  });
+});
