@@ -565,8 +565,7 @@ function openLog(
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          const large = stats.size > maxSize ? fs.statSync(path, { throwIfNoEntry: false }) : undefined;
-          if (large?.ino === stats.ino) fs.renameSync(path, `${path}.1`); // another process may be faster
+          if (stats.size > maxSize) log.rotate(stats);
         } finally {
           fs.closeSync(file);
         }
@@ -578,6 +577,19 @@ function openLog(
         log.error = message;
       }
       return written;
+    },
+
+    /** Renames the file. With a lock: other processes may find the same file too large, and would rename its successor. */
+    rotate({ ino, size }: Stats): void {
+      const lock = `${path}.${ino}.lock`;
+      try {
+        if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
+        fs.mkdirSync(lock);
+        if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
+        fs.rmdirSync(lock);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      }
     },
   };
   return log;
@@ -1049,8 +1061,9 @@ function listen(
       if (log?.error !== undefined && data.death === '') return listening.fail({ message: `cannot log: ${log.error}` });
       const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
-      report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
       log?.start();
+      report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
+      if (log?.error !== undefined) report({ type: 'warning', message: `Cannot log: ${log.error}` }); // now it is shown
     },
 
     /** Listens on all addresses, on the same port, and then at the socket. */
