@@ -90,13 +90,14 @@ export class Story {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
     const { event } = entry;
     const lines: Line[] = [];
-    const isStatus = event === 'status';
-    if (this.#held !== null && !isStatus && this.#saver() === null) lines.push(...this.#show(this.#held));
+    const isPause = event === 'outcome' && entry['command'] === 'pause';
+    const isSettled = isPause || (event !== 'status' && this.#saver() === null); // a status would replace it
+    if (this.#held !== null && isSettled) lines.push(...this.#show(this.#held));
     switch (event) {
       case 'start': lines.push(...this.#start(entry, time)); break;
       case 'end': lines.push(...this.#end(entry, time)); break;
       case 'status': lines.push(...this.#noteStatus(entry, time)); break;
-      case 'command': this.#pending.set(excerptOf(entry['id']), entry); break;
+      case 'command': this.#noteCommand(entry); break;
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
@@ -106,6 +107,7 @@ export class Story {
         const count = excerptOf(entry['lines']);
         const what = count === '1' ? '1 line is' : `${count} lines are`;
         lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`));
+        this.#pending.clear(); // their outcomes may be among them
       }
     }
     if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
@@ -161,6 +163,11 @@ export class Story {
     if (how === '') this.#hasServer = false;
     else this.#hasProgram = false;
     return lines;
+  }
+
+  #noteCommand(entry: Body): void {
+    const id = excerptOf(entry['id']);
+    if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
   }
 
   #noteOutcome(entry: Body, time: number): Line[] {
