@@ -37,6 +37,11 @@ export function newestOf(path: string): string {
   return path.replace(GENERATION, '');
 }
 
+/** The name of the system in the path of a log, if it is named like a default one. */
+export function nameOf(path: string): string {
+  return /^(.*)@[^@]*\.jsonl$/s.exec(basename(path))?.[1] ?? '';
+}
+
 /** The machine in the path of a log, if it is named like a default one. */
 export function hostOf(path: string): string | undefined {
   return /@([^@]*)\.jsonl(\.\d+)?$/.exec(basename(path))?.[1];

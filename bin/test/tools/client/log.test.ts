@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { parseSince } from '../../../client/options.ts';
 import { describeInfo } from '../../../shared/words/describe.ts';
 import { describeLog, parseEntry } from '../../../shared/words/log.ts';
-import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram, until } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf } from './helpers.ts';
@@ -120,6 +120,21 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('02:01', 'start', { commandLine: ['python3', 'train.py'] }),
     entry('03:00', 'end'), entry('03:00', 'end', { ended: 'exit code 1', exitCode: 1 }),
   ], ['started: python3 train.py -n 3', 'SIGSEGV', 'started: python3 train.py', 'exit code 1']],
+  ['a program under control-run that ends by itself, or by a signal', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START,
+    ...command('02:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
+      { status: 'shutting down', by: 'itself', reason: 'exit code 0' },
+    ]),
+    entry('02:00', 'end'), entry('02:00', 'end', { ended: 'exit code 0', exitCode: 0 }),
+    entry('03:00', 'start', { commandLine: ['a'] }), START,
+    ...command('04:00', 'shutdown', 'itself', { reason: 'SIGTERM', value: { ended: 'exit code 3', exitCode: 3 } }, [
+      { status: 'shutting down', by: 'itself', reason: 'SIGTERM' },
+    ]),
+    entry('04:00', 'end'), entry('04:00', 'end', { ended: 'exit code 3', exitCode: 3 }),
+  ], [
+    'started: a', 'exit code 0', 'started: a', 'shutting down by itself: SIGTERM',
+    'shutdown by itself (SIGTERM) done in 0.01 s: exit code 3', 'exit code 3',
+  ]],
   ['a shutdown that fails, and one that succeeds', [
     START, ...command('02:00', 'shutdown', 'ben', { state: 'failed', error: 'disk full' }, [
       { status: 'shutting down', by: 'ben' }, { status: 'pausing', by: 'ben' },
