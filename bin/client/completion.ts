@@ -13,6 +13,7 @@ import { parseArgs } from 'node:util';
 import { acceptedIn, COMPLETION_MS, completionsOf, isArgument, wordsBefore } from '../shared/words/accepts.ts';
 import { commandsFor, findCommand, ownersOf } from '../shared/words/commands.ts';
 import { EXIT, withCommon } from '../shared/line/options.ts';
+import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
 import { completeName } from '../shared/reach/names.ts';
 import { CLIENT_OPTIONS } from './options.ts';
 import { selectTargets } from './targets.ts';
@@ -153,7 +154,10 @@ async function offerArguments(
   const command = findCommand('client', word);
   if (command === undefined) return;
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
-  else if (!command.isLocal && !command.takesNoTargets) offer(await completeName(current, values.dir));
+  else if (!command.isLocal && !command.takesNoTargets) {
+    const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
+    offer([...new Set([...await completeName(current, values.dir), ...ended])]);
+  }
   if (command.name !== 'run') return;
   const targets = await selectTargets(others.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
   const accepts = acceptedIn(await targets[0]?.client.request('info'));

@@ -173,6 +173,7 @@ class Logs {
   readonly #found: Set<Choice> = new Set(); // what the logs have entries of
   readonly #warned: Set<string> = new Set(); // the paths of logs with a warning
   #rows: Row[] = []; // not printed yet
+  #width = 0; // of the titles
 
   constructor(choices: readonly Choice[], options: LogOptions) {
     this.#choices = choices;
@@ -309,9 +310,9 @@ class Logs {
   print(): void {
     const rows = this.#rows.sort((one, other) => byTime(one.line, other.line));
     this.#rows = [];
-    const width = Math.max(...[...this.#systems.values()].map(({ title }) => title.length));
+    for (const { title } of rows) this.#width = Math.max(this.#width, title.length);
     for (const { title, line: { time, text, status } } of rows) {
-      const start = `${localTime(new Date(time))}  ${printable(title).padEnd(width)}  `;
+      const start = `${localTime(new Date(time))}  ${printable(title).padEnd(this.#width)}  `;
       console.log(this.#options.isJson ? text : start + (status === '' ? text : paintStatus(text, status)));
     }
     for (const [path, { broken }] of this.#readers) {

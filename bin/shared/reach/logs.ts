@@ -1,4 +1,4 @@
-// The files of logs, where servers append a JSON object per line. Anybody may have written them.
+// Reading logs, where servers append a JSON object per line. Anybody may have written the files.
 
 import { constants, readdirSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -35,6 +35,11 @@ export function isLogPath(path: string): boolean {
 /** The path of the log of which this one is an older generation; otherwise the same. */
 export function newestOf(path: string): string {
   return path.replace(GENERATION, '');
+}
+
+/** The name of the system in the path of a log, if it is named like a default one. */
+export function nameOf(path: string): string {
+  return /^(.*)@[^@]*\.jsonl$/s.exec(basename(path))?.[1] ?? '';
 }
 
 /** The machine in the path of a log, if it is named like a default one. */

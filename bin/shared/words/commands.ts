@@ -6,7 +6,8 @@ import type { ControlCommand } from '../../../control.ts';
 
 /** The name of a command in the tools. */
 export type CommandName =
-  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'completion' | 'help' | 'quit';
+  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'completion' | 'help' |
+  'quit';
 
 export interface Command {
   name: CommandName;

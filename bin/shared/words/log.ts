@@ -1,6 +1,6 @@
 // The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
-import { clockTime, describeCause, describeCommand, holdsOf } from './describe.ts';
+import { clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn } from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
@@ -72,7 +72,7 @@ export class Story {
   #hasProgram = false; // the same for a program under control-run
   #startTime = 0;
   #shown = '';
-  #held: Body | null = null; // the status during a save, which is told if it outlasts the save
+  #held: Body | null = null; // a status that may be part of a save, or of an end that control-run logs
   #mayRepeat = false; // after the death of a thread
 
   /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
@@ -90,13 +90,12 @@ export class Story {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
     const { event } = entry;
     const lines: Line[] = [];
-    const isStatus = event === 'status';
-    if (this.#held !== null && !isStatus && this.#saver() === null) lines.push(...this.#show(this.#held));
+    if (this.#held !== null && this.#isSettled(entry)) lines.push(...this.#show(this.#held));
     switch (event) {
       case 'start': lines.push(...this.#start(entry, time)); break;
       case 'end': lines.push(...this.#end(entry, time)); break;
       case 'status': lines.push(...this.#noteStatus(entry, time)); break;
-      case 'command': this.#pending.set(excerptOf(entry['id']), entry); break;
+      case 'command': this.#noteCommand(entry); break;
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
@@ -106,6 +105,7 @@ export class Story {
         const count = excerptOf(entry['lines']);
         const what = count === '1' ? '1 line is' : `${count} lines are`;
         lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`));
+        this.#pending.clear(); // their outcomes may be among them
       }
     }
     if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
@@ -163,9 +163,18 @@ export class Story {
     return lines;
   }
 
+  #noteCommand(entry: Body): void {
+    const id = excerptOf(entry['id']);
+    if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
+  }
+
   #noteOutcome(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
     this.#pending.delete(id);
+    if (this.#isOwnEnd(entry)) {
+      this.#held = null;
+      return [];
+    }
     const text = describeCommand(entry);
     const known = id === '' ? undefined : this.#known.get(id);
     if (known !== undefined) return []; // it is repeated
@@ -193,9 +202,24 @@ export class Story {
     this.#held = null;
     const saver = this.#saver();
     const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
-    if (!isOfSave) return this.#show(entry);
+    const mayBeEnd = this.#hasProgram && name === 'shutting down' && entry['by'] === 'itself';
+    if (!isOfSave && !mayBeEnd) return this.#show(entry);
     this.#held = entry;
     return [];
+  }
+
+  /** Whether the status that is held is to be shown before this entry. A status replaces it. */
+  #isSettled(entry: Body): boolean {
+    const { event, command } = entry;
+    if (event === 'status' || this.#isOwnEnd(entry)) return false;
+    const isOfSave = this.#held?.['status'] === 'paused' && this.#saver() !== null;
+    return !isOfSave || (event === 'outcome' && command === 'pause');
+  }
+
+  /** Whether an outcome only says that the program has ended, and how: that is what control-run logs. */
+  #isOwnEnd({ event, command, value }: Body): boolean {
+    const end = event === 'outcome' && command === 'shutdown' ? endIn(value) : null;
+    return end !== null && end['ended'] === this.#held?.['reason'] && savedIn(end) === '';
   }
 
   /** Who has sent the save that runs or waits; null if there is none. */

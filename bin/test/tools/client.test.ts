@@ -66,7 +66,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     });
     for (const line of [
       /^name      cartpole \(process \d+ on .+\)$/m, /^status    paused \d+ s ago by ana@laptop: lunch$/m,
-      /^detail    episode 7, note  $/m, /^commands  pause by ana@laptop \(lunch\) done in \d+\.\d\d s$/m,
+      /^detail    episode 7, note  $/m, /^commands  \d\d:\d\d:\d\d pause by ana@laptop \(lunch\) done in \d+\.\d\d s$/m,
     ]) assert.match(stdout, line);
     const asJson = await client(t, port, 'info', '--json');
     assertHarmless(asJson.stdout);
@@ -95,7 +95,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     await api.request('save-state', { wait: 60 });
     await shows(/  save-state done in \d+\.\d\d s: states\/1.json\n/);
     await api.request('evaluate', { arguments: { episodes: 200 }, by, wait: 60 });
-    const outcome = /  evaluate \{"episodes":200\} by ana@laptop done in \d+\.\d\d s: \{"meanReturn":497\.1\}\n/;
+    const outcome = / evaluate \{"episodes":200\} by ana@laptop done in \d+\.\d\d s: \{"meanReturn":497\.1\}\n/;
     await shows(outcome);
     assert.match((await client(t, port, 'info')).stdout, outcome);
     await api.shutdown();

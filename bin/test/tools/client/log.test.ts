@@ -1,0 +1,577 @@
+// control-client log: the words for each entry, the night in ten lines, targets, --since, --follow and --json.
+
+import assert from 'node:assert/strict';
+import { appendFileSync, mkdirSync, renameSync, truncateSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join, relative } from 'node:path';
+import { describe, it } from 'node:test';
+import { parseSince } from '../../../client/options.ts';
+import { describeInfo } from '../../../shared/words/describe.ts';
+import { describeLog, parseEntry } from '../../../shared/words/log.ts';
+import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
+import { LIMIT } from '../../module/helpers.ts';
+import { lacks } from '../../needs.ts';
+import { call, linesOf } from './helpers.ts';
+import { ACTIVE, openSession, startWeb } from './systems.ts';
+import type { Session } from './systems.ts';
+import type { TestContext } from 'node:test';
+import type { Body } from '../../../shared/words/describe.ts';
+
+process.env['TZ'] = 'Asia/Kolkata'; // half an hour off, so that no local time is taken for UTC
+const DEAD = 2 ** 22 + 1; // above the largest process id of Linux
+const SUITE = { ...LIMIT, skip: lacks('Unix') };
+const CUT = 'the log ends here: killed, or the machine stopped';
+
+/** An entry, at a local time of 2026-11-23 or of another day. */
+function entry(clock: string, event: string, fields: object = {}, system: object = {}): Body {
+  const time = new Date(clock.includes('-') ? clock : `2026-11-23T${clock}`);
+  return { time: time.toISOString(), name: 'train', pid: DEAD, event, ...fields, ...system };
+}
+
+let commands = 0;
+
+/** A command, the statuses meanwhile, and its outcome. */
+function command(clock: string, name: string, by: string, outcome: object, statuses: object[] = []): Body[] {
+  commands += 1;
+  const sent = { id: `a-${commands}`, command: name, by };
+  return [
+    entry(clock, 'command', sent),
+    ...statuses.map((status) => entry(clock, 'status', status)),
+    entry(clock, 'outcome', { ...sent, state: 'done', seconds: 0.012, ...outcome }),
+  ];
+}
+
+/** A pause, as `launch()` logs it. */
+function pause(clock: string, by: string, reason?: string): Body[] {
+  const cause = { by, reason };
+  const statuses = [{ status: 'pausing', ...cause, holds: [] }, { status: 'paused', ...cause, holds: [cause] }];
+  return command(clock, 'pause', by, { reason }, statuses);
+}
+
+function resume(clock: string, by: string): Body[] {
+  const statuses = [{ status: 'resuming', by, holds: [{ by: 'x' }] }, { status: 'active', by, holds: [] }];
+  return command(clock, 'resume', by, {}, statuses);
+}
+
+/** A save of an active system: it pauses meanwhile. */
+function save(clock: string, by: string, outcome: object = { value: 'a.json' }): Body[] {
+  const statuses = [
+    { status: 'pausing', by, holds: [] }, { status: 'paused', by, holds: [{ by }] },
+    { status: 'resuming', by, holds: [{ by }] }, { status: 'active', holds: [] },
+  ];
+  return command(clock, 'save-state', by, outcome, statuses);
+}
+
+const START = entry('01:00', 'start', { version: '0.17.0' });
+const ACTIVE_AT_START = entry('01:00', 'status', { status: 'active', holds: [] });
+
+/** What happens, and the lines about it without the times. */
+const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
+  ['a start, a pause, a resume and an end', [
+    START, ACTIVE_AT_START, ...pause('02:00', 'ben', 'leak'), ...resume('03:00', 'ana'), entry('04:00', 'end'),
+  ], [
+    'started', 'paused by ben: leak', 'pause by ben (leak) done in 0.01 s', 'active by ana',
+    'resume by ana done in 0.01 s', 'ended',
+  ]],
+  ['a system that starts paused', [
+    START, entry('00:59:59', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben' }] }),
+  ], ['started', 'paused by ben']],
+  ['holds that come and go', [
+    ...pause('02:00', 'ben', 'leak'),
+    entry('02:01', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben', reason: 'leak' }, { by: 'ana' }] }),
+    entry('02:02', 'status', { status: 'paused', by: 'ana', holds: [{ by: 'ana' }] }),
+    entry('02:03', 'status', { status: 'paused', by: 'ana', holds: [{ by: 'ana', since: 'later' }] }),
+  ], [
+    'paused by ben: leak', 'pause by ben (leak) done in 0.01 s', 'paused by ben; and by ana', 'paused by ana',
+  ]],
+  ['a release of one hold, and a vain one', [
+    ...command('02:00', 'resume', 'ana', { value: { released: true } }),
+    ...command('02:00', 'resume', 'ben', { value: { released: false } }),
+  ], ['resume by ana done in 0.01 s: own hold only', 'resume by ben done in 0.01 s: the sender held no pause']],
+  ['saves, without their statuses', [
+    START, ACTIVE_AT_START, ...save('02:00', 'cron'), ...save('03:00', 'cron', { value: 'b.json' }),
+    ...save('04:00', 'cron', { state: 'failed', error: 'disk full' }), ...save('2026-11-24T01:00', 'cron'),
+  ], [
+    'started', 'save-state by cron failed after 0.01 s: disk full',
+    'save-state by cron done in 0.01 s: a.json (3 times since 2026-11-23 02:00:00)',
+  ]],
+  ['saves of two senders, folded up to the pause', [
+    ...save('01:00', 'cron'), ...save('01:01', 'itself'), ...save('01:02', 'cron'), ...save('01:03', 'itself'),
+    ...pause('02:00', 'ben'), ...command('03:00', 'save-state', 'cron', {}), ...resume('04:00', 'ana'),
+    ...save('05:00', 'cron'),
+  ], [
+    'active', 'save-state by cron done in 0.01 s: a.json (2 times since 01:00:00)',
+    'save-state by itself done in 0.01 s: a.json (2 times since 01:01:00)', 'paused by ben',
+    'pause by ben done in 0.01 s', 'save-state by cron done in 0.01 s', 'active by ana', 'resume by ana done in 0.01 s',
+    'save-state by cron done in 0.01 s: a.json',
+  ]],
+  ['own commands, folded only if their arguments are the same', [
+    ...[1, 2, 2].flatMap((rate) => command('02:00', 'set', 'ana', { arguments: { rate }, value: rate })),
+  ], ['set {"rate":1} by ana done in 0.01 s: 1', 'set {"rate":2} by ana done in 0.01 s: 2 (2 times since 02:00:00)']],
+  ['a pause by the sender of a save that outlasts it', [
+    START, entry('02:00', 'command', { id: 's', command: 'save-state', by: 'cron' }), ...pause('02:01', 'cron'),
+    entry('02:02', 'outcome', { id: 's', command: 'save-state', state: 'done', seconds: 1, by: 'cron' }),
+    entry('05:00', 'end'),
+  ], [
+    'started', 'paused by cron', 'pause by cron done in 0.01 s', 'save-state by cron done in 1.00 s', 'ended',
+  ]],
+  ['a program under control-run that crashes and is started again', [
+    entry('01:00', 'start', { commandLine: ['python3', 'train.py', '-n', 3] }), START, ACTIVE_AT_START,
+    entry('02:00', 'end', { ended: 'SIGSEGV', exitCode: 139, signal: 'SIGSEGV' }),
+    entry('02:01', 'start', { commandLine: ['python3', 'train.py'] }),
+    entry('03:00', 'end'), entry('03:00', 'end', { ended: 'exit code 1', exitCode: 1 }),
+  ], ['started: python3 train.py -n 3', 'SIGSEGV', 'started: python3 train.py', 'exit code 1']],
+  ['a program under control-run that ends by itself, or by a signal', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START,
+    ...command('02:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
+      { status: 'shutting down', by: 'itself', reason: 'exit code 0' },
+    ]),
+    entry('02:00', 'end'), entry('02:00', 'end', { ended: 'exit code 0', exitCode: 0 }),
+    entry('03:00', 'start', { commandLine: ['a'] }), START,
+    ...command('04:00', 'shutdown', 'itself', { reason: 'SIGTERM', value: { ended: 'exit code 3', exitCode: 3 } }, [
+      { status: 'shutting down', by: 'itself', reason: 'SIGTERM' },
+    ]),
+    entry('04:00', 'end'), entry('04:00', 'end', { ended: 'exit code 3', exitCode: 3 }),
+  ], [
+    'started: a', 'exit code 0', 'started: a', 'shutting down by itself: SIGTERM',
+    'shutdown by itself (SIGTERM) done in 0.01 s: exit code 3', 'exit code 3',
+  ]],
+  ['a shutdown that fails, and one that succeeds', [
+    START, ...command('02:00', 'shutdown', 'ben', { state: 'failed', error: 'disk full' }, [
+      { status: 'shutting down', by: 'ben' }, { status: 'pausing', by: 'ben' },
+      { status: 'paused', by: 'itself', reason: 'shutdown cancelled', holds: [{ by: 'itself' }] },
+    ]),
+    ...command('03:00', 'shutdown', 'ben', { value: { saved: '12', ended: 'exit code 0', exitCode: 0 } }, [
+      { status: 'shutting down', by: 'ben', holds: [{ by: 'itself' }] },
+    ]),
+    entry('03:00', 'end'),
+  ], [
+    'started', 'shutting down by ben', 'paused by itself: shutdown cancelled',
+    'shutdown by ben failed after 0.01 s: disk full', 'shutting down by ben',
+    'shutdown by ben done in 0.01 s: 12; exit code 0', 'ended',
+  ]],
+  ['commands without an outcome, at an end and now', [
+    START, entry('02:00', 'command', { id: 'x', command: 'evaluate', arguments: { n: 3 }, by: 'ana', reason: 'why' }),
+    entry('02:01', 'command', { id: 'y', command: 'note', arguments: { text: 'x'.repeat(300) } }),
+    entry('03:00', 'end'),
+    entry('04:00', 'start', { version: '0.17.0' }), entry('04:01', 'command', { id: 'z', command: 'pause', by: 'ana' }),
+  ], [
+    'started', 'evaluate {"n":3} by ana (why) has no outcome', 'note has no outcome', 'ended', 'started',
+    'pause by ana has no outcome yet',
+  ]],
+  ['a run that was killed, and the next one with the same process id', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START, ...save('02:00', 'cron'),
+    entry('03:00', 'start', { commandLine: ['a'] }), entry('03:00', 'start', { version: '0.17.0' }),
+  ], ['started: a', 'save-state by cron done in 0.01 s: a.json', CUT, 'started: a']],
+  ['a server that was killed, and the next one', [
+    START, ACTIVE_AT_START, ...pause('02:00', 'ben'), entry('03:00', 'start'), ACTIVE_AT_START,
+  ], ['started', 'paused by ben', 'pause by ben done in 0.01 s', CUT, 'started']],
+  ['a thread that has died, and what its successor repeats', [
+    START, ACTIVE_AT_START, ...pause('02:00', 'ben'), entry('02:00', 'thread', { error: 'out of memory' }),
+    ACTIVE_AT_START, entry('02:00', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben' }] }),
+    ...repeated(pause('02:00', 'ben')), ...resume('03:00', 'ana'),
+  ], [
+    'started', 'paused by ben', 'pause by ben done in 0.01 s', 'the server thread died: out of memory', 'active by ana',
+    'resume by ana done in 0.01 s',
+  ]],
+  ['lines that are lost, and with them an outcome', [
+    entry('02:00', 'command', { id: 's', command: 'save-state', by: 'ben' }),
+    entry('02:01', 'lost', { lines: 37, error: 'ENOSPC: no space left on device, write' }),
+    entry('02:02', 'lost', { lines: 1, error: 'not written in time' }), ...pause('03:00', 'ben'),
+  ], [
+    '37 lines are lost: ENOSPC: no space left on device, write', '1 line is lost: not written in time', 'paused by ben',
+    'pause by ben done in 0.01 s',
+  ]],
+];
+
+/** The lines of the latest command again, as a new thread may write them. */
+function repeated(entries: Body[]): Body[] {
+  commands -= 1;
+  return entries.map((one) => one['id'] === undefined ? one : { ...one, id: `a-${commands}` });
+}
+
+describe('The log in words', LIMIT, () => {
+  for (const [what, entries, lines] of STORIES) {
+    it(`tells of ${what}`, () => {
+      assert.deepEqual(describeLog(entries).map(({ text }) => text), lines);
+    });
+  }
+
+  it('orders late entries by time', () => {
+    const late = [entry('02:00:00.200', 'outcome', { command: 'a', state: 'done', seconds: 0 }),
+      entry('02:00:00.100', 'outcome', { command: 'b', state: 'done', seconds: 0 })];
+    assert.deepEqual(describeLog(late).map(({ text }) => text), ['b done in 0.00 s', 'a done in 0.00 s']);
+  });
+
+  it('keeps every hostile text on one line, whatever the types', () => {
+    const deep = JSON.parse(`${'['.repeat(20_000)}${']'.repeat(20_000)}`) as unknown;
+    for (const value of [HOSTILE, deep, null, 7, { by: HOSTILE }, [HOSTILE]]) {
+      const fields = {
+        id: value, command: value, by: value, reason: value, state: value, status: value, holds: value, error: value,
+        value, lines: value, commandLine: value, ended: value, arguments: value, seconds: value, version: value,
+      };
+      const holds = [{ by: value, reason: value }, value];
+      const events = ['start', 'command', 'outcome', 'status', 'thread', 'lost', 'end', 'ask', '__proto__', HOSTILE];
+      const entries = events.flatMap((event) => [
+        entry('02:00', event, fields), entry('02:00', event, { ...fields, state: 'done', status: 'paused', holds }),
+      ]);
+      for (const { text, status } of describeLog(entries)) assertHarmless(text + status);
+    }
+  });
+
+  it('takes nothing but entries', () => {
+    const time = '2026-11-23T03:00:00.000Z';
+    const good = { time, name: 'train', pid: 1, event: 'end' };
+    assert.deepEqual(parseEntry(JSON.stringify(good)), good);
+    const bad = [
+      { time: '3:00' }, { time: 7 }, { time: '2026-13-23T03:00:00.000Z' }, { time: '+275760-09-13T00:00:00.000Z' },
+      { name: 1 }, { name: null }, { pid: '1' }, { pid: 1.5 }, { event: null }, { event: {} },
+    ];
+    for (const fields of bad) assert.equal(parseEntry(JSON.stringify({ ...good, ...fields })), null, String(fields));
+    for (const text of ['', '{', '[]', 'null', '"x"', '7']) assert.equal(parseEntry(text), null);
+  });
+});
+
+describe('info', LIMIT, () => {
+  it('begins each command with its time, and the date unless that is today', () => {
+    const today = new Date(new Date().setHours(3, 12, 9, 0));
+    const outcome = { command: 'pause', state: 'done', seconds: 0 };
+    const rows = describeInfo({ commands: [
+      { ...outcome, at: new Date('2026-01-02T03:04:05').toISOString() }, { ...outcome, at: today.toISOString() },
+      outcome, { ...outcome, at: '+275760-09-13T00:00:00.000Z' },
+    ] });
+    assert.deepEqual(rows.slice(2), [
+      'commands  2026-01-02 03:04:05 pause done in 0.00 s', '          03:12:09 pause done in 0.00 s',
+      '          pause done in 0.00 s', '          pause done in 0.00 s',
+    ]);
+  });
+});
+
+// ───── The command ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The folder of this user's logs, and functions that write one. */
+interface State {
+  folder: string;
+  path(name: string, host?: string): string;
+  write(name: string, entries: readonly (Body | string)[], host?: string): string;
+}
+
+/** The folder of the sockets of a session, as an option: `call()` sets variables too briefly. */
+function dirOf({ folder }: Session): string[] {
+  return ['--dir', folder];
+}
+
+/** Opens an empty state folder, for tools in this process. */
+function openState(t: TestContext): State {
+  const root = makeFolder(t);
+  const before = process.env['XDG_STATE_HOME'];
+  t.after(() => {
+    if (before === undefined) delete process.env['XDG_STATE_HOME'];
+    else process.env['XDG_STATE_HOME'] = before;
+  });
+  process.env['XDG_STATE_HOME'] = root;
+  const folder = join(root, 'control');
+  mkdirSync(folder);
+  const path: State['path'] = (name, host = hostname()) => join(folder, `${name}@${host}.jsonl`);
+  const write: State['write'] = (name, entries, host) => {
+    writeFileSync(path(name, host), textOf(entries));
+    return path(name, host);
+  };
+  return { folder, path, write };
+}
+
+function textOf(entries: readonly (Body | string)[]): string {
+  return entries.map((one) => `${typeof one === 'string' ? one : JSON.stringify(one)}\n`).join('');
+}
+
+/** Runs `log`, which must print these lines: each a time and a text, about `train` unless it begins with a title. */
+async function prints(args: readonly string[], lines: readonly string[], errors: string = ''): Promise<void> {
+  const { code, stdout, stderr } = await call(['log', ...args]);
+  assert.deepEqual(linesOf(stdout), lines);
+  assert.equal(stderr, errors);
+  assert.equal(code, 0);
+}
+
+const TITLE = `train-${DEAD}`;
+
+/** A night with a save per minute: a pause at 02:58, a resume at 07:40, a crash at 09:12. */
+function night(): Body[] {
+  const minutes = (from: number, to: number): string[] => Array.from({ length: to - from }, (_, index) => {
+    const [hour, minute] = [Math.floor((from + index) / 60), (from + index) % 60];
+    return `${String(hour).padStart(2, '0')}:${String(minute).padStart(2, '0')}:20`;
+  });
+  return [
+    entry('2026-11-22T20:00', 'start', { commandLine: ['python3', 'train.py'] }),
+    entry('2026-11-22T20:00', 'start', { version: '0.17.0' }),
+    entry('2026-11-22T20:00', 'status', { status: 'active', holds: [] }),
+    ...minutes(10, 178).flatMap((clock) => save(clock, 'itself')),
+    ...pause('02:58:11', 'ben@desk', 'B leaks memory'),
+    ...command('04:00:02', 'save-state', 'cron', { seconds: 0.31, value: 'ckpt/412.pt' }),
+    ...resume('07:40:55', 'ana@laptop'),
+    ...minutes(461, 552).flatMap((clock) => save(clock, 'itself')),
+    entry('09:12:40', 'end'), entry('09:12:40', 'end', { ended: 'exit code 1', exitCode: 1 }),
+  ];
+}
+
+const NIGHT: readonly string[] = [
+  `2026-11-23 02:58:11  ${TITLE}  paused by ben@desk: B leaks memory`,
+  `2026-11-23 04:00:02  ${TITLE}  save-state by cron done in 0.31 s: ckpt/412.pt`,
+  `2026-11-23 07:40:55  ${TITLE}  active by ana@laptop`,
+  `2026-11-23 07:40:55  ${TITLE}  resume by ana@laptop done in 0.01 s`,
+  `2026-11-23 09:11:20  ${TITLE}  save-state by itself done in 0.01 s: a.json (91 times since 07:41:20)`,
+  `2026-11-23 09:12:40  ${TITLE}  exit code 1`,
+];
+
+describe('control-client log', SUITE, () => {
+  it('tells the night in six lines, although the system saves every minute', async (t) => {
+    const { write } = openState(t);
+    write('train', night());
+    await prints(['--since', '2026-11-23T03:00'], NIGHT);
+    await prints(['train', '--since', '2026-11-23 03:00:00'], NIGHT);
+    await prints([], [
+      `2026-11-22 20:00:00  ${TITLE}  started: python3 train.py`,
+      `2026-11-23 02:57:20  ${TITLE}  save-state by itself done in 0.01 s: a.json (168 times since 00:10:20)`,
+      NIGHT[0] as string, `2026-11-23 02:58:11  ${TITLE}  pause by ben@desk (B leaks memory) done in 0.01 s`,
+      ...NIGHT.slice(1),
+    ]);
+  });
+
+  it('begins with the status of each system that ran at --since, and omits those that had ended', async (t) => {
+    const { write } = openState(t);
+    write('ended', [START, entry('02:00', 'end')].map((one) => ({ ...one, name: 'ended' })));
+    write('quiet', [START, ACTIVE_AT_START].map((one) => ({ ...one, name: 'quiet', pid: process.pid })));
+    write('cut', [START, ACTIVE_AT_START, ...pause('01:30', 'ben')].map((one) => ({ ...one, name: 'cut' })));
+    write('two', [
+      entry('01:00', 'start', {}, { name: 'two', pid: DEAD + 1 }), // superseded by another run of that name
+      ...[entry('01:10', 'start'), ACTIVE_AT_START, entry('04:00', 'end')].map((one) => ({ ...one, name: 'two' })),
+    ]);
+    const quiet = `quiet-${process.pid}`;
+    const label = (title: string): string => title.padEnd(Math.max(quiet.length, `two-${DEAD}`.length));
+    await prints(['--since', '2026-11-23T03:00'], [
+      `2026-11-23 01:00:00  ${label(quiet)}  active`,
+      `2026-11-23 01:10:00  ${label(`two-${DEAD}`)}  active`,
+      `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  paused by ben`,
+      `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  ${CUT}`,
+      `2026-11-23 04:00:00  ${label(`two-${DEAD}`)}  ended`,
+    ]);
+  });
+
+  it('says that a killed system has no end in its log, unless it may run on another machine', async (t) => {
+    const { write, folder } = openState(t);
+    const entries = [START, ...command('02:00', 'pause', 'ben', { state: 'failed', error: 'busy' })];
+    write('train', entries);
+    const lines = [
+      `2026-11-23 01:00:00  ${TITLE}  started`,
+      `2026-11-23 02:00:00  ${TITLE}  pause by ben failed after 0.01 s: busy`,
+    ];
+    await prints(['train'], [...lines, `2026-11-23 02:00:00  ${TITLE}  ${CUT}`]);
+    const copy = join(folder, 'copy.log.jsonl');
+    writeFileSync(copy, textOf(entries));
+    const more = 'the log ends here: killed, the machine stopped, or it runs on another one';
+    await prints([copy], [...lines, `2026-11-23 02:00:00  ${TITLE}  ${more}`]);
+    await prints([write('train', entries, 'another-machine')], lines);
+  });
+
+  it('takes a name, a process id or both, also of systems that have ended, and files', async (t) => {
+    const { write, folder } = openState(t);
+    const run = (name: string, pid: number): Body[] => [entry('01:00', 'start', {}, { name, pid }),
+      entry('02:00', 'end', {}, { name, pid })];
+    write('train', [...run('train', 4_200_001), ...run('train', 4_200_002)]);
+    const path = write('sweep_lr_0.1', run('sweep/lr=0.1', 4_200_003));
+    const rows: [words: string[], titles: string[]][] = [
+      [['train'], ['train-4200001', 'train-4200002']], [['train-4200001'], ['train-4200001']],
+      [['4200002'], ['train-4200002']], [['sweep_lr_0.1'], ['sweep_lr_0.1-4200003']],
+      [['4200003', 'train-4200002'], ['train-4200002', 'sweep_lr_0.1-4200003']],
+      [[path], ['sweep_lr_0.1-4200003']], [[relative('.', path)], ['sweep_lr_0.1-4200003']],
+      [[path, `${folder}/../control/sweep_lr_0.1@${hostname()}.jsonl`], ['sweep_lr_0.1-4200003']],
+      [[], ['train-4200001', 'train-4200002', 'sweep_lr_0.1-4200003']],
+    ];
+    for (const [words, titles] of rows) {
+      const { stdout, stderr } = await call(['log', ...words]);
+      const found = linesOf(stdout).map((line) => line.split(/  +/)[1]);
+      assert.deepEqual(found.sort(), [...titles, ...titles].sort(), words.join(' '));
+      assert.equal(stderr, '');
+    }
+  });
+
+  it('refuses a name without a log, a missing file, and what is no file', async (t) => {
+    const { write, folder } = openState(t);
+    const form = 'a file has a slash or ends in .jsonl';
+    const refuses = (words: string[], message: string): Promise<void> => {
+      return assert.rejects(call(['log', ...words]), { message });
+    };
+    await refuses(['train'], `there is no log of 'train' in '${folder}'; ${form}`);
+    write('train', [START]);
+    write('evaluator', [entry('01:00', 'start', {}, { name: 'evaluator' })]);
+    await refuses(['trian'], `there is no log of 'trian' in '${folder}' (did you mean train?); ${form}`);
+    await refuses(['other'], `there is no log of 'other' in '${folder}', only of evaluator, train; ${form}`);
+    await refuses(['train-1'], `there is no log of 'train-1' in '${folder}' (did you mean train?); ${form}`);
+    await refuses(['other.jsonl'], "there is no log 'other.jsonl'");
+    for (const path of [folder, makePipe(t).path, '/dev/null']) {
+      await refuses([path], `cannot read the log '${path}': it is not a regular file`);
+    }
+    await refuses(['--all'], '--all and log are mutually exclusive');
+    const exclusive = '--port and targets are mutually exclusive: a target is a complete address';
+    await refuses(['--port', '1', 'train'], exclusive);
+  });
+
+  it('says that there is nothing, and where it looked', async (t) => {
+    const { folder, write } = openState(t);
+    await prints([], [], `control-client: there is no log in '${folder}'\n`);
+    write('train', [START, entry('02:00', 'end')]);
+    await prints(['--since', '2026-11-23T03:00'], [], 'control-client: nothing is logged since 2026-11-23 03:00:00\n');
+  });
+
+  it('skips broken and foreign lines, and counts them for each log', async (t) => {
+    const { write, path, folder } = openState(t);
+    const long = JSON.stringify(entry('01:30', 'outcome', { command: 'x'.repeat(2 ** 16) }));
+    write('train', ['', 'not JSON', '[1]', START, '{"time":"torn', long, entry('02:00', 'end')]);
+    appendFileSync(path('train'), '{"torn');
+    appendFileSync(`${path('train')}.1`, `${JSON.stringify(entry('00:30', 'thread', { error: 'x' }))}`); // no newline
+    write('b', ['{}']);
+    const fifo = makePipe(t).path;
+    renameSync(fifo, join(folder, 'fifo@x.jsonl'));
+    const { code, stdout, stderr } = await call(['log']);
+    assert.deepEqual(linesOf(stdout).map((line) => line.replace(/.*  /, '')), [
+      'the server thread died: x', CUT, 'started', 'ended',
+    ]);
+    assert.deepEqual(linesOf(stderr).sort(), [
+      `control-client: 1 line is no log entry in '${path('b')}'`,
+      `control-client: 5 lines are no log entries in '${path('train')}'`,
+      `control-client: cannot read the log '${join(folder, 'fifo@x.jsonl')}': it is not a regular file`,
+    ]);
+    assert.equal(code, 0);
+  });
+
+  it('reads older generations first, the oldest of them at the beginning', async (t) => {
+    const { write, path } = openState(t);
+    write('train', [entry('04:00', 'end')]);
+    for (const [number, clock] of [[1, '03:00'], [2, '02:00'], [10, '01:00']] as const) {
+      writeFileSync(`${path('train')}.${number}`, textOf([entry(clock, 'thread', { error: `x${number}` })]));
+    }
+    const lines = [
+      ['01', 'x10'], ['02', 'x2'], ['03', 'x1'],
+    ].map(([hour, error]) => `2026-11-23 ${hour}:00:00  ${TITLE}  the server thread died: ${error}`);
+    const end = `2026-11-23 04:00:00  ${TITLE}  ended`;
+    for (const words of [[], ['train'], [path('train')], [path('train'), `${path('train')}.2`]]) {
+      await prints(words, [...lines, end]);
+    }
+    const { stdout } = await call(['log', `${path('train')}.2`]);
+    assert.equal(linesOf(stdout)[0], lines[1]);
+  });
+
+  it('prints entries as they are with --json, the status at --since first', async (t) => {
+    const { write } = openState(t);
+    const before = pause('02:00', 'ben', HOSTILE);
+    const after = [entry('04:00', 'ask', { text: HOSTILE, big: 1 }), ...resume('05:00', 'ana')];
+    write('train', [START, ...before, ...after]);
+    const { code, stdout, stderr } = await call(['log', '--json', '--since', '2026-11-23T03:00']);
+    assertHarmless(stdout);
+    const expected = [before[2], ...after].map((one) => JSON.stringify(one));
+    assert.deepEqual(linesOf(stdout).map((line) => JSON.stringify(JSON.parse(line))), expected);
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.equal(linesOf((await call(['log', '--json'])).stdout).length, 1 + before.length + after.length);
+  });
+
+  it('prints hostile texts harmlessly, also in titles, and at most 200 characters of them', async (t) => {
+    const { write } = openState(t);
+    write('train', pause('02:00', HOSTILE, HOSTILE).map((one) => ({ ...one, name: HOSTILE })));
+    const { stdout } = await call(['log']);
+    assertHarmless(stdout);
+    assert.ok(stdout.includes(`paused by ${HARMLESS}: ${HARMLESS}\n`), stdout);
+  });
+});
+
+describe('control-client log of a live system', SUITE, () => {
+  it('reads the file in its info if that is on this machine, and only its own entries', async (t) => {
+    openState(t);
+    const session = openSession(t);
+    const foreign = join(makeFolder(t), 'foreign.jsonl');
+    const own = { name: 'train', pid: process.pid };
+    writeFileSync(foreign, textOf([entry('01:00', 'start', {}, { name: 'other' }), ...pause('02:00', 'ben'),
+      entry('03:00', 'start', { version: '0.17.0' }, own)]));
+    const info = (fields: object) => () => ({ ...ACTIVE, ...own, host: hostname(), ...fields });
+    await session.serve(`train-${process.pid}`, info({ log: { path: foreign } }));
+    const web = await startWeb(t, info({ log: { path: foreign } }));
+    const line = `2026-11-23 03:00:00  train-${process.pid}  started`;
+    for (const words of [['train'], [`${process.pid}`], [`127.0.0.1:${web.port}`]]) {
+      const { code, stdout, stderr } = await call(['log', ...words, ...dirOf(session)]);
+      assert.deepEqual([code, linesOf(stdout), stderr], [0, [line], ''], words.join());
+    }
+    const { stdout } = await call(['log', '--host', '127.0.0.1', '--port', `${web.port}`]);
+    assert.deepEqual(linesOf(stdout), [line]);
+  });
+
+  it('says that the log is on another machine, or that there is none', async (t) => {
+    openState(t);
+    const session = openSession(t);
+    const none = 'the system keeps no log: it was started without one, or is older than 0.17';
+    await session.serve('train-7', () => ({ ...ACTIVE, name: 'train', pid: 7, host: hostname() }));
+    await assert.rejects(call(['log', 'train', ...dirOf(session)]), { message: `'train': ${none}` });
+    const rows: [body: object | null, code: number, error: string][] = [
+      [{ ...ACTIVE, host: hostname() }, 1, none], [ACTIVE, 1, none],
+      [{ ...ACTIVE, host: hostname(), log: { path: 7 } }, 1, "the log is on the machine .*: '7'"],
+      [{ ...ACTIVE, host: 'gpu1', log: { path: '/a.jsonl' } }, 1, "the log is on the machine gpu1: '/a.jsonl'"],
+      [{ ...ACTIVE, host: HOSTILE, log: { path: HOSTILE } }, 1, 'the log is on the machine PW .*'],
+      [{ code: 401, error: 'Missing or wrong token' }, 1, 'Missing or wrong token.*'],
+    ];
+    for (const [body, exitCode, error] of rows) {
+      const { target } = await startWeb(t, () => body);
+      const { code, stdout, stderr } = await call(['log', target]);
+      assert.deepEqual([code, stdout], [exitCode, '']);
+      assert.match(stderr, new RegExp(`^control-client: ${target}: ${error}\n$`));
+      assertHarmless(stderr);
+    }
+  });
+});
+
+describe('control-client log --follow', SUITE, () => {
+  it('prints new lines through renaming, truncation and new logs, and the end of a killed process', async (t) => {
+    const { write, path } = openState(t);
+    const env = { XDG_STATE_HOME: process.env['XDG_STATE_HOME'], TZ: process.env['TZ'] };
+    const sleeper = startProgram(t, 'client', ['wait', 'active', '--socket', '/nowhere/x', '--timeout', '1h']);
+    const pid = sleeper.child.pid as number;
+    const say = (error: string): string => textOf([entry('02:00', 'thread', { error }, { pid })]);
+    write('train', [entry('01:00', 'start', {}, { pid })]);
+    const { shows, output, child } = startProgram(t, 'client', ['log', '--follow'], env);
+    await shows(/started\n/);
+    const half = say('one');
+    appendFileSync(path('train'), half.slice(0, 30));
+    appendFileSync(path('train'), half.slice(30));
+    await shows(/died: one\n/);
+    renameSync(path('train'), `${path('train')}.1`);
+    appendFileSync(`${path('train')}.1`, say('two'));
+    write('train', [say('three').trim()]);
+    await shows(/died: three\n/);
+    truncateSync(path('train'));
+    await shows(/died: two\n/);
+    write('late', [entry('01:00', 'start', {}, { name: 'late', pid: process.pid })]);
+    await shows(/late-\d+ +started\n/);
+    appendFileSync(path('train'), say('four'));
+    await shows(/died: four\n/);
+    sleeper.child.kill('SIGKILL');
+    await shows(new RegExp(`train-${pid} +${CUT}\n`));
+    assert.equal(child.exitCode, null);
+    const told = linesOf(output()).map((line) => line.replace(/.*  /, '').replace(/.*: /, ''));
+    assert.deepEqual(told.sort(), [
+      'four', CUT.replace(/.*: /, ''), 'one', 'started', 'started', 'three', 'two',
+    ].sort());
+  });
+});
+
+describe('--since', LIMIT, () => {
+  it('is a time of today or yesterday, a date, or a duration', () => {
+    const now = new Date('2026-11-23T09:30:00');
+    const rows: [text: string, time: string][] = [
+      ['3:00', '2026-11-23T03:00:00'], ['09:30', '2026-11-23T09:30:00'], ['9:31', '2026-11-22T09:31:00'],
+      ['23:59', '2026-11-22T23:59:00'], ['2026-11-23', '2026-11-23T00:00:00'],
+      ['2026-11-20T03:00', '2026-11-20T03:00:00'], ['2026-11-20 03:00:07', '2026-11-20T03:00:07'],
+      ['8h', '2026-11-23T01:30:00'], ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
+    ];
+    for (const [text, time] of rows) assert.equal(parseSince(text, now), new Date(time).getTime(), text);
+    const form = '--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got';
+    const wrong = ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1'];
+    for (const text of wrong) assert.throws(() => parseSince(text, now), { message: `${form} '${text}'` });
+    assert.throws(() => parseSince('-1h', now), /^Error: --since must be a number of seconds or a duration/);
+  });
+});
