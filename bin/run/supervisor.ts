@@ -62,7 +62,7 @@ export class Supervisor {
    * @throws {UsageError} If the state cannot be read or written, or the log that was asked for.
    */
   constructor(settings: Settings, options: Omit<WebApiServerOptions, 'systemStatus'>, say: (message: string) => void) {
-    const { graceMs, state, log, line } = settings;
+    const { graceMs, state, log } = settings;
     this.#settings = settings;
     this.#say = say;
     this.#holds = state?.read() ?? [];
@@ -70,7 +70,7 @@ export class Supervisor {
     this.#status = this.#holds.length === 0 ? ACTIVE : PAUSED;
     this.#server = new WebApiServer<string>({
       ...options,
-      log: log.open(say, 'start', { commandLine: shorten(line) }),
+      log: log.open(say),
       cause: this.#holds,
       systemStatus: () => {
         this.#keepHolds(); // they also change without the status: by a second pause, or a release of one of several
@@ -91,6 +91,7 @@ export class Supervisor {
    */
   async run(): Promise<End> {
     const server = this.#server;
+    this.#logStart();
     this.#baseUrl = baseUrlOf(await server.runInBackground());
     await this.#start();
     while (!this.#isEnding) {
@@ -110,8 +111,6 @@ export class Supervisor {
 
   async #start(): Promise<void> {
     this.#isRestartDue = false;
-    const { line, log } = this.#settings;
-    if (this.#lastEnd !== null) log.append('start', { commandLine: shorten(line) }); // the first one stands there
     const isPaused = this.#status === PAUSED;
     const program = await Program.start(this.#programOptions, {
       onStatus: (status) => this.#takeStatus(status),
@@ -163,6 +162,11 @@ export class Supervisor {
     }, delayMs);
   }
 
+  #logStart(): void {
+    const { line, log } = this.#settings;
+    log.append('start', { commandLine: shorten(line) });
+  }
+
   #logEnd(): void {
     const { text: ended, exitCode, signal } = this.#lastEnd as End;
     if (this.#lastEnd === this.#loggedEnd) return; // while it waited for a restart, nothing ran
@@ -204,7 +208,9 @@ export class Supervisor {
     this.#status = status;
     this.#server.publish();
     this.#keepHolds();
-    if (status === ACTIVE && this.#isRestartDue) void this.#start();
+    if (status !== ACTIVE || !this.#isRestartDue) return;
+    this.#logStart();
+    void this.#start();
   }
 
   /** Keeps the holds if they have changed, and prints the first and the last change on the terminal. */

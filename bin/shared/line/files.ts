@@ -25,8 +25,8 @@ export function createFolder(path: string, mode?: number): void {
 }
 
 /**
- * Also creates the folders above. Unlike `mkdirSync()` with `recursive`, it ends if one of them can never be created: in
- * /proc or an automounted folder, for example.
+ * Also creates the folders above. `mkdirSync()` with `recursive` would never end if one of them cannot be created, for
+ * example in /proc or by the automounter.
  */
 export function createFolders(path: string, mode: number): void {
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) return;

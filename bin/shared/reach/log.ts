@@ -2,19 +2,17 @@
 // the others, see its option `log`.
 
 import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, writeSync } from 'node:fs';
-import { hostname } from 'node:os';
-import { join } from 'node:path';
 import { createFolders, stateFolder } from '../line/files.ts';
 import { parseText, UsageError } from '../line/options.ts';
 import { printableJson } from '../words/text.ts';
-import { nameInPath } from './folder.ts';
+import { logFileOf } from './logs.ts';
 import type { Option, TextOption } from '../line/options.ts';
 
 export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean'; multiple?: false } } = {
   log: {
     type: 'string', value: 'FILE', completion: 'files',
-    help: 'log commands, statuses, starts and ends to this file (default: NAME@HOST.jsonl in $XDG_STATE_HOME/control/, ' +
-      'or else in ~/.local/state/control/)',
+    help: 'log commands, statuses, starts and ends to this file (default: NAME@HOST.jsonl in ' +
+      '$XDG_STATE_HOME/control/, or else in ~/.local/state/control/)',
   },
   'no-log': { type: 'boolean', help: 'log nothing' },
 };
@@ -49,18 +47,18 @@ export class LogFile {
   }
 
   /**
-   * Opens the log with a first line, if there is one. Returns its path for the server; undefined if nothing is logged.
+   * Returns the path for the server if the file can be opened; undefined if nothing is logged.
    *
    * @param say Prints why nothing is logged by default, and later why a line is not.
-   * @throws {UsageError} If the file was given and cannot be used.
+   * @throws {UsageError} If the file was given and cannot be opened.
    */
-  open(say: (message: string) => void, event?: string, fields: object = {}): string | undefined {
+  open(say: (message: string) => void): string | undefined {
     this.#say = say;
     if (this.#isOff) return undefined;
     let path = this.#given;
     try {
       path ??= prepareDefault(this.#name);
-      appendTo(path, event === undefined ? undefined : this.entry(event, fields));
+      appendTo(path);
       return this.#path = path;
     } catch (error) {
       if (this.#given === undefined) say(`${explain(error, path)}; --log FILE logs to another file, --no-log to none`);
@@ -135,7 +133,7 @@ function prepareDefault(name: string): string {
     const network = networkOf(statfsSync(folder, { bigint: true }).type);
     if (network !== undefined) throw new Error(`'${folder}' is on a network file system (${network})`);
   }
-  return join(folder, `${nameInPath(name)}@${hostname()}.jsonl`);
+  return logFileOf(name);
 }
 
 /** By the type of a file system: see statfs(2), and for the last three the headers of these. */

@@ -2,7 +2,8 @@
 // it keeps and loads, and what its learner learns.
 
 import assert from 'node:assert/strict';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,6 +25,8 @@ describe('control-demo in other uses', LIMIT, () => {
     [['--seed', '4294967296'], 2, /^--seed must be an integer from 0 to 4294967295, got '4294967296'$/],
     [['--keep', '0'], 2, /^--keep must be an integer from 1 to 1000000, got '0'$/],
     [['--save-every', '5 min'], 2, /^--save-every must be a number of minutes .*, got '5 min'$/],
+    [['--log', '/nowhere/log'], 2, /^cannot log to '\/nowhere\/log': ENOENT: .*; --log requires a file of this user, /],
+    [['--log', 'log', '--no-log'], 2, /^--log and --no-log are mutually exclusive$/],
     [['--load', '/nowhere'], 2, /^cannot load '\/nowhere': ENOENT: /],
     [['--states-dir', 'package.json'], 1, /^EEXIST: .*package\.json/],
   ];
@@ -52,6 +55,25 @@ describe('control-demo in other uses', LIMIT, () => {
     await shutDown(demo);
     assert.deepEqual(pathsIn(demo.folder), savedBy(demo).slice(-2));
   });
+
+  it('logs to a file named after it, to --log FILE, or nowhere', { skip }, async (t) => {
+    const [state, folder] = [makeFolder(t), makeFolder(t)];
+    const eventsOf = async (path: string, options: string[], XDG_STATE_HOME: string): Promise<[string[], string]> => {
+      const args = ['--port', '0', '--states-dir', folder, '--until', '20', ...options];
+      const { code, stderr } = await runProgram(t, 'demo', args, '', { XDG_STATE_HOME });
+      assert.equal(code, 0, stderr);
+      const lines = existsSync(path) ? readFileSync(path, 'utf8').trimEnd().split('\n') : [];
+      return [lines.map((line) => JSON.parse(line).event), stderr];
+    };
+    const [own, other] = [join(state, 'control', `control-demo@${hostname()}.jsonl`), join(folder, 'log')];
+    assert.deepEqual(await eventsOf(own, ['--no-log'], state), [[], '']);
+    for (const [path, ...options] of [[other, '--log', other], [own]] as const) {
+      const [events, stderr] = await eventsOf(path, [...options], state);
+      assert.deepEqual([events[0], events.includes('outcome'), events.at(-1), stderr], ['start', true, 'end', '']);
+    }
+    const [, reason] = await eventsOf(own, [], '/proc/x');
+    assert.match(reason, /^control-demo: cannot log: ENOENT: .* '\/proc\/x'; --log FILE logs to another file, .*\n$/);
+  });
 });
 
 describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
@@ -67,7 +89,7 @@ describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
     demo.child.kill('SIGTERM');
     const { code, stdout, stderr } = await demo.ended;
     assert.equal(code, 1);
-    assert.match(stderr, /^(control-demo: saveState failed: EFBIG: .*\n){2}$/);
+    assert.match(stderr, /^control-demo: Cannot log: EFBIG: .*\n(control-demo: saveState failed: EFBIG: .*\n){2}$/);
     assert.match(stdout, /\nstopped at step [\d,]+\n$/);
     assert.deepEqual(readdirSync(folder), []);
   });

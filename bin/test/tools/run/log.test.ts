@@ -304,6 +304,16 @@ describe('control-run: the log', suite, () => {
     assert.equal(readFileSync(path, 'utf8').includes(TOKEN), false);
   });
 
+  it('goes on without a log whose disk is full', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    const fullDisk = 'ulimit -f 0; exec "$0" dist/bin/run.js "$@"'; // files cannot have content
+    const words = ['-c', fullDisk, process.execPath, '--port', '0', '--log', path, 'echo', 'ran'];
+    const { code, stdout, stderr } = await start(t, 'sh', words).ended;
+    assert.deepEqual([code, stdout, readFileSync(path, 'utf8')], [0, 'ran\n', ''], stderr);
+    const own = stderr.split('\n').filter((line) => line.includes('cannot log'));
+    assert.deepEqual(own, [`control-run: cannot log to '${path}': EFBIG: file too large, write`]);
+  });
+
   it('goes on without a log that disappears, with one warning for its own lines', async (t) => {
     const folder = join(makeFolder(t), 'logs');
     mkdirSync(folder);
