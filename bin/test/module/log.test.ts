@@ -23,6 +23,7 @@ import { becomeNobody, contentsOf } from './helpers.ts';
 import { checkDelivered, checkSent, countEvents, flood, parseLog, readLog } from './log.ts';
 import type { SystemInfo, WebApiServerOptions } from '../../../control.ts';
 import type { StartedServer } from '../helpers.ts';
+import type { Host } from '../host.ts';
 import type { Delivered, Line, Sent } from './log.ts';
 import type { TestContext } from 'node:test';
 
@@ -125,12 +126,13 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
     await post('shutdown');
     await post('note', { arguments: { text: '' } });
     await post('note', { arguments: { text: '' } });
-    const refused = await Promise.all([
-      ask(port, PAUSE), ask(port, PAUSE, 'Host: evil.example', BEARER), ask(port, PAUSE, BEARER, 'Origin: null'),
-      ask(port, 'GET /api/pause', BEARER), ask(port, 'POST /api/nothing', BEARER), ask(port, `${PAUSE}?expires=0`, BEARER),
-      ask(port, 'POST /api/note', BEARER),
-    ]);
-    assert.deepEqual(refused.map(({ statusCode }) => statusCode), [401, 403, 403, 405, 404, 400, 400]);
+    for (const [expected, line, ...fields] of [
+      [401, PAUSE], [403, PAUSE, BEARER, 'Host: evil.example'], [403, PAUSE, BEARER, 'Origin: null'],
+      [405, 'GET /api/pause', BEARER], [404, 'POST /api/nothing', BEARER], [400, `${PAUSE}?expires=0`, BEARER],
+      [400, 'POST /api/note', BEARER],
+    ] as const) {
+      assert.equal((await ask(port, line, ...fields)).statusCode, expected);
+    }
     const full = await client.request('note', { arguments: { text: '' } });
     assert.equal(full.ok === false && full.statusCode, 503);
     take({}, SHUTTING_DOWN);
@@ -188,7 +190,8 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
       by: `${number}`.padEnd(2, '.') + EMOJI.slice(4), reason: EMOJI,
     }));
     const { server, client } = await startServer(t, {
-      log: path, name: EMOJI, cause, systemStatus: () => PAUSED, commands: { say: { parameters: { text: { type: 'string' } } } },
+      log: path, name: EMOJI, cause, systemStatus: () => PAUSED,
+      commands: { say: { parameters: { text: { type: 'string' } } } },
     });
     const text = '"'.repeat(2000);
     assert.equal((await client.request('say', { arguments: { text }, by: EMOJI, reason: EMOJI })).ok, true);
@@ -207,6 +210,7 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
   it('is a file that only this user can read, and that is not kept open', { skip: lacks('Linux') }, async (t) => {
     const path = makePath(t);
     const { server, client } = await startBusy(t, { log: path });
+    assert.deepEqual(readLog(path).map(({ event }) => event), ['start', 'status']);
     await client.request('save-state', { wait: 60 });
     await until(() => readLog(path).length === 4);
     assert.equal(statSync(path).mode & 0o777, 0o600);
@@ -397,8 +401,8 @@ describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
     const host = runHost(t, `
       import { writeFileSync } from 'node:fs';
       process.removeAllListeners('warning'); // each thread that dies causes a warning
-      const realSetTimeout = setTimeout;
-      globalThis.setTimeout = (call, ms, ...rest) => realSetTimeout(call, ms === 1000 ? 10 : ms, ...rest); // of restarts
+      const { setTimeout } = globalThis;
+      globalThis.setTimeout = (call, ms) => setTimeout(call, ms === 1000 ? 10 : ms); // restarts at once
       const threads = [];
       process.on('worker', (thread) => threads.push(thread));
       const commands = { note: { parameters: { number: { type: 'integer' } } } };
@@ -515,7 +519,8 @@ describe('A program that is killed', LIMIT, () => {
 
 // ───── What others do to the file ────────────────────────────────────────────────────────────────────────────────
 
-describe('A log that others move', { ...LIMIT, concurrency: 4 }, () => {
+describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
+  const ROTATIONS = 15;
   const request = (query: string): string => head(SAVE + query, HOST);
 
   it('is made anew when it is renamed: nothing is missing', async (t) => {
@@ -570,63 +575,83 @@ describe('A log that others move', { ...LIMIT, concurrency: 4 }, () => {
 
   it('is shared by two systems, and renamed once it is large: nothing is missing', async (t) => {
     const path = makePath(t);
-    const old = `${JSON.stringify({ time: new Date().toISOString(), name: 'old', pid: 1, event: 'end' })}\n`;
-    const count = Math.ceil(3.5 * 2 ** 20 / old.length);
-    writeFileSync(path, old.repeat(count));
+    const line = { time: new Date().toISOString(), name: 'old', pid: 1, event: 'filler', text: 'x'.repeat(16_000) };
+    const count = 265; // more than 4 MiB
     const hosts = ['a', 'b'].map((name) => runHost(t, `
       ${BUSY}
       await run({ log: ${JSON.stringify(path)}, name: '${name}' });
     `));
-    const sent = (await Promise.all(hosts.map(async (host, number) => {
+    let isOver = false;
+    const floods = hosts.map(async (host, number) => {
       const port = await host.hear<number>();
-      const reason = encodeURIComponent('😀'.repeat(150));
-      return Promise.all(['ana', 'ben'].map((by) => flood(port, `${by}${number}`, (query) => {
-        return head(`${SAVE}${query}${reason}`, HOST);
-      }, (accepted) => accepted === 200)));
-    }))).flat(2);
-    hosts.forEach((host) => host.order('end'));
-    for (const host of hosts) await host.ends();
-    assert.ok(statSync(`${path}.1`).size > 2 ** 22);
-    assert.ok(statSync(`${path}.1`).size < 2 ** 22 + 65_536 && statSync(path).size < 2 ** 22);
-    const lines = readLog(`${path}.1`, path);
-    assert.deepEqual(countEvents(lines), { start: 2, status: 2, command: 800, outcome: 800, end: count + 2 });
+      const senders = ['ana', 'ben', 'eve', 'kim'].map((by) => by + number);
+      return (await Promise.all(senders.map((by) => flood(port, by, request, () => isOver)))).flat();
+    });
+    await until(() => countEvents(parseLog(path).lines)['outcome'] !== undefined);
+    const paths: string[] = [];
+    while (paths.length < ROTATIONS) {
+      appendFileSync(path, `${JSON.stringify(line)}\n`.repeat(count));
+      await until(() => existsSync(`${path}.1`));
+      paths.push(`${path}.old${paths.length}`);
+      renameSync(`${path}.1`, paths.at(-1) as string);
+    }
+    isOver = true;
+    const sent = await Promise.all(floods);
+    for (const host of hosts) {
+      host.order('end');
+      await host.ends();
+    }
+    assert.ok(paths.every((one) => statSync(one).size > 2 ** 22));
     assert.equal(statSync(path).mode & 0o777, 0o600);
-    for (const name of ['a', 'b']) {
-      const own = sent.filter(({ reason }) => /^(ana|ben)0/.test(reason) === (name === 'a'));
-      checkSent(lines.filter((line) => line.name === name), own.map(({ reason, response }) => {
-        return { reason: `${reason}${'😀'.repeat(150)}`, response };
-      }));
+    const lines = readLog(...paths, path);
+    const { filler, start, end, lost = 0 } = countEvents(lines);
+    assert.deepEqual([filler, start, end, lost], [ROTATIONS * count, 2, 2, 0]);
+    for (const [number, name] of ['a', 'b'].entries()) {
+      checkSent(lines.filter((one) => one.name === name), sent[number] as Sent[]);
     }
   });
 });
 
 // ───── Disks and obstacles ───────────────────────────────────────────────────────────────────────────────────────
 
-/** Disks that fill, and how they empty; the folder is where the host sees it. */
-const DISKS: [what: string, skip: string | false, prefix: (folder: string) => string[], empty: (path: string) => void][] = [
-  ['a limit of the size', lacks('Unix'), () => ['sh', '-c', 'ulimit -f 20; exec "$@"', 'sh'], (path) => {
-    renameSync(path, `${path}.old`);
-  }],
-  ['a full disk', lacks('Linux', 'namespace'), (folder) => {
-    return ['unshare', '--mount', 'sh', '-c', `mount -t tmpfs -o size=64k none ${folder} && head -c 32768 /dev/zero > ${folder}/filler && exec "$@"`, 'sh'];
-  }, (path) => rmSync(path.replace('log.jsonl', 'filler'))],
-];
+interface Disk {
+  skip: string | false;
+  prefix: (folder: string) => string[]; // of a host with this disk
+  find: (host: Host, folder: string) => string; // the folder as the test sees it
+  empty: (folder: string) => void;
+}
 
-describe('A log that cannot be written', { ...LIMIT, concurrency: 4 }, () => {
-  for (const [what, skip, prefix, empty] of DISKS) {
-    it(`because of ${what}, costs one warning, and then counts what is missing`, { skip }, async (t) => {
+const DISKS: Record<string, Disk> = {
+  'of a limit of its size': {
+    skip: false,
+    prefix: () => ['sh', '-c', 'ulimit -f 20; exec "$@"', 'sh'], // in blocks of 512 bytes
+    find: (_, folder) => folder,
+    empty: (folder) => renameSync(join(folder, 'log.jsonl'), join(folder, 'log.jsonl.old')),
+  },
+  'the disk is full': {
+    skip: lacks('Linux', 'namespace'),
+    prefix: (folder) => {
+      const fill = `mount -t tmpfs -o size=64k none ${folder}; head -c 32768 /dev/zero > ${folder}/filler; exec "$@"`;
+      return ['unshare', '--mount', 'sh', '-c', fill, 'sh'];
+    },
+    find: ({ process: { pid } }, folder) => `/proc/${pid}/root${folder}`,
+    empty: (folder) => truncateSync(join(folder, 'filler')),
+  },
+};
+
+describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
+  for (const [why, { skip, prefix, find, empty }] of Object.entries(DISKS)) {
+    it(`because ${why}, costs one warning, and then counts what is missing`, { skip }, async (t) => {
       const folder = makeFolder(t);
       const host = runHost(t, `
         ${BUSY}
         await run({ log: ${JSON.stringify(join(folder, 'log.jsonl'))} });
       `, [], prefix(folder));
       const port = await host.hear<number>();
-      const path = join(/mount/.test(prefix(folder).join()) ? `/proc/${host.process.pid}/root` : '/', folder, 'log.jsonl');
-      const infos: SystemInfo[] = [];
+      const path = join(find(host, folder), 'log.jsonl');
       const tags: unknown[] = [];
       const look = async (): Promise<string | undefined> => {
         const { body, headers } = await ask(port, INFO);
-        infos.push(body);
         tags.push(headers.etag);
         return errorOf(body);
       };
@@ -642,7 +667,7 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4 }, () => {
       for (let more = 0; more < 10; more += 1) await post();
       assert.ok(await look() !== undefined);
       assert.match(String(tags.at(-1)), /-lost"$/);
-      empty(path);
+      empty(find(host, folder));
       await until(async () => {
         await post();
         return await look() === undefined;
@@ -661,18 +686,21 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4 }, () => {
     });
   }
 
-  const other = (path: string): string => join(path, '..', '..', 'other');
-  /** What may be at the path, how it gets there and away, and what the error says. */
-  const OBSTACLES: [what: string, skip: string | false, make: (path: string) => void, remove: (path: string) => void, error: RegExp][] = [
-    ['a link', lacks('Unix'), (path) => symlinkSync(other(path), path), rmSync, /is a symbolic link$/],
-    ['a link to nothing', lacks('Unix'), (path) => symlinkSync('nothing', path), rmSync, /is a symbolic link$/],
+  const other = (path: string): string => join(path, '..', '..', 'other'); // where a link leads
+  const notOwn = /is not a file of this user$/;
+  type Obstacle = [
+    what: string, skip: string | false, make: (path: string) => void, remove: (path: string) => void, error: RegExp,
+  ];
+  const OBSTACLES: Obstacle[] = [
+    ['a link', false, (path) => symlinkSync(other(path), path), rmSync, /is a symbolic link$/],
+    ['a link to nothing', false, (path) => symlinkSync('nothing', path), rmSync, /is a symbolic link$/],
     ['a folder', false, (path) => mkdirSync(path), rmdirSync, /EISDIR/],
-    ['a FIFO', lacks('mkfifo'), (path) => execFileSync('mkfifo', [path]), rmSync, /is not a file of this user/],
-    ['a device', lacks('root'), (path) => execFileSync('mknod', [path, 'c', '1', '3']), rmSync, /is not a file of this user/],
+    ['a FIFO', lacks('mkfifo'), (path) => execFileSync('mkfifo', [path]), rmSync, notOwn],
+    ['a device', lacks('root'), (path) => execFileSync('mknod', [path, 'c', '1', '3']), rmSync, notOwn],
     ["somebody else's file", lacks('root'), (path) => {
       writeFileSync(path, '', { mode: 0o666 });
       chownSync(path, 65_534, 65_534);
-    }, rmSync, /is not a file of this user/],
+    }, rmSync, notOwn],
     ['in no folder', false, (path) => rmdirSync(join(path, '..')), (path) => mkdirSync(join(path, '..')), /ENOENT/],
     ['in a file', false, (path) => {
       rmdirSync(join(path, '..'));
@@ -693,7 +721,8 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4 }, () => {
       const host = runHost(t, `
         process.removeAllListeners('warning');
         process.on('warning', ({ message }) => say(message));
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place, port: ${port}, log: ${JSON.stringify(path)} });
+        const options = { ...place, port: ${port}, log: ${JSON.stringify(path)} };
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, ...options });
         const start = () => server.runInBackground().then(({ port }) => port, ({ message }) => message);
         obey({ start: async () => say(await start()), end: () => server.close() });
         process.stdin.ref();
