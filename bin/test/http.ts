@@ -203,13 +203,13 @@ const KNOWN_FIELDS = [ // none of which lets a web page read the response
 const ID = /^[a-z\d]{3}-[1-9]\d*$/;
 
 /** Of a status, or of /api/info. */
-const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+)"$/;
+const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+(-lost)?)"$/;
 
 /** The names in a body, in order. */
 const FORMS: readonly [statusCode: number, names: RegExp][] = [
   [200, /^(status|result)$/],
   [200, /^result id state( value| valueOmitted)? seconds$/],
-  [200, /^name pid host startedAt version status since( by)?( reason)? holds heardAt detail accepts commands$/],
+  [200, /^name pid host startedAt version status since( by)?( reason)? holds heardAt detail accepts commands( log)?$/],
   [202, /^result id state$/],
   [400, /^error( parameter)?$/],
 ];
