@@ -582,13 +582,12 @@ function openLog(
     /** Renames the file. With a lock: other processes may find the same file too large, and would rename its successor. */
     rotate({ ino, size }: Stats): void {
       const lock = `${path}.${ino}.lock`;
+      if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
+      if (fs.mkdirSync(lock, { recursive: true }) === undefined) return; // another process has it
       try {
-        if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-        fs.mkdirSync(lock);
         if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
+      } finally {
         fs.rmdirSync(lock);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
       }
     },
   };
